@@ -1,0 +1,1 @@
+"""Probes: what this machine is, and what this process may use of it."""

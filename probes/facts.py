@@ -1,0 +1,227 @@
+"""Frozen facts about one machine, as the probes found them.
+
+Every record is plain data: no methods that touch the machine, no defaults that guess. A fact that could not be
+read is ``None`` (unknown) and leaves a note in `Inventory.notes`. Sizes are bytes, bandwidths bytes per second.
+Nothing here names a user, a host, a serial number or a path of the user's: facts may be shown and stored.
+(`Gpu.uuid` is the one exception: it is needed to address the device and is never written to a file.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LogicalCpu:
+    """One logical CPU as the kernel numbers it. ``kind`` is ``performance``, ``efficiency`` or ``uniform``."""
+
+    id: int
+    package: int
+    core: int
+    """Kernel core id, unique within its package only."""
+    node: int | None
+    kind: str = "uniform"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One cache as seen from its first CPU: level, ``Data`` / ``Instruction`` / ``Unified``, size, CPUs that share it."""
+
+    level: int
+    type: str
+    size: int
+    shared_by: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """One NUMA node. ``cpus`` may be empty (memory only) and ``memory`` may be 0 (CPUs only)."""
+
+    id: int
+    cpus: tuple[int, ...]
+    memory: int
+    distances: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processors the kernel shows, whether or not this process may use them."""
+
+    vendor: str
+    """``amd``, ``intel``, ``arm``, ``apple``, ``ibm`` or ``unknown``."""
+    model: str
+    """The name the maker gives, for people; decisions go by `features`."""
+    family: str
+    """Short microarchitecture slug such as ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``, or ``family25-model17``."""
+    architecture: str
+    """``x86_64``, ``aarch64``..."""
+    features: tuple[str, ...]
+    """The instruction sets that matter here: ``avx2``, ``avx512f``, ``avx512_bf16``, ``amx_bf16``, ``neon``, ``sve``, ``bf16``..."""
+    logical: tuple[LogicalCpu, ...]
+    """Online logical CPUs, by id."""
+    caches: tuple[Cache, ...]
+    nodes: tuple[NumaNode, ...]
+
+    @property
+    def packages(self) -> int:
+        """Number of sockets."""
+        return len({cpu.package for cpu in self.logical}) or 1
+
+    @property
+    def cores(self) -> int:
+        """Number of physical cores."""
+        return len({(cpu.package, cpu.core) for cpu in self.logical}) or 1
+
+
+@dataclass(frozen=True)
+class CpuBudget:
+    """What this process may really use: the smallest of online CPUs, affinity mask, cpuset and CPU quota."""
+
+    cpus: tuple[int, ...]
+    """Ids of the logical CPUs that are both online and allowed."""
+    quota: float | None
+    """CPUs' worth of time per second allowed by the tightest cgroup of all ancestors, or None."""
+    threads: int
+    """``min(len(cpus), floor(quota))``, at least 1: how many busy threads fit."""
+    cores: int
+    """Physical cores among ``cpus``, at most ``threads``."""
+    performance_cores: int
+    """Physical performance cores among ``cpus`` (equal to ``cores`` on uniform CPUs)."""
+    limit: str
+    """Which limit won, in words: ``2 online CPUs``, ``affinity mask (1 of 2 CPUs)``, ``cgroup CPU quota 1.5``..."""
+    hints: tuple[str, ...] = ()
+    """What the user could do about it."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Host memory. ``limit`` = min(MemTotal, limits of all ancestor cgroups); ``available`` never exceeds what is left of it."""
+
+    total: int
+    limit: int
+    limit_source: str
+    available: int
+    swap: int
+    shm_total: int | None
+    shm_free: int | None
+    hugepage_size: int | None
+    hugepages_total: int | None
+    transparent_hugepages: str | None
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GpuLink:
+    """A link from one GPU to another: ``nvlink``, ``pcie-switch``, ``host-bridge``, ``numa``, ``system``."""
+
+    peer: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU or MIG slice that this process may use, in the order CUDA will number it."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_total: int
+    memory_free: int
+    capability: tuple[int, int]
+    mig: bool
+    node: int | None
+    links: tuple[GpuLink, ...] = ()
+    foreign_processes: int | None = None
+    """Other processes on it; None where the container hides them."""
+    foreign_memory: int = 0
+    clocks_throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of this process and its cgroups. None means unlimited."""
+
+    open_files_soft: int | None
+    open_files_hard: int | None
+    processes: int | None
+    """The tighter of RLIMIT_NPROC (which does not bind root) and ``pids.max`` of every ancestor."""
+    processes_source: str = "unlimited"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What is under the probed folder: ``nvme``, ``ssd``, ``hdd``, ``network``, ``memory``, ``virtual``, ``unknown``."""
+
+    kind: str
+    filesystem: str
+    free: int | None
+
+
+@dataclass(frozen=True)
+class NetworkInterface:
+    """One interface; ``speed`` in bits per second where the driver knows it."""
+
+    name: str
+    up: bool
+    loopback: bool
+    speed: int | None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One ``torch.distributed`` backend: whether it can really be used here, and if not, why."""
+
+    name: str
+    usable: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """One host memory allocator (``jemalloc`` or ``tcmalloc``) that can be preloaded."""
+
+    name: str
+    library: str
+    """File name of the library, resolved again on the machine where it is used."""
+
+
+@dataclass(frozen=True)
+class Software:
+    """What PyTorch is here. Read once in a child process and cached by version, boot, mask and environment."""
+
+    python: str
+    platform: str
+    """``linux`` or ``darwin``."""
+    torch: str | None
+    cuda: str | None
+    blas: str | None
+    openmp: str | None
+    """``libgomp``, ``libiomp5``, ``libomp`` or None."""
+    compiler: str | None
+    """C++ compiler that TorchInductor could use."""
+    compiler_reason: str | None
+    """Why there is none, where there is none."""
+    default_threads: int | None
+    """What ``torch.get_num_threads()`` says in a fresh process with the user's environment and mask."""
+    default_interop_threads: int | None
+    start_method: str
+    """Default start method of ``multiprocessing`` in this Python."""
+    backends: tuple[Backend, ...] = ()
+    allocators: tuple[Allocator, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """The user's own OMP_*, MKL_*, KMP_*, GOMP_* and TORCH_* variables that change performance."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Everything the probes know about this machine, with a note for every probe that failed."""
+
+    cpu: Cpu
+    budget: CpuBudget
+    memory: Memory
+    gpus: tuple[Gpu, ...]
+    limits: Limits
+    storage: Storage
+    network: tuple[NetworkInterface, ...]
+    software: Software
+    notes: tuple[str, ...] = field(default=())
