@@ -1,0 +1,72 @@
+"""Every error the tuner raises on purpose.
+
+    AutotuneError              what happened, where, what to do; printed without a traceback
+    ├── UsageError             exit 2: the command line or the task file's contract is off
+    │   └── ContractError      the task file lacks something; shows the lines that would satisfy it
+    ├── UserCodeError          exit 3: the user's own code failed; carries its own traceback, untouched
+    ├── NothingUsable          exit 4: no setting could be measured here, with the reasons
+    ├── ProfileError           a profile file is not valid; names the key
+    └── LaunchError            a trial process could not be started or obeyed no command
+
+`Interrupted` (exit 130) is not an error: it carries on Ctrl-C and SIGTERM after the best so far is saved.
+"""
+
+from __future__ import annotations
+
+
+class AutotuneError(Exception):
+    """Base of all errors that a person is meant to read."""
+
+    exit_code = 1
+
+
+class UsageError(AutotuneError):
+    """The request cannot be carried out as written."""
+
+    exit_code = 2
+
+
+class ContractError(UsageError):
+    """The task file misses a part of the contract."""
+
+
+class UserCodeError(AutotuneError):
+    """The user's code failed under the user's own settings.
+
+    Attributes:
+        traceback: the user's own traceback (or the log's tail where a signal ended the process), untouched.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class NothingUsable(AutotuneError):
+    """Nothing could be measured on this machine."""
+
+    exit_code = 4
+
+
+class ProfileError(AutotuneError):
+    """A profile could not be read; the text names the file and the key."""
+
+    exit_code = 2
+
+
+class LaunchError(AutotuneError):
+    """A helper process could not be started."""
+
+    exit_code = 4
+
+
+class Interrupted(BaseException):
+    """The user or the scheduler asked to stop; ``signal`` is its number."""
+
+    exit_code = 130
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(f"interrupted by signal {signal}")
+        self.signal = signal

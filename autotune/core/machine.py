@@ -1,0 +1,83 @@
+"""`MachineType`: the shareable part of an `Inventory`, with a readable key."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from probes.facts import Gpu, Inventory
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """What makes two machines interchangeable for tuning. Never hosts, users, serials or paths."""
+
+    key: str
+    vendor: str
+    family: str
+    architecture: str
+    threads: int
+    cores: int
+    sockets: int
+    nodes: int
+    memory_gib: int
+    gpus: tuple[str, ...]
+    features: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """``{key, facts}`` as profiles store it."""
+        facts = {
+            "vendor": self.vendor,
+            "family": self.family,
+            "architecture": self.architecture,
+            "threads": self.threads,
+            "cores": self.cores,
+            "sockets": self.sockets,
+            "nodes": self.nodes,
+            "memory_gib": self.memory_gib,
+            "gpus": list(self.gpus),
+            "features": list(self.features),
+        }
+        return {"key": self.key, "facts": facts}
+
+
+def machine_type(inventory: Inventory) -> MachineType:
+    """The type of the machine (or container) that ``inventory`` describes, by its budget, not by its hardware."""
+    cpu, budget = inventory.cpu, inventory.budget
+    allowed = [c for c in cpu.logical if c.id in set(budget.cpus)]
+    sockets = len({c.package for c in allowed}) or 1
+    nodes = len({c.node for c in allowed if c.node is not None}) or 1
+    gib = max(1, round(inventory.memory.limit / 2**30))
+    gpus = tuple(gpu_slug(gpu) for gpu in inventory.gpus)
+    parts = [cpu.vendor, cpu.family]
+    if sockets > 1:
+        parts.append(f"{sockets}s")
+    parts += [f"{budget.threads}c", f"{gib}g"]
+    for name in dict.fromkeys(gpus):
+        count = gpus.count(name)
+        parts.append(name if count == 1 else f"{name}x{count}")
+    return MachineType(
+        key=slug("-".join(part for part in parts if part)),
+        vendor=cpu.vendor,
+        family=cpu.family,
+        architecture=cpu.architecture,
+        threads=budget.threads,
+        cores=budget.cores,
+        sockets=sockets,
+        nodes=nodes,
+        memory_gib=gib,
+        gpus=gpus,
+        features=cpu.features,
+    )
+
+
+def gpu_slug(gpu: Gpu) -> str:
+    """``NVIDIA H200`` -> ``h200``, ``NVIDIA GeForce RTX 4090`` -> ``rtx-4090``; a MIG slice keeps its size."""
+    name = re.sub(r"\b(nvidia|geforce|tesla|quadro)\b", "", gpu.name.lower())
+    return slug(name) or "gpu"
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits, dots and single dashes."""
+    return re.sub(r"-+", "-", re.sub(r"[^a-z0-9.]+", "-", text.lower())).strip("-.")

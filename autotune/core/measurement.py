@@ -1,0 +1,123 @@
+"""Raw blocks and what follows from them.
+
+A block is a run of whole optimizer steps, long enough (>= 100 ms) that reading the clock costs nothing, with the
+device and the processes synchronised at its edges only. Rates are sums over sums: a median would hide loader stalls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MIN_BLOCK_SECONDS = 0.1
+MIN_WARMUP_STEPS = 3
+MIN_WARMUP_SECONDS = 0.3
+STEADY_BLOCKS = 3
+STEADY_TOLERANCE = 0.03
+STEAL_LIMIT = 0.2
+"""Share of a block's CPU time taken by the hypervisor above which the block says nothing about the settings."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole optimizer steps between two synchronised clock readings.
+
+    Attributes:
+        items: items of finished optimizer steps, over all processes.
+        seconds: wall time.
+        steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
+        stolen: share of the machine's CPU time that the hypervisor took meanwhile, 0..1.
+        throttled: seconds that a cgroup quota held this process back meanwhile, beyond its usual share.
+    """
+
+    items: int
+    seconds: float
+    steps: int
+    stolen: float = 0.0
+    throttled: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Items per second."""
+        return self.items / self.seconds
+
+    @property
+    def disturbed(self) -> bool:
+        """True where an outside reason spoiled the block. Being slow is no reason."""
+        return self.stolen > STEAL_LIMIT
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All blocks of one trial; every statistic is derived."""
+
+    blocks: tuple[Block, ...]
+    warmup_seconds: float = 0.0
+    warmup_steps: int = 0
+    steady: bool = True
+    """False where the warm-up cap was reached first (``no_steady_state``)."""
+    skipped_steps: int = 0
+    """Optimizer steps that a GradScaler skipped."""
+    first_step_seconds: float = 0.0
+    """The first optimizer step, compilation included."""
+    peak_memory: int = 0
+    """Peak resident bytes of the largest process (host), or peak allocated bytes (device)."""
+
+    @property
+    def kept(self) -> tuple[Block, ...]:
+        """The undisturbed blocks, or all of them where none is: that is this machine's normal."""
+        good = tuple(block for block in self.blocks if not block.disturbed)
+        return good or self.blocks
+
+    @property
+    def rate(self) -> float:
+        """Items per second: sum of items over sum of wall time."""
+        seconds = sum(block.seconds for block in self.kept)
+        return sum(block.items for block in self.kept) / seconds if seconds > 0 else 0.0
+
+    @property
+    def relative_error(self) -> float:
+        """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
+        return log_standard_error([block.rate for block in self.kept])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        """The inverse of `as_dict`."""
+        values = dict(data)
+        values["blocks"] = tuple(Block(**block) for block in values["blocks"])
+        return cls(**values)
+
+
+def log_standard_error(rates: Sequence[float]) -> float:
+    """Standard error of the mean of log ``rates``, with the AR(1) factor (1 + r) / (1 - r) for positive lag-1 r."""
+    if len(rates) < 2 or min(rates) <= 0:
+        return math.inf
+    logs = [math.log(rate) for rate in rates]
+    count = len(logs)
+    mean = sum(logs) / count
+    deviations = [value - mean for value in logs]
+    total = sum(d * d for d in deviations)
+    if total == 0:
+        return 0.0
+    lag1 = sum(a * b for a, b in zip(deviations, deviations[1:], strict=False)) / total
+    inflation = (1 + lag1) / (1 - lag1) if 0 < lag1 < 1 else 1.0
+    return math.sqrt(total / (count - 1) / count * inflation)
+
+
+def is_steady(step_seconds: Sequence[float]) -> bool:
+    """True once the last three blocks' mean time per step is within 3 % of the three before, or no longer falling.
+
+    Args:
+        step_seconds: seconds per step of each warm-up block, oldest first.
+    """
+    if len(step_seconds) < 2 * STEADY_BLOCKS:
+        return False
+    before = sum(step_seconds[-2 * STEADY_BLOCKS : -STEADY_BLOCKS])
+    after = sum(step_seconds[-STEADY_BLOCKS:])
+    return after >= before * (1 - STEADY_TOLERANCE)

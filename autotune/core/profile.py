@@ -1,0 +1,131 @@
+"""`Profile`: what a tuning run found, as data. Reading and writing files is `autotune.store`.
+
+Schema history
+    autotune.profile/1   first public format
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.proof import Proof
+from autotune.core.settings import Settings
+
+SCHEMA = "autotune.profile/1"
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """One level's answer. Where ``proven`` is False, ``settings`` are those of the level below (or the baseline)."""
+
+    settings: Settings
+    rate: float
+    """Items per second in the proof."""
+    speedup: Proof
+    """Against the baseline."""
+    proven: bool
+    note: str = ""
+    """Why, in plain words, where the level adds nothing of its own."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One setting that did not work."""
+
+    kind: str
+    reason: str
+    changed: Mapping[str, Any]
+    """The knobs by which it differs from the baseline."""
+
+
+@dataclass(frozen=True)
+class NotOffered:
+    """One value that was never tried."""
+
+    knob: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How the answer was found."""
+
+    trials: int
+    seconds: float
+    failures: tuple[Failure, ...] = ()
+    not_offered: tuple[NotOffered, ...] = ()
+    warnings: tuple[str, ...] = ()
+    partial: bool = False
+    """True where tuning was interrupted before the proof."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was tuned: the task's name, the unit of its rates, and its device."""
+
+    name: str
+    unit: str
+    device: str
+    parameters: int
+    samples: int | None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The file's content."""
+
+    machine: Mapping[str, Any]
+    """``{key, facts}`` of the `MachineType`."""
+    software: Mapping[str, Any]
+    """``{python, torch, cuda, ...}``: what the figures depend on."""
+    target: Target
+    recommended: str
+    baseline: Settings
+    baseline_rate: float
+    levels: Mapping[str, LevelResult]
+    evidence: Evidence
+    schema: str = SCHEMA
+
+    @property
+    def key(self) -> str:
+        """The machine key."""
+        return str(self.machine["key"])
+
+    def level(self, name: str | None = None) -> LevelResult:
+        """The result of level ``name``; the recommended one by default."""
+        return self.levels[name or self.recommended]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data in the order of the file."""
+        return {
+            "schema": self.schema,
+            "machine": dict(self.machine),
+            "software": dict(self.software),
+            "target": dict(vars(self.target)),
+            "recommended": self.recommended,
+            "baseline": {"settings": self.baseline.as_dict(), "rate": self.baseline_rate},
+            "levels": {name: _level_dict(result) for name, result in self.levels.items()},
+            "evidence": {
+                "trials": self.evidence.trials,
+                "seconds": self.evidence.seconds,
+                "partial": self.evidence.partial,
+                "failures": [
+                    {"kind": f.kind, "reason": f.reason, "changed": dict(f.changed)} for f in self.evidence.failures
+                ],
+                "not_offered": [dict(vars(item)) for item in self.evidence.not_offered],
+                "warnings": list(self.evidence.warnings),
+            },
+        }
+
+
+def _level_dict(result: LevelResult) -> dict[str, Any]:
+    return {
+        "settings": result.settings.as_dict(),
+        "rate": result.rate,
+        "speedup": result.speedup.as_dict(),
+        "proven": result.proven,
+        "note": result.note,
+    }

@@ -1,0 +1,115 @@
+"""Paired comparison of settings: interleaved rounds in, a ratio with an interval out.
+
+Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
+neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
+generation, not the round: the interval is Student's over generation means. It is looked at twice at most (first look,
+one extension), each at half of the error, so that the stated confidence holds (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CONFIDENCE = 0.95
+LOOKS = 2
+MIN_GAIN = 1.01
+"""A gain is claimed only where the interval's lower bound is above this: one percent is within what layout luck gives."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of every contender within one generation of processes: ``rates[contender]`` in items per second."""
+
+    generation: int
+    rates: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Speed of one settings relative to another: ``value`` times as fast, between ``low`` and ``high``."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    rounds: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as profiles store it."""
+        return asdict(self)
+
+    @property
+    def gain(self) -> bool:
+        """True where the whole interval is a gain worth claiming."""
+        return self.low > MIN_GAIN
+
+    @property
+    def undecided(self) -> bool:
+        """True where more rounds could still turn the answer into a gain."""
+        return self.low <= MIN_GAIN < self.high
+
+
+IDENTITY = Proof(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE, rounds=0)
+"""The same settings against themselves: nothing to measure."""
+
+
+def compare(rounds: Sequence[Round], contender: str, reference: str) -> Proof:
+    """How much faster ``contender`` is than ``reference``, from the rounds in which both ran.
+
+    With a single generation the interval is unbounded (0 to infinity): one pair of processes proves nothing.
+    """
+    by_generation: dict[int, list[float]] = {}
+    for turn in rounds:
+        ours, theirs = turn.rates.get(contender, 0.0), turn.rates.get(reference, 0.0)
+        if ours > 0 and theirs > 0:
+            by_generation.setdefault(turn.generation, []).append(math.log(ours / theirs))
+    means = [sum(logs) / len(logs) for logs in by_generation.values()]
+    count = sum(len(logs) for logs in by_generation.values())
+    if not means:
+        return Proof(value=1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
+    centre = sum(means) / len(means)
+    if len(means) < 2:
+        return Proof(value=math.exp(centre), low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=count)
+    variance = sum((value - centre) ** 2 for value in means) / (len(means) - 1)
+    tail = (1 - CONFIDENCE) / LOOKS / 2
+    half = student_quantile(1 - tail, len(means) - 1) * math.sqrt(variance / len(means))
+    return Proof(
+        value=math.exp(centre),
+        low=math.exp(centre - half),
+        high=math.exp(centre + half),
+        confidence=CONFIDENCE,
+        rounds=count,
+    )
+
+
+def student_quantile(probability: float, df: int) -> float:
+    """Quantile of Student's t for ``probability`` in (0.5, 1) and integer ``df`` >= 1, by bisection."""
+    low, high = 0.0, 1.0
+    while student_cdf(high, df) < probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, df) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def student_cdf(t: float, df: int) -> float:
+    """P(T <= t) for t >= 0 and integer df; Abramowitz & Stegun 26.7.3 and 26.7.4."""
+    theta = math.atan(t / math.sqrt(df))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    if df % 2:
+        total, term = 0.0, cosine
+        for k in range(1, df - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = 2 / math.pi * (theta + sine * total)
+    else:
+        total, term = 0.0, 1.0
+        for k in range(0, df - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = sine * total
+    return (1 + inside) / 2

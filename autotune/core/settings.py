@@ -1,0 +1,89 @@
+"""`Settings`: one complete choice, a value for every knob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from autotune.core.errors import UsageError
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
+OPTIMIZER_IMPLS = ("default", "foreach", "fused")
+ALLOCATORS = ("default", "jemalloc", "tcmalloc")
+BACKENDS = ("gloo", "nccl", "mpi", "ccl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A value for every knob, hashable and canonical: settings that act the same compare equal.
+
+    ``batch_size`` is per process and per micro-step; ``global_batch`` is what one optimizer step sees.
+    """
+
+    processes: int = 1
+    threads: int = 1
+    """Intra-op threads of each process."""
+    interop_threads: int = 1
+    backend: str | None = None
+    """Gradient exchange between processes; None for one process."""
+    num_workers: int = 0
+    """Loader workers of each process."""
+    prefetch_factor: int | None = None
+    """Batches each worker prepares ahead; None without workers."""
+    persistent_workers: bool = False
+    pin_memory: bool = False
+    batch_size: int = 1
+    accumulation: int = 1
+    """Micro-steps for each optimizer step."""
+    channels_last: bool = False
+    optimizer_impl: str = "default"
+    allocator: str = "default"
+    cudnn_benchmark: bool = False
+    compile: str = "off"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.num_workers == 0:
+            object.__setattr__(self, "prefetch_factor", None)
+            object.__setattr__(self, "persistent_workers", False)
+        elif self.prefetch_factor is None:
+            object.__setattr__(self, "prefetch_factor", 2)
+        if self.processes == 1:
+            object.__setattr__(self, "backend", None)
+        elif self.backend is None:
+            object.__setattr__(self, "backend", "gloo")
+
+    @property
+    def global_batch(self) -> int:
+        """Samples seen by one optimizer step, over all processes."""
+        return self.processes * self.batch_size * self.accumulation
+
+    def but(self, **changes: Any) -> Settings:
+        """These settings with ``changes``, canonical again."""
+        return replace(self, **changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """The inverse of `as_dict`. Missing knobs take their neutral value.
+
+        Raises:
+            UsageError: a key is no knob.
+        """
+        unknown = sorted(set(values) - set(KNOB_NAMES))
+        if unknown:
+            raise UsageError(f"unknown knob {unknown[0]!r}; knobs are: {', '.join(KNOB_NAMES)}")
+        return cls(**values)
+
+    def difference(self, other: Settings) -> dict[str, tuple[Any, Any]]:
+        """``{knob: (mine, theirs)}`` for every knob that differs."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        return {name: (mine[name], theirs[name]) for name in KNOB_NAMES if mine[name] != theirs[name]}
+
+
+KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Settings))

@@ -1,0 +1,224 @@
+"""`Space`: all feasible `Settings` for a machine, a task and a level, with the reason for everything left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.errors import UsageError
+from autotune.core.knobs import (
+    BY_NAME,
+    KNOBS,
+    MIN_BATCH_NORM_BATCH,
+    THREAD_SLACK,
+    Choices,
+    Context,
+    includes,
+    powers_of_two,
+)
+from autotune.core.settings import KNOB_NAMES, Settings
+
+SHM_HEADROOM = 1.5
+MAX_BATCH_FACTOR = 16
+PROCESS_BYTES = 400 * 2**20
+"""Resident memory of a process that imported torch, counted against the memory limit."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One value that is not offered, and why."""
+
+    knob: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Space:
+    """Feasible settings: a value list per knob, joined by the constraints in `refusal`."""
+
+    context: Context
+    level: str
+    values: Mapping[str, tuple[Any, ...]]
+    global_batches: tuple[int, ...]
+    """The user's own batch alone below level ``max``."""
+    left_out: tuple[LeftOut, ...]
+
+    def refusal(self, settings: Settings) -> str | None:
+        """Why ``settings`` are not in this space; None where they are. The baseline always is."""
+        if settings == self.context.baseline:
+            return None
+        for name, values in self.values.items():
+            value = getattr(settings, name)
+            if value not in values and not _neutral(settings, name):
+                return f"{name}={value} is not offered"
+        if settings.global_batch not in self.global_batches:
+            return f"global batch {settings.global_batch} is not offered at level {self.level}"
+        return self._crowding(settings) or self._memory(settings) or self._numerics(settings)
+
+    def __contains__(self, settings: Settings) -> bool:
+        return self.refusal(settings) is None
+
+    def _crowding(self, settings: Settings) -> str | None:
+        inventory = self.context.inventory
+        budget, processes = inventory.budget.threads, settings.processes
+        if processes * settings.threads > budget and settings.threads > 1:
+            return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
+        if processes * settings.num_workers > budget:
+            return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
+        if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
+            return f"threads and loader workers exceed {THREAD_SLACK:g} times the CPU budget of {budget}"
+        limit = inventory.limits.processes
+        tasks = processes * (2 * settings.threads + settings.interop_threads + 3 * settings.num_workers + 2)
+        if limit is not None and tasks > 0.8 * limit:
+            return f"about {tasks} threads exceed 80 % of the limit of {limit} ({inventory.limits.processes_source})"
+        return None
+
+    def _memory(self, settings: Settings) -> str | None:
+        inventory, task = self.context.inventory, self.context.task
+        held = settings.processes * settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+        wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
+        free = inventory.memory.shm_free
+        if free is not None and wanted > free:
+            return f"loader workers want {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
+        parameters = settings.processes * task.parameters * 16
+        batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
+        total = settings.processes * PROCESS_BYTES + parameters + batches
+        if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
+            return (
+                f"{settings.processes} processes want about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
+            )
+        return None
+
+    def _numerics(self, settings: Settings) -> str | None:
+        if self.context.task.has_batch_norm and settings.batch_size < MIN_BATCH_NORM_BATCH:
+            return "BatchNorm cannot train on a batch of one sample"
+        samples = self.context.task.samples
+        if samples is not None and settings.global_batch > samples:
+            return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
+        return None
+
+    def enumerate(self) -> Iterator[Settings]:
+        """Every feasible setting once, canonical. Only for spaces known to be small."""
+        seen: set[Settings] = set()
+        names = [name for name in KNOB_NAMES if name not in ("batch_size", "backend")]
+        for combination in itertools.product(*(self.values[name] for name in names)):
+            chosen = dict(zip(names, combination, strict=True))
+            for batch in self.global_batches:
+                shares = chosen["processes"] * chosen["accumulation"]
+                if batch % shares:
+                    continue
+                settings = Settings(**chosen, batch_size=batch // shares, backend=self.values["backend"][0])
+                if settings not in seen and settings in self:
+                    seen.add(settings)
+                    yield settings
+
+    def moves(self, settings: Settings) -> Iterator[tuple[str, Settings]]:
+        """Feasible settings one decision away, as ``(what moves, settings)``.
+
+        Ordinal knobs move by one step. Knobs bound by an equation move together: processes with threads and batch,
+        batch with accumulation.
+        """
+        seen = {settings}
+        for what, candidate in self._raw_moves(settings):
+            if candidate not in seen and candidate in self:
+                seen.add(candidate)
+                yield what, candidate
+
+    def _raw_moves(self, settings: Settings) -> Iterator[tuple[str, Settings]]:
+        for processes in self.values["processes"]:
+            for threads in self.values["threads"]:
+                if (processes, threads) != (settings.processes, settings.threads):
+                    yield "processes x threads", self._reshaped(settings, processes, threads)
+        for name in KNOB_NAMES:
+            if name in ("processes", "threads", "batch_size", "accumulation", "backend"):
+                continue
+            current = getattr(settings, name)
+            for value in _near(self.values[name], current, ordinal=BY_NAME[name].ordinal):
+                yield name, settings.but(**{name: value})
+        for accumulation in self.values["accumulation"]:
+            share = settings.global_batch // settings.processes
+            if accumulation != settings.accumulation and share % accumulation == 0:
+                yield "accumulation", settings.but(accumulation=accumulation, batch_size=share // accumulation)
+        for batch in self.global_batches:
+            shares = settings.processes * settings.accumulation
+            if batch != settings.global_batch and batch % shares == 0:
+                yield "global batch", settings.but(batch_size=batch // shares)
+
+    def _reshaped(self, settings: Settings, processes: int, threads: int) -> Settings:
+        """Same global batch and same total of loader workers, spread over other processes."""
+        batch = settings.global_batch
+        accumulation = settings.accumulation if batch % (processes * settings.accumulation) == 0 else 1
+        workers = settings.num_workers * settings.processes // processes
+        offered = [count for count in self.values["num_workers"] if count <= workers]
+        return settings.but(
+            processes=processes,
+            threads=threads,
+            backend=self.values["backend"][0] if processes > 1 else None,
+            accumulation=accumulation,
+            batch_size=max(1, batch // (processes * accumulation)),
+            num_workers=max(offered, default=settings.num_workers),
+        )
+
+
+def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) -> Space:
+    """The space of ``level``.
+
+    Args:
+        context: machine, task and baseline.
+        level: ``safe``, ``amp`` or ``max``.
+        fixed: values the user pins with ``--fix``; they override the choices.
+
+    Raises:
+        UsageError: ``fixed`` names an unknown knob.
+    """
+    fixed = dict(fixed or {})
+    unknown = sorted(set(fixed) - set(KNOB_NAMES))
+    if unknown:
+        raise UsageError(f"--fix {unknown[0]}: no such knob; knobs are: {', '.join(KNOB_NAMES)}")
+    values: dict[str, tuple[Any, ...]] = {}
+    left_out: list[LeftOut] = []
+    for knob in KNOBS:
+        choices = _offered(knob.choices(context), getattr(context.baseline, knob.name), includes(level, knob.level))
+        values[knob.name] = (fixed[knob.name],) if knob.name in fixed else choices.values
+        left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
+    batches = _global_batches(context) if level == "max" else (context.baseline.global_batch,)
+    if level == "max" and "batch_size" not in fixed:
+        values["batch_size"] = tuple(sorted({b // k for b in batches for k in range(1, 65) if b % k == 0}))
+    return Space(context, level, values, batches, tuple(left_out))
+
+
+def _offered(choices: Choices, baseline: Any, moves: bool) -> Choices:
+    """The baseline's own value is always a choice; it is the only one where the knob may not move at this level."""
+    if not moves:
+        return Choices((baseline,), choices.left_out)
+    if baseline is None or baseline in choices.values:
+        return choices
+    return Choices((*choices.values, baseline), choices.left_out)
+
+
+def _global_batches(context: Context) -> tuple[int, ...]:
+    """The user's batch times powers of two, as far as data and the cap allow."""
+    own, samples = context.baseline.global_batch, context.task.samples
+    most = MAX_BATCH_FACTOR * own if samples is None else min(MAX_BATCH_FACTOR * own, max(own, samples // 8))
+    return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= most)
+
+
+def _near(values: tuple[Any, ...], current: Any, *, ordinal: bool) -> list[Any]:
+    if not ordinal or current not in values:
+        return [value for value in values if value != current]
+    index = values.index(current)
+    return [values[k] for k in (index - 1, index + 1) if 0 <= k < len(values)]
+
+
+def _neutral(settings: Settings, name: str) -> bool:
+    """True where canonical settings hold a value that no choice lists, because the knob does not apply."""
+    if name in ("prefetch_factor", "persistent_workers"):
+        return settings.num_workers == 0
+    return name == "backend" and settings.processes == 1
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,52 @@
+"""What the tuner knows of the user's task, reported by a child that loaded it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """Facts about one task file, read off the real model, dataset and optimizer."""
+
+    name: str
+    """The file's stem: the target's name in profiles."""
+    samples: int | None
+    """``len(dataset)``; None for an iterable dataset without a length."""
+    iterable: bool
+    parameters: int
+    has_convolutions: bool
+    """Convolutions over images or volumes: what ``channels_last`` may help."""
+    has_batch_norm: bool
+    optimizer: str
+    optimizer_impls: tuple[str, ...]
+    """Implementations that this optimizer class accepts on this device, ``default`` first."""
+    sample_bytes: int
+    """Tensor bytes of the largest sample looked at."""
+    sample_variation: float
+    """Largest over median sample size; 1.0 for fixed shapes."""
+    unit: str
+    """What rates count: ``samples``, or ``items`` where the task counts its own."""
+    device: str
+    """``cpu`` or ``cuda``."""
+    current: Mapping[str, Any]
+    """``CURRENT`` of the task file, checked."""
+    workers_refused: str | None = None
+    """Why loader workers cannot be used, or None."""
+    processes_refused: str | None = None
+    """Why several training processes cannot be used, or None."""
+    warnings: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
+        """The inverse of `as_dict` after a trip through JSON."""
+        values = dict(data)
+        values["optimizer_impls"] = tuple(values["optimizer_impls"])
+        values["warnings"] = tuple(values.get("warnings", ()))
+        return cls(**values)
