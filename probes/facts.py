@@ -25,7 +25,7 @@ class LogicalCpu:
 
 @dataclass(frozen=True)
 class Cache:
-    """One cache as seen from its first CPU: level, ``Data`` / ``Instruction`` / ``Unified``, size, CPUs that share it."""
+    """One cache as seen from its first CPU: level, type (``Data``, ``Instruction``, ``Unified``), size, sharers."""
 
     level: int
     type: str
@@ -52,11 +52,11 @@ class Cpu:
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str
-    """Short microarchitecture slug such as ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``, or ``family25-model17``."""
+    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``, else ``family25-model17``."""
     architecture: str
     """``x86_64``, ``aarch64``..."""
     features: tuple[str, ...]
-    """The instruction sets that matter here: ``avx2``, ``avx512f``, ``avx512_bf16``, ``amx_bf16``, ``neon``, ``sve``, ``bf16``..."""
+    """The instruction sets that matter here: ``avx2``, ``avx512_bf16``, ``amx_bf16``, ``neon``, ``sve``, ``bf16``..."""
     logical: tuple[LogicalCpu, ...]
     """Online logical CPUs, by id."""
     caches: tuple[Cache, ...]
@@ -95,7 +95,7 @@ class CpuBudget:
 
 @dataclass(frozen=True)
 class Memory:
-    """Host memory. ``limit`` = min(MemTotal, limits of all ancestor cgroups); ``available`` never exceeds what is left of it."""
+    """Host memory. ``limit`` = min(MemTotal, limits of all ancestor cgroups); ``available`` is what is left of it."""
 
     total: int
     limit: int
@@ -150,7 +150,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Storage:
-    """What is under the probed folder: ``nvme``, ``ssd``, ``hdd``, ``network``, ``memory``, ``virtual``, ``unknown``."""
+    """What is under a folder: ``nvme``, ``ssd``, ``hdd``, ``network``, ``memory``, ``virtual`` or ``unknown``."""
 
     kind: str
     filesystem: str

@@ -1,0 +1,190 @@
+"""Short names for processor designs, looked up by what the processor says of itself (cpuid, MIDR), never guessed.
+
+Sources: AMD models as in the Linux kernel's ``arch/x86/kernel/cpu/amd.c``, Intel models as in
+``arch/x86/include/asm/intel-family.h``, Arm parts as in ``arch/arm64/include/asm/cputype.h``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_AMD: tuple[tuple[int, int, int, str], ...] = (
+    # family, first model, last model, design
+    (0x17, 0x00, 0x2F, "zen1"),
+    (0x17, 0x50, 0x5F, "zen1"),
+    (0x17, 0x30, 0x4F, "zen2"),
+    (0x17, 0x60, 0x7F, "zen2"),
+    (0x17, 0x90, 0xAF, "zen2"),
+    (0x19, 0x00, 0x0F, "zen3"),
+    (0x19, 0x20, 0x5F, "zen3"),
+    (0x19, 0x10, 0x1F, "zen4"),
+    (0x19, 0x60, 0x9F, "zen4"),
+    (0x19, 0xA0, 0xAF, "zen4c"),
+    (0x1A, 0x10, 0x1F, "zen5c"),
+    (0x1A, 0x00, 0x0F, "zen5"),
+    (0x1A, 0x20, 0x2F, "zen5"),
+    (0x1A, 0x40, 0x4F, "zen5"),
+    (0x1A, 0x60, 0x7F, "zen5"),
+)
+
+_INTEL: dict[str, tuple[int, ...]] = {
+    "sandy-bridge": (0x2A, 0x2D),
+    "ivy-bridge": (0x3A, 0x3E),
+    "haswell": (0x3C, 0x45, 0x46),
+    "haswell-ep": (0x3F,),
+    "broadwell": (0x3D, 0x47),
+    "broadwell-ep": (0x4F, 0x56),
+    "skylake": (0x4E, 0x5E),
+    "kaby-lake": (0x8E, 0x9E),
+    "comet-lake": (0xA5, 0xA6),
+    "ice-lake": (0x7D, 0x7E),
+    "ice-lake-sp": (0x6A, 0x6C),
+    "tiger-lake": (0x8C, 0x8D),
+    "rocket-lake": (0xA7,),
+    "alder-lake": (0x97, 0x9A),
+    "alder-lake-n": (0xBE,),
+    "raptor-lake": (0xB7, 0xBA, 0xBF),
+    "meteor-lake": (0xAA, 0xAC),
+    "lunar-lake": (0xBD,),
+    "arrow-lake": (0xB5, 0xC5, 0xC6),
+    "panther-lake": (0xCC,),
+    "sapphire-rapids": (0x8F,),
+    "emerald-rapids": (0xCF,),
+    "granite-rapids": (0xAD, 0xAE),
+    "sierra-forest": (0xAF,),
+    "clearwater-forest": (0xDD,),
+}
+
+_ARM: dict[tuple[int, int], str] = {
+    (0x41, 0xD03): "cortex-a53",
+    (0x41, 0xD05): "cortex-a55",
+    (0x41, 0xD07): "cortex-a57",
+    (0x41, 0xD08): "cortex-a72",
+    (0x41, 0xD09): "cortex-a73",
+    (0x41, 0xD0A): "cortex-a75",
+    (0x41, 0xD0B): "cortex-a76",
+    (0x41, 0xD0C): "neoverse-n1",
+    (0x41, 0xD0D): "cortex-a77",
+    (0x41, 0xD40): "neoverse-v1",
+    (0x41, 0xD41): "cortex-a78",
+    (0x41, 0xD42): "cortex-a78ae",
+    (0x41, 0xD44): "cortex-x1",
+    (0x41, 0xD46): "cortex-a510",
+    (0x41, 0xD47): "cortex-a710",
+    (0x41, 0xD48): "cortex-x2",
+    (0x41, 0xD49): "neoverse-n2",
+    (0x41, 0xD4D): "cortex-a715",
+    (0x41, 0xD4E): "cortex-x3",
+    (0x41, 0xD4F): "neoverse-v2",
+    (0x41, 0xD80): "cortex-a520",
+    (0x41, 0xD81): "cortex-a720",
+    (0x41, 0xD82): "cortex-x4",
+    (0x41, 0xD84): "neoverse-v3",
+    (0x41, 0xD85): "cortex-x925",
+    (0x41, 0xD87): "cortex-a725",
+    (0x41, 0xD8E): "neoverse-n3",
+    (0x43, 0x0AF): "thunderx2",
+    (0x46, 0x001): "a64fx",
+    (0x48, 0xD01): "kunpeng-920",
+    (0x4E, 0x004): "carmel",
+    (0x51, 0x001): "oryon",
+    (0x61, 0x022): "m1",
+    (0x61, 0x023): "m1",
+    (0x61, 0x032): "m2",
+    (0x61, 0x033): "m2",
+    (0xC0, 0xAC3): "ampere-one",
+    (0xC0, 0xAC4): "ampere-one-a",
+}
+
+_X86_VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+_FEATURES = frozenset(
+    {
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx_vnni",
+        "avx512f",
+        "avx512bw",
+        "avx512_vnni",
+        "avx512_bf16",
+        "avx512_fp16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+        "amx_fp16",
+        "neon",
+        "asimddp",
+        "fphp",
+        "sve",
+        "sve2",
+        "bf16",
+        "i8mm",
+        "sme",
+        "vsx",
+    }
+)
+
+
+def identify(record: Mapping[str, str]) -> tuple[str, str]:
+    """Vendor and family slug of one processor record of ``/proc/cpuinfo``."""
+    if "CPU implementer" in record:
+        return _arm(record)
+    if "vendor_id" in record and "cpu family" in record:
+        return _x86(record)
+    if "POWER" in record.get("cpu", ""):
+        return "ibm", slug(record["cpu"].split(",")[0].split()[0])
+    return "unknown", "unknown"
+
+
+def features(record: Mapping[str, str]) -> tuple[str, ...]:
+    """The instruction sets that matter for training, sorted; Arm's ``asimd`` is called ``neon``."""
+    words = set(f"{record.get('flags', '')} {record.get('Features', '')}".split())
+    words |= {"neon"} if "asimd" in words else set()
+    words |= {"vsx"} if "altivec" in record.get("cpu", "") else set()
+    return tuple(sorted(words & _FEATURES))
+
+
+def slug(text: str) -> str:
+    """Lower-case words joined by dashes."""
+    return "-".join(re.findall(r"[a-z0-9]+", text.lower())) or "unknown"
+
+
+def _x86(record: Mapping[str, str]) -> tuple[str, str]:
+    vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
+    family, model = _number(record["cpu family"]), _number(record.get("model", ""))
+    design = None
+    if vendor == "amd":
+        design = next((name for f, low, high, name in _AMD if f == family and low <= model <= high), None)
+    elif vendor == "intel" and family == 6:
+        design = _intel(model, _number(record.get("stepping", "")))
+    if design is None:
+        return vendor, f"family{family}-model{model}"
+    return vendor, _product_line(record.get("model name", "")) + design
+
+
+def _intel(model: int, stepping: int) -> str | None:
+    if model == 0x55:  # one model number for three generations of servers
+        return "skylake-sp" if stepping <= 4 else "cascade-lake" if stepping <= 7 else "cooper-lake"
+    return next((name for name, models in _INTEL.items() if model in models), None)
+
+
+def _product_line(name: str) -> str:
+    """AMD sells one design as several lines that differ in caches and memory channels."""
+    line = re.search(r"epyc|threadripper|ryzen", name.lower().replace("ryzen threadripper", "threadripper"))
+    return f"{line[0]}-" if line else ""
+
+
+def _arm(record: Mapping[str, str]) -> tuple[str, str]:
+    implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part", ""))
+    vendor = "apple" if implementer == 0x61 else "arm"
+    return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
+
+
+def _number(text: str) -> int:
+    """Decimal or 0x number; 0 where it is neither, which is in no table."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return 0

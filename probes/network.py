@@ -1,0 +1,43 @@
+"""Network interfaces: which are up, which is the loopback, how fast they say they are."""
+
+from __future__ import annotations
+
+from probes.facts import NetworkInterface
+from probes.system import System
+
+_LOOPBACK_TYPE = "772"
+"""ARPHRD_LOOPBACK in the kernel's ``if_arp.h``."""
+_UP = 1
+
+
+def probe(system: System) -> tuple[NetworkInterface, ...]:
+    """Interfaces by name."""
+    if system.platform == "darwin":
+        from probes import macos
+
+        return macos.network(system)
+    return tuple(_interface(system, name) for name in system.list("/sys/class/net") if name != "bonding_masters")
+
+
+def _interface(system: System, name: str) -> NetworkInterface:
+    folder = f"/sys/class/net/{name}"
+    state, flags = system.read(f"{folder}/operstate") or "unknown", system.read(f"{folder}/flags") or "0"
+    return NetworkInterface(
+        name=name,
+        # Drivers that do not track the link (the loopback among them) say "unknown" while it works.
+        up=state == "up" or (state == "unknown" and bool(_flags(flags) & _UP)),
+        loopback=system.read(f"{folder}/type") == _LOOPBACK_TYPE,
+        speed=_speed(system.read(f"{folder}/speed")),
+    )
+
+
+def _flags(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return 0
+
+
+def _speed(text: str | None) -> int | None:
+    """Megabits as the driver writes them (-1: unknown) in bits per second."""
+    return int(text) * 1_000_000 if text and text.isdecimal() and int(text) > 0 else None

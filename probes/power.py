@@ -1,0 +1,39 @@
+"""Power state: what makes a machine slower today than tomorrow."""
+
+from __future__ import annotations
+
+from probes.system import System
+
+_SUPPLIES = "/sys/class/power_supply"
+_CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
+_SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
+"""Drivers whose ``powersave`` still clocks up under load."""
+
+
+def probe(system: System) -> tuple[str, ...]:
+    """A sentence for every power setting that slows training or makes its speed uneven."""
+    notes = []
+    if _on_battery(system):
+        notes.append("The machine runs on its battery: it will be slower and less steady than on mains power.")
+    governor, driver = system.read(f"{_CPUFREQ}/scaling_governor"), system.read(f"{_CPUFREQ}/scaling_driver")
+    if governor == "powersave" and driver not in _SELF_GOVERNED:
+        notes.append(
+            "The CPU frequency governor is powersave, which holds the clock down: performance would be faster."
+        )
+    return tuple(notes)
+
+
+def _on_battery(system: System) -> bool:
+    if system.platform == "darwin":
+        from probes import macos
+
+        return macos.on_battery(system)
+    return any(_discharging(system, name) for name in system.list(_SUPPLIES))
+
+
+def _discharging(system: System, name: str) -> bool:
+    """A laptop's own battery; mice and pens have batteries too, with scope Device."""
+    folder = f"{_SUPPLIES}/{name}"
+    if system.read(f"{folder}/type") != "Battery" or system.read(f"{folder}/scope") == "Device":
+        return False
+    return system.read(f"{folder}/status") == "Discharging"

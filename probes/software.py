@@ -1,0 +1,188 @@
+"""What PyTorch is on this machine: asked of a child, since the answer costs an import of torch, and remembered."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from probes.facts import Allocator, Backend, Gpu, Software
+from probes.system import Facts, System
+
+_PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
+_ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
+"""Other variables that change what the child finds."""
+_OPENMP = ("libiomp5", "libomp", "libgomp")
+"""In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
+_LIBRARY_FOLDERS = (
+    *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/opt/homebrew/lib",
+)
+_ALLOCATORS = {"jemalloc": ("libjemalloc",), "tcmalloc": ("libtcmalloc", "libtcmalloc_minimal")}
+
+
+class ProbeError(RuntimeError):
+    """The child that reads PyTorch's facts gave no answer."""
+
+
+def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
+    """PyTorch's facts with the user's interpreter and environment; ``torch`` is None where it cannot be imported."""
+    try:
+        facts = system.remember("software", _key(system), lambda: _ask(system))
+    except ProbeError as error:
+        facts = {"error": without_paths(str(error))}
+    return Software(
+        python=facts.get("python", "unknown"),
+        platform=system.platform,
+        torch=facts.get("torch"),
+        cuda=facts.get("cuda"),
+        blas=facts.get("blas"),
+        openmp=openmp_runtime(facts.get("libraries", ())),
+        compiler=facts.get("compiler"),
+        compiler_reason=facts.get("compiler_reason") or (None if facts.get("compiler") else facts.get("error")),
+        default_threads=facts.get("default_threads"),
+        default_interop_threads=facts.get("default_interop_threads"),
+        start_method=facts.get("start_method", "unknown"),
+        backends=backends(facts, gpus),
+        allocators=allocators(system),
+        environment=environment(system.env.items()),
+    )
+
+
+def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
+    """gloo, nccl, mpi and ccl, each usable or not and why, from what the child said."""
+    if facts.get("torch") is None:
+        reason = f"PyTorch cannot be imported: {facts.get('error', 'unknown error')}"
+        return tuple(Backend(name, False, reason) for name in ("gloo", "nccl", "mpi", "ccl"))
+    built: dict[str, bool] = facts.get("distributed", {})
+    return (
+        _gloo(built.get("gloo", False), facts.get("gloo_error")),
+        _nccl(built.get("nccl", False), len(gpus)),
+        _mpi(built.get("mpi", False), facts),
+        _ccl(facts.get("ccl_error", "oneccl_bindings_for_pytorch is not installed")),
+    )
+
+
+def openmp_runtime(libraries: Iterable[str]) -> str | None:
+    """Which OpenMP runtime is in force among mapped libraries (``libgomp-a34b3233.so.1`` in PyTorch's wheels)."""
+    names = list(libraries)
+    return next((runtime for runtime in _OPENMP if any(re.match(rf"{runtime}[.-]", name) for name in names)), None)
+
+
+def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The user's variables that change performance. Values with paths or blanks stay out: they may name people."""
+    plain = re.compile(r"[\w.,:;+=\[\]{}-]{0,200}")
+    chosen = [(name, value) for name, value in variables if name.startswith(_PREFIXES) and plain.fullmatch(value)]
+    return tuple(sorted(pair for pair in chosen if not re.search("TOKEN|SECRET|PASSWORD|KEY|ADDR|HOST", pair[0])))
+
+
+def allocators(system: System) -> tuple[Allocator, ...]:
+    """Allocators found in system library folders, by name."""
+    found = ((name, _library(system, stems)) for name, stems in _ALLOCATORS.items())
+    return tuple(Allocator(name, posixpath.basename(path)) for name, path in found if path)
+
+
+def allocator_path(system: System, name: str) -> str | None:
+    """Full path of ``jemalloc`` or ``tcmalloc`` on this machine, fit to preload: only root can change it."""
+    return _library(system, _ALLOCATORS[name])
+
+
+def _library(system: System, stems: Iterable[str]) -> str | None:
+    for stem in stems:
+        for folder in _LIBRARY_FOLDERS:
+            names = [n for n in system.list(folder) if re.fullmatch(rf"{stem}\.(so(\.\d+)*|dylib)", n)]
+            trusted = (f"{folder}/{name}" for name in reversed(names) if _trusted(system, f"{folder}/{name}"))
+            path = next(trusted, None)
+            if path:
+                return path
+    return None
+
+
+def _trusted(system: System, path: str) -> bool:
+    """Whether only root can change the file and the folders it is reached by, links followed."""
+    real = system.resolve(path)
+    places = (path, real, posixpath.dirname(path), posixpath.dirname(real))
+    stats = [system.stat(place) for place in places]
+    return all(found is not None and found.trusted for found in stats)
+
+
+def _gloo(built: bool, error: str | None) -> Backend:
+    if not built:
+        return Backend("gloo", False, "this PyTorch was built without it")
+    return Backend("gloo", not error, error or "a process group started")
+
+
+def _nccl(built: bool, gpus: int) -> Backend:
+    if not built:
+        return Backend("nccl", False, "this PyTorch was built without CUDA")
+    return Backend("nccl", gpus > 0, f"{gpus} CUDA devices" if gpus else "no CUDA device is visible")
+
+
+def _mpi(built: bool, facts: Facts) -> Backend:
+    """PyTorch's wheels hold no MPI; on CPUs mpi4py can carry the collectives instead."""
+    launcher, error = facts.get("mpiexec"), facts.get("mpi4py_error")
+    if not built and not facts.get("found", {}).get("mpi4py"):
+        return Backend("mpi", False, "this PyTorch was built without MPI and mpi4py is not installed")
+    if not built and error:
+        return Backend("mpi", False, f"mpi4py does not load: {error}")
+    if not launcher:
+        return Backend("mpi", False, "no mpiexec on the PATH: install an MPI runtime")
+    return Backend("mpi", True, "built into PyTorch" if built else "through mpi4py")
+
+
+def _ccl(error: str | None) -> Backend:
+    return Backend("ccl", not error, error or "oneccl_bindings_for_pytorch loads")
+
+
+def _key(system: System) -> list[object]:
+    """All that the child's answer depends on."""
+    variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
+    packages = [system.package_version(name) for name in ("torch", "mpi4py", "oneccl_bind_pt")]
+    return [1, packages, system.python, system.boot_id(), sorted(system.affinity() or ()), variables, _mpiexec(system)]
+
+
+def _ask(system: System) -> Facts:
+    """Run the child; ProbeError where it gives no JSON object or has no PyTorch (that may be mended any minute)."""
+    command = [system.python, "-m", "probes.bench.torch_facts"]
+    done = system.run(command, timeout=120, cwd=str(Path(__file__).resolve().parents[1]))
+    try:
+        facts = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise ProbeError(f"python ended with {done.returncode}: {last}") from None
+    if not isinstance(facts, dict) or facts.get("torch") is None:
+        raise ProbeError(facts.get("error", "no answer") if isinstance(facts, dict) else "no answer")
+    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": _mpiexec(system)}
+
+
+def _importable(system: System, found: dict[str, bool]) -> Facts:
+    """Import what is installed in children of their own: bindings built for another version may crash."""
+    answers: Facts = {}
+    if found.get("mpi4py"):
+        answers["mpi4py_error"] = _import_error(
+            system, "import mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
+        )
+    if found.get("oneccl_bindings_for_pytorch"):
+        answers["ccl_error"] = _import_error(system, "import torch, oneccl_bindings_for_pytorch")
+    return answers
+
+
+def _import_error(system: System, code: str) -> str | None:
+    done = system.run([system.python, "-c", code], timeout=60)
+    if done.returncode == 0:
+        return None
+    return without_paths((done.stderr.strip().splitlines() or [f"the import ended with {done.returncode}"])[-1])
+
+
+def without_paths(text: str) -> str:
+    """The text with every absolute path cut down to its last part: reasons are shown and stored, paths name users."""
+    return re.sub(r"(?<![\w.])(?:/[^/\s:'\"]+)+/", "", text)
+
+
+def _mpiexec(system: System) -> bool:
+    return bool(system.which("mpiexec") or system.which("mpirun"))

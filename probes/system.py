@@ -1,0 +1,319 @@
+"""The only door from the probes to the operating system.
+
+Probes ask a `System` for files, commands, masks and limits and never touch the machine themselves. `System` is the
+machine we run on; `Recorded` replays one from a folder tree and a small JSON file, so every probe can be tested on
+machines nobody here owns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import stat as stat_module
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Facts = dict[str, Any]
+CACHE_ENTRIES = 64
+"""How many remembered files stay; older ones are deleted."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished command. ``returncode`` follows the shell: 127 could not be started, 124 ran out of time."""
+
+    returncode: int
+    stdout: str = ""
+    stderr: str = ""
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """Owner (user id) and permission bits of what a path leads to."""
+
+    owner: int
+    mode: int
+
+    @property
+    def trusted(self) -> bool:
+        """Whether only root can change it."""
+        return self.owner == 0 and not self.mode & 0o022
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """Size of a file system and what an ordinary user may still fill, in bytes."""
+
+    total: int
+    free: int
+
+
+class System:
+    """The machine this process runs on."""
+
+    prefix = ""
+    """Put in front of every absolute path; a recorded machine lives under a folder."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
+        self.platform = sys.platform
+        self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+        self.python = sys.executable
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> str | None:
+        """Text of a file without surrounding white space, or None where it is absent or unreadable."""
+        try:
+            with open(self.prefix + path, encoding="utf-8", errors="replace") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return None
+
+    def list(self, path: str) -> tuple[str, ...]:
+        """Sorted names in a folder; empty where it is absent or unreadable."""
+        try:
+            return tuple(sorted(os.listdir(self.prefix + path)))
+        except OSError:
+            return ()
+
+    def exists(self, path: str) -> bool:
+        """Whether the path leads to something."""
+        return os.path.exists(self.prefix + path)
+
+    def resolve(self, path: str) -> str:
+        """The path with every symbolic link followed."""
+        real = os.path.realpath(self.prefix + path)
+        return real[len(os.path.realpath(self.prefix)) :] if self.prefix else real
+
+    def stat(self, path: str) -> FileStat | None:
+        """Owner and permissions of what the path leads to, or None."""
+        try:
+            found = os.stat(self.prefix + path)
+        except OSError:
+            return None
+        return FileStat(found.st_uid, stat_module.S_IMODE(found.st_mode))
+
+    def space(self, path: str) -> DiskSpace | None:
+        """Size and free space of the file system under the path, or None."""
+        try:
+            found = os.statvfs(path)
+        except (OSError, AttributeError):
+            return None
+        return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+
+    def cwd(self) -> str:
+        """Current folder; ``/`` where it was deleted under us."""
+        try:
+            return os.getcwd()
+        except OSError:
+            return "/"
+
+    # -- process -------------------------------------------------------------------------------------------------
+
+    def affinity(self) -> frozenset[int] | None:
+        """Logical CPUs this process may run on, or None where the platform has no masks."""
+        if not hasattr(os, "sched_getaffinity"):
+            return None
+        return frozenset(os.sched_getaffinity(0))
+
+    def cpu_count(self) -> int:
+        """Logical CPUs the operating system admits to, at least 1."""
+        return os.cpu_count() or 1
+
+    def pid(self) -> int:
+        """Id of this process in its own pid namespace."""
+        return os.getpid()
+
+    def uid(self) -> int:
+        """Effective user id; 0 is root."""
+        return os.geteuid()
+
+    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
+        """Soft and hard value of a limit such as ``RLIMIT_NOFILE``; None inside means unlimited."""
+        import resource
+
+        if not hasattr(resource, name):
+            return None
+        soft, hard = resource.getrlimit(getattr(resource, name))
+        return tuple(None if value == resource.RLIM_INFINITY else value for value in (soft, hard))  # type: ignore[return-value]
+
+    def which(self, name: str) -> str | None:
+        """Path of a program on the user's PATH, or None."""
+        return shutil.which(name, path=self.env.get("PATH", os.defpath))
+
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Completed:
+        """Run a command with the user's environment and wait for it; never raises."""
+        try:
+            done = subprocess.run(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=dict(self.env),
+                cwd=cwd,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Completed(124, "", f"no answer within {timeout:g} s")
+        except (OSError, ValueError) as error:
+            return Completed(127, "", str(error))
+        return Completed(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    def package_version(self, name: str) -> str | None:
+        """Version of an installed Python distribution, read from its metadata and without importing it."""
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    def boot_id(self) -> str:
+        """Changes with every boot; tells machines that share a home folder apart."""
+        found = self.read("/proc/sys/kernel/random/boot_id")
+        return found or self.run(["sysctl", "-n", "kern.boottime"], timeout=5).stdout.strip()
+
+    # -- cache ---------------------------------------------------------------------------------------------------
+
+    def cache_folder(self) -> Path | None:
+        """A private, writable folder for remembered facts: the user's cache folder, else a temporary one."""
+        import platformdirs
+
+        temporary = Path(tempfile.gettempdir()) / f"torch-autotune-{self.uid()}"
+        for folder in (platformdirs.user_cache_path("torch-autotune", appauthor=False), temporary):
+            if _is_private(folder):
+                return folder
+        return None
+
+    def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
+        """``compute()``, or what it gave earlier for an equal ``key``. What raises is not remembered."""
+        folder = self.cache_folder()
+        if folder is None:
+            return compute()
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
+        path = folder / f"{name}-{digest}.json"
+        found = _load(path)
+        if found is None:
+            found = compute()
+            _save(path, found)
+        return found
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a folder tree cannot hold. Commands are keyed by their words joined with blanks."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    affinity: tuple[int, ...] | None = None
+    rlimits: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    spaces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    commands: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, int] = field(default_factory=dict)
+    platform: str = "linux"
+    machine: str = "x86_64"
+    python: str = "python"
+    cwd: str = "/work"
+    uid: int = 1000
+    pid: int = 4242
+
+
+class Recorded(System):
+    """A machine replayed from ``root`` (its files) and a `Recording` (the rest). Files belong to root unless listed."""
+
+    def __init__(self, root: Path, recording: Recording | None = None, cache: Path | None = None) -> None:
+        self.recording = recording or Recording()
+        self.prefix = str(root)
+        self.env = dict(self.recording.env)
+        self.platform, self.machine, self.python = (
+            self.recording.platform,
+            self.recording.machine,
+            self.recording.python,
+        )
+        self.cache = cache
+
+    @classmethod
+    def load(cls, folder: Path) -> Recorded:
+        """The machine recorded in ``folder``: ``folder/root`` and ``folder/machine.json`` (fields of `Recording`)."""
+        facts = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
+        return cls(folder / "root", Recording(**facts))
+
+    def stat(self, path: str) -> FileStat | None:
+        found = super().stat(path)
+        return found and FileStat(self.recording.owners.get(path, 0), found.mode)
+
+    def space(self, path: str) -> DiskSpace | None:
+        found = self.recording.spaces.get(path)
+        return DiskSpace(*found) if found else None
+
+    def cwd(self) -> str:
+        return self.recording.cwd
+
+    def affinity(self) -> frozenset[int] | None:
+        return None if self.recording.affinity is None else frozenset(self.recording.affinity)
+
+    def cpu_count(self) -> int:
+        return len(self.recording.affinity or (0,))
+
+    def pid(self) -> int:
+        return self.recording.pid
+
+    def uid(self) -> int:
+        return self.recording.uid
+
+    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
+        found = self.recording.rlimits.get(name)
+        return (found[0], found[1]) if found else None
+
+    def which(self, name: str) -> str | None:
+        return self.recording.programs.get(name)
+
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Completed:
+        found = self.recording.commands.get(" ".join(command))
+        return Completed(found[0], found[1]) if found else Completed(127, "", "not recorded")
+
+    def package_version(self, name: str) -> str | None:
+        return self.recording.packages.get(name)
+
+    def cache_folder(self) -> Path | None:
+        return self.cache
+
+
+def _is_private(folder: Path) -> bool:
+    """Make the folder if need be and say whether it is ours alone to write: others could plant facts in it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK)
+
+
+def _load(path: Path) -> Facts | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _save(path: Path, facts: Facts) -> None:
+    """Write atomically; a cache that cannot be written is no cache, not an error."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            json.dump(facts, file)
+        os.replace(file.name, path)
+        newest_first = sorted(path.parent.glob("*.json"), key=lambda found: found.stat().st_mtime, reverse=True)
+        for old in newest_first[CACHE_ENTRIES:]:
+            old.unlink()
+    except OSError:
+        pass
