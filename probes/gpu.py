@@ -44,7 +44,8 @@ class _Handle:
 def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
     """GPUs this process may use, in CUDA's order with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
 
-    ``nvml`` is pynvml or a double of it. No driver, no GPU: an empty tuple. A driver that fails raises NVML's own error.
+    ``nvml`` is pynvml or a double of it. Without a driver there is no GPU: an empty tuple. A driver
+    that fails raises NVML's own error.
     """
     nvml = nvml or _pynvml()
     if nvml is None or not _start(nvml):

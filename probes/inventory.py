@@ -20,7 +20,8 @@ _PRIVATE = {(Gpu, "uuid"): ""}
 def probe(system: System | None = None, folder: str | None = None, nvml: Any = None) -> Inventory:
     """Everything about this machine, or a recorded one.
 
-    ``folder`` is where the data lies (default: the current one); ``nvml`` stands in for pynvml. Never raises: a probe that fails leaves a note and the most careful answer.
+    ``folder`` is where the data lies (default: the current one); ``nvml`` stands in for pynvml.
+    Never raises: a probe that fails leaves a note and the most careful answer.
     """
     system = system or System()
     notes: list[str] = []
