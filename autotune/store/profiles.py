@@ -1,0 +1,196 @@
+"""Reading and writing profile files. Every failure is a `ProfileError`: what happened, in which file, what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from autotune.core.errors import ProfileError
+from autotune.core.profile import SCHEMA, Profile
+from autotune.store import private, yaml_text
+from autotune.store.complaints import describe, quote
+from autotune.store.schema import MAX_ITEMS, MAX_NAME, MAX_TEXT, from_data
+
+MAX_BYTES = 64 * 1024
+LOCK_SECONDS = 10.0
+RETUNE = "Tune again to get a fresh one (autotune tune ...)."
+HEADER = """\
+# Training settings measured by torch-autotune on one type of machine. Plain data: safe to read and to share.
+#   start training with it    autotune run --profile {name} train.py
+#   or inside a script        tuned = autotune.load("{name}")
+#   look at it                autotune show {name}
+"""
+
+
+def read(path: Path | str) -> Profile:
+    """The profile in the file ``path``.
+
+    Raises:
+        ProfileError: no such file, not readable, too large, or not a valid profile.
+    """
+    path = Path(path)
+    return parse(_text(path), str(path))
+
+
+def parse(text: str, name: str) -> Profile:
+    """The profile in ``text``; ``name`` is what errors call it.
+
+    Raises:
+        ProfileError: not YAML, another schema, or a key that is missing, unknown or out of range.
+    """
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise _too_large(name)
+    data = _load(text, name)
+    if not isinstance(data, dict):
+        raise ProfileError(f"{name}: {'is empty' if data is None else 'is not a profile'}. {RETUNE}")
+    _check_schema(data.get("schema"), name)
+    try:
+        return from_data(data)
+    except ValidationError as error:
+        lines = [f"{name}: {line}" for line in describe(error).splitlines()]
+        raise ProfileError("\n".join([*lines, f"Correct the file, or tune again. Format: {SCHEMA}."])) from None
+
+
+def dump(profile: Profile, name: str = "PROFILE") -> str:
+    """The file's text, header included. The same profile always gives the same text.
+
+    Raises:
+        ProfileError: the profile breaks its own schema.
+    """
+    header = HEADER.format(name=private.clean(name, (), MAX_NAME))
+    data = to_data(profile)
+    text = header + yaml_text.dump(data)
+    for most in (50, 10, 0):  # the settings matter more than the last of a thousand failures
+        if len(text.encode()) <= MAX_BYTES:
+            break
+        data["evidence"].update({key: data["evidence"][key][:most] for key in ("failures", "not_offered", "warnings")})
+        text = header + yaml_text.dump(data)
+    parse(text, name)
+    return text
+
+
+def write(path: Path | str, profile: Profile) -> Path:
+    """Write ``profile`` to ``path`` in one step: readers see the old file or the new one, never a part.
+
+    Raises:
+        ProfileError: the folder cannot be made or written, or another writer holds the file.
+    """
+    path = Path(path)
+    text = dump(profile, path.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS):
+            _replace(path, text)
+    except Timeout:
+        raise ProfileError(f"{path}: another process has been writing it for {LOCK_SECONDS:g} s. Try again.") from None
+    except OSError as error:
+        raise ProfileError(
+            f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml"
+        ) from error
+    return path
+
+
+def to_data(profile: Profile) -> dict[str, Any]:
+    """What the file (and ``--json``) holds: plain data in the file's order, finite, with private names taken out."""
+    data, names = profile.as_dict(), private.names()
+    data["machine"] = {"key": profile.key, "facts": _plain(profile.machine["facts"])}
+    data["software"] = {key: private.clean_value(value, names, MAX_TEXT) for key, value in data["software"].items()}
+    data["target"]["name"] = private.clean(profile.target.name, (), MAX_NAME) or "target"
+    for level in data["levels"].values():
+        level["note"] = private.clean(level["note"], names, MAX_TEXT)
+        level["speedup"]["high"] = _finite(level["speedup"]["high"])
+    evidence = data["evidence"]
+    for item in (*evidence["failures"], *evidence["not_offered"]):
+        item["reason"] = private.clean(item["reason"], names, MAX_TEXT)
+    for item in evidence["failures"]:
+        item["changed"] = {key: private.clean_value(v, names, MAX_TEXT) for key, v in item["changed"].items()}
+    for item in evidence["not_offered"]:
+        item["value"] = private.clean_value(item["value"], names, MAX_TEXT)
+    evidence["warnings"] = [private.clean(text, names, MAX_TEXT) for text in evidence["warnings"]]
+    for key in ("failures", "not_offered", "warnings"):
+        evidence[key] = evidence[key][:MAX_ITEMS]
+    return data
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ProfileError(f"{path}: is not a plain file.")
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({_reason(error)}).") from error
+    if len(raw) > MAX_BYTES:
+        raise _too_large(str(path))
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path}: is not UTF-8 text (byte {error.start}). {RETUNE}") from None
+
+
+def _load(text: str, name: str) -> Any:
+    try:
+        return yaml_text.load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        raise ProfileError(f"{name}: {_yaml_reason(error)}. {RETUNE}") from None
+
+
+def _yaml_reason(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return f"is not plain YAML ({str(error).splitlines()[0][:120]})"
+
+
+def _check_schema(schema: Any, name: str) -> None:
+    if schema == SCHEMA:
+        return
+    if schema is None:
+        raise ProfileError(f"{name}: has no key 'schema', so it is no profile. {RETUNE}")
+    family, _, version = str(schema).partition("/")
+    if family == SCHEMA.partition("/")[0] and version.isdecimal() and int(version[:9]) > 1:
+        raise ProfileError(
+            f"{name}: schema: {quote(schema)} is newer than {SCHEMA}. Upgrade torch-autotune to read it."
+        )
+    raise ProfileError(f"{name}: schema: {quote(schema)} is not {SCHEMA}. {RETUNE}")
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _plain(facts: Any) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in dict(facts).items()}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _too_large(name: str) -> ProfileError:
+    return ProfileError(f"{name}: is larger than {MAX_BYTES // 1024} KB, which no profile is. {RETUNE}")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,197 @@
+"""Where profiles live, and which of them fits a machine.
+
+Project first (``profiles/<machine key>/<target>.yaml``, beside the training script and under version control), then
+the user's data folder in the same layout. Looking never raises: training must start with or without a profile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_dir
+
+from autotune.core.errors import ProfileError
+from autotune.core.machine import MachineType
+from autotune.core.profile import Profile
+from autotune.store import profiles
+
+APPLICATION = "torch-autotune"
+MAX_FILES = 500
+"""Files looked at in one folder tree: a wrong folder must not delay the start of training."""
+SOFTWARE = ("torch", "cuda", "python")
+"""Versions whose change can move the figures."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A profile that fits this machine.
+
+    Attributes:
+        profile: what was found.
+        path: where.
+        exact: True for the same machine key. Otherwise architecture and kind of device agree, and the runtime
+            clamps the settings to what is here.
+        notes: what differs, one line each.
+    """
+
+    profile: Profile
+    path: Path
+    exact: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The best match or None, and what was skipped on the way (also where nothing matched)."""
+
+    match: Match | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file: its profile, or the problem that keeps it from being read."""
+
+    path: Path
+    profile: Profile | None
+    problem: str = ""
+
+
+def default_roots() -> tuple[Path, ...]:
+    """The folders looked in, nearest first."""
+    try:
+        return Path("profiles"), Path(user_data_dir(APPLICATION, appauthor=False)) / "profiles"
+    except (OSError, KeyError, RuntimeError):  # no home folder
+        return (Path("profiles"),)
+
+
+def default_path(machine_key: str, target: str, root: Path | None = None) -> Path:
+    """Where the profile of ``target`` on this type of machine belongs."""
+    return (root or Path("profiles")) / safe_name(machine_key) / f"{safe_name(target)}.yaml"
+
+
+def safe_name(text: str) -> str:
+    """``text`` as one visible file name: letters, digits, ``_``, ``-`` and inner dots."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
+
+
+def find(
+    machine: MachineType,
+    target: str | None,
+    roots: Sequence[Path] | None = None,
+    software: Mapping[str, Any] | None = None,
+) -> Match | None:
+    """The best profile for ``machine`` and ``target``, or None; see `search`."""
+    return search(machine, target, roots, software).match
+
+
+def search(
+    machine: MachineType,
+    target: str | None,
+    roots: Sequence[Path] | None = None,
+    software: Mapping[str, Any] | None = None,
+) -> Search:
+    """Look for a profile: the same machine key before a compatible machine, nearer folders before farther ones.
+
+    Args:
+        machine: this machine.
+        target: the task's name; None takes the first by name and says which others there are.
+        roots: folders to look in instead of `default_roots`.
+        software: ``{torch, cuda, python}`` here, to note differences.
+    """
+    skipped: list[str] = []
+    for exact in (True, False):
+        found = list(_candidates(machine, target, default_roots() if roots is None else roots, exact, skipped))
+        if found:
+            path, profile = min(found, key=lambda item: len(differences(item[1], machine)))
+            notes = (*differences(profile, machine), *_versions(profile, software), *_others(found, profile))
+            return Search(Match(profile, path, exact, (*notes, *skipped)), tuple(skipped))
+    return Search(None, tuple(skipped))
+
+
+def list_profiles(roots: Sequence[Path] | None = None) -> tuple[Listed, ...]:
+    """Every profile file under ``roots``, readable or not."""
+    return tuple(_listed(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
+
+
+def differences(profile: Profile, machine: MachineType) -> tuple[str, ...]:
+    """One line per machine fact that differs: ``threads: profile 64, here 8``."""
+    theirs, ours = profile.machine["facts"], machine.as_dict()["facts"]
+    return tuple(_difference(name, theirs[name], ours[name]) for name in ours if _differs(theirs[name], ours[name]))
+
+
+def _differs(theirs: Any, ours: Any) -> bool:
+    """True where two facts differ; the order of features says nothing."""
+    if isinstance(ours, list):
+        return sorted(theirs) != sorted(ours)
+    return bool(theirs != ours)
+
+
+def _difference(name: str, theirs: Any, ours: Any) -> str:
+    if not isinstance(ours, list):
+        return f"{name}: profile {theirs}, here {ours}"
+    missing = [item for item in theirs if item not in ours]
+    extra = [item for item in ours if item not in theirs]
+    parts = [f"not here: {', '.join(missing)}"] * bool(missing) + [f"only here: {', '.join(extra)}"] * bool(extra)
+    return f"{name}: {'; '.join(parts) or f'profile {len(theirs)}, here {len(ours)}'}"
+
+
+def _candidates(
+    machine: MachineType, target: str | None, roots: Iterable[Path], exact: bool, skipped: list[str]
+) -> Iterator[tuple[Path, Profile]]:
+    """Fitting profiles. The first pass opens the machine's own folder only, so that the usual start is quick."""
+    for root in roots:
+        own = safe_name(machine.key)
+        for path in _files(root, own if exact else None, None if target is None else safe_name(target)):
+            if not exact and path.parent.name == own:
+                continue
+            listed = _listed(path)
+            if listed.profile is None:
+                skipped.append(f"skipped {listed.problem}")
+            elif (target is None or listed.profile.target.name == target) and _fits(listed.profile, machine, exact):
+                yield path, listed.profile
+
+
+def _fits(profile: Profile, machine: MachineType, exact: bool) -> bool:
+    if exact:
+        return profile.key == machine.key
+    device = "cuda" if machine.gpus else "cpu"
+    return bool(profile.machine["facts"]["architecture"] == machine.architecture) and profile.target.device == device
+
+
+def _files(root: Path, folder: str | None = None, stem: str | None = None) -> list[Path]:
+    try:
+        return sorted(path for path in root.glob(f"{folder or '*'}/{stem or '*'}.yaml") if _visible(path))[:MAX_FILES]
+    except OSError:
+        return []
+
+
+def _visible(path: Path) -> bool:
+    return not path.name.startswith(".") and not path.parent.name.startswith(".")
+
+
+def _listed(path: Path) -> Listed:
+    try:
+        return Listed(path, profiles.read(path))
+    except ProfileError as error:
+        return Listed(path, None, str(error).splitlines()[0])
+
+
+def _versions(profile: Profile, software: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if software is None:
+        return ()
+    theirs = profile.software
+    return tuple(
+        f"{name}: measured with {theirs[name]}, here {software.get(name)}"
+        for name in SOFTWARE
+        if name in theirs and theirs[name] != software.get(name)
+    )
+
+
+def _others(found: Sequence[tuple[Path, Profile]], chosen: Profile) -> tuple[str, ...]:
+    names = sorted({profile.target.name for _path, profile in found} - {chosen.target.name})
+    return (f"also here for: {', '.join(names)}; name the target to choose",) if names else ()

@@ -1,0 +1,79 @@
+"""YAML without its surprises: one plain document of groups, lists and single values.
+
+What PyYAML's safe loader accepts and this one refuses: anchors and aliases (a few lines can expand to gigabytes), merge
+keys, tags, duplicate keys (the last would win silently), keys that are not text, deep nesting (RecursionError). Words
+keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is text and not 8, so that the
+schema can refuse them by what was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+MAX_DEPTH = 12
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Builds plain data from the core of YAML 1.2 that JSON also has."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own habit
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One node, unless it is of a kind that profiles do not use."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise yaml.MarkedYAMLError(None, None, "anchors and aliases are not allowed", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            raise yaml.MarkedYAMLError(None, None, "tags are not allowed", event.start_mark)
+        if self._depth >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A group of keys, each of them text and there once."""
+        seen: set[str] = set()
+        for key, _value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                raise yaml.MarkedYAMLError(None, None, "a key is not plain text", key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(None, None, f"the key {key.value[:60]!r} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    ("int", r"-?(0|[1-9][0-9]{0,99})", list("-0123456789")),
+    ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]*([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)", list("-0123456789")),
+):
+    PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def load(text: str) -> Any:
+    """The one document in ``text`` as plain data.
+
+    Raises:
+        yaml.YAMLError: not YAML, or YAML of a refused kind; the text names line and column.
+    """
+    loader = PlainLoader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """Block style, keys in the order given, one line per value."""
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
