@@ -95,7 +95,7 @@ def search(
     roots: Sequence[Path] | None = None,
     software: Mapping[str, Any] | None = None,
 ) -> Search:
-    """Look for a profile: the same machine key before a compatible machine, nearer folders before farther ones.
+    """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
 
     Args:
         machine: this machine.
@@ -107,7 +107,7 @@ def search(
     for exact in (True, False):
         found = list(_candidates(machine, target, default_roots() if roots is None else roots, exact, skipped))
         if found:
-            path, profile = min(found, key=lambda item: len(differences(item[1], machine)))
+            path, profile = found[0] if exact else min(found, key=lambda item: len(differences(item[1], machine)))
             notes = (*differences(profile, machine), *_versions(profile, software), *_others(found, profile))
             return Search(Match(profile, path, exact, (*notes, *skipped)), tuple(skipped))
     return Search(None, tuple(skipped))

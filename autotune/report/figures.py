@@ -1,0 +1,97 @@
+"""Figures in words: the same rounding everywhere, so that two views of one profile never disagree."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from autotune.core.proof import Proof
+from autotune.core.settings import Settings
+
+WIDTH = 80
+
+
+def plain(renderable: RenderableType, width: int = WIDTH) -> str:
+    """``renderable`` as plain text, without colours or trailing blanks."""
+    console = Console(
+        file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False, legacy_windows=False
+    )
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def rate(value: float, unit: str) -> str:
+    """``1240 samples/s``: three significant digits below a thousand, whole numbers above."""
+    return f"{number(value)} {unit}/s"
+
+
+def number(value: float) -> str:
+    """Three significant digits below a thousand, whole numbers above."""
+    if not math.isfinite(value):
+        return "unknown"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def times(value: float) -> str:
+    """``1.62x``."""
+    return f"{value:.2f}x"
+
+
+def interval(proof: Proof) -> str:
+    """``1.62x (1.55 to 1.70, 95 % confidence, 12 rounds)``."""
+    if proof.rounds == 0:
+        return "not measured"
+    if not math.isfinite(proof.high):
+        return f"{times(proof.value)} (too few rounds for an interval: {proof.rounds})"
+    spread = f"{proof.low:.2f} to {proof.high:.2f}"
+    return f"{times(proof.value)} ({spread}, {proof.confidence * 100:g} % confidence, {proof.rounds} rounds)"
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``1 min 12 s``, ``2 h 05 min``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(count: int | None) -> str:
+    """``512 MiB``, ``23.0 GiB``; ``unknown`` for None."""
+    if count is None:
+        return "unknown"
+    if count < 2**20:
+        return f"{count / 2**10:.0f} KiB"
+    return f"{count / 2**20:.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
+
+
+def value(setting: Any) -> str:
+    """One knob's value: ``on`` and ``off`` for flags, ``-`` where it does not apply."""
+    if setting is None:
+        return "-"
+    return {True: "on", False: "off"}[setting] if isinstance(setting, bool) else str(setting)
+
+
+def count(number_of: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
+
+
+def changes(settings: Settings, baseline: Settings) -> str:
+    """``num_workers 2, precision bf16``: what differs from ``baseline``, or ``your settings``."""
+    different = settings.difference(baseline)
+    return ", ".join(f"{knob} {value(mine)}" for knob, (mine, _theirs) in different.items()) or "your settings"
+
+
+def summary(settings: Settings) -> str:
+    """The knobs that people ask for first, on one line."""
+    workers = f"{settings.num_workers} workers"
+    batch = f"batch {settings.batch_size}"
+    if settings.accumulation > 1:
+        batch += f" x {settings.accumulation} micro-steps"
+    return f"{settings.processes} x {count(settings.threads, 'thread')}, {workers}, {batch}, {settings.precision}"

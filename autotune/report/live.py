@@ -1,0 +1,110 @@
+"""The view of a tuning run under way: a small panel on a terminal, one line per event elsewhere.
+
+Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from autotune.core.settings import Settings
+from autotune.report import figures
+
+BAR = 30
+MAX_REASON = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a tuning run stands. Seconds since its start; rates in ``unit`` per second, None until measured."""
+
+    stage: str
+    """What is going on, in plain words: ``baseline``, ``searching``, ``race``, ``proof``..."""
+    baseline: Settings
+    unit: str
+    trying: Settings | None = None
+    trials: int = 0
+    baseline_rate: float | None = None
+    best: Settings | None = None
+    best_rate: float | None = None
+    elapsed: float = 0.0
+    budget: float = 0.0
+    failures: int = 0
+    last_failure: str = ""
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    """Rounds finished by each contender of a race or proof."""
+
+
+def render(progress: Progress) -> RenderableType:
+    """A compact panel."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in _rows(progress):
+        table.add_row(name, Text(text, overflow="ellipsis", no_wrap=name != "trying"))
+    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=figures.WIDTH)
+
+
+def line(progress: Progress) -> str:
+    """The same on one line, for logs."""
+    parts = [f"[{figures.duration(progress.elapsed)}] {progress.stage}", figures.count(progress.trials, "trial")]
+    if progress.trying is not None:
+        parts.append(f"trying {figures.changes(progress.trying, progress.baseline)}")
+    if progress.baseline_rate is not None:
+        parts.append(_best(progress))
+    if progress.rounds:
+        parts.append(_rounds(progress))
+    if progress.failures:
+        parts.append(_failures(progress))
+    return " | ".join(_one_line(part) for part in parts)
+
+
+def _rows(progress: Progress) -> list[tuple[str, str]]:
+    rows = [("stage", f"{progress.stage}, {figures.count(progress.trials, 'trial')} done")]
+    if progress.trying is not None:
+        rows.append(("trying", figures.changes(progress.trying, progress.baseline)))
+    rows.append(("best", _best(progress)))
+    if progress.best is not None:
+        rows.append(("", figures.changes(progress.best, progress.baseline)))
+    if progress.rounds:
+        rows.append(("rounds", _rounds(progress)))
+    if progress.failures:
+        rows.append(("failed", _failures(progress)))
+    return [(name, _one_line(text)) for name, text in rows]
+
+
+def _best(progress: Progress) -> str:
+    if progress.baseline_rate is None:
+        return "measuring your settings first"
+    baseline = f"your settings {figures.rate(progress.baseline_rate, progress.unit)}"
+    if progress.best_rate is None or progress.baseline_rate <= 0:
+        return baseline
+    ratio = figures.times(progress.best_rate / progress.baseline_rate)
+    return f"best {figures.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
+
+
+def _rounds(progress: Progress) -> str:
+    return ", ".join(f"{name} {done}" for name, done in progress.rounds.items())
+
+
+def _failures(progress: Progress) -> str:
+    last = f", last: {progress.last_failure[:MAX_REASON]}" if progress.last_failure else ""
+    return f"{figures.count(progress.failures, 'setting')} did not work{last}"
+
+
+def _bar(progress: Progress) -> Text:
+    if progress.budget <= 0:
+        return Text("")
+    done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
+    left = figures.duration(progress.budget - progress.elapsed)
+    return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
