@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,16 @@ SHM_HEADROOM = 1.5
 MAX_BATCH_FACTOR = 16
 PROCESS_BYTES = 400 * 2**20
 """Resident memory of a process that imported torch, counted against the memory limit."""
+
+BOUND = ("processes", "threads", "backend", "batch_size", "accumulation")
+"""Knobs that cannot move alone: an equation binds them."""
+MOVING = (
+    "processes x threads",
+    "accumulation",
+    "global batch",
+    *(name for name in KNOB_NAMES if name not in BOUND),
+)
+"""Decisions, one of which is a move."""
 
 
 @dataclass(frozen=True)
@@ -115,37 +125,74 @@ class Space:
                     seen.add(settings)
                     yield settings
 
-    def moves(self, settings: Settings) -> Iterator[tuple[str, Settings]]:
+    def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
         """Feasible settings one decision away, as ``(what moves, settings)``.
 
-        Ordinal knobs move by one step. Knobs bound by an equation move together: processes with threads and batch,
-        batch with accumulation.
+        Ordinal knobs move by one step, or to any other value where ``far``. Knobs bound by an equation move together:
+        processes with threads and batch, batch with accumulation.
         """
         seen = {settings}
-        for what, candidate in self._raw_moves(settings):
+        for what, candidate in self._raw_moves(settings, far):
             if candidate not in seen and candidate in self:
                 seen.add(candidate)
                 yield what, candidate
 
-    def _raw_moves(self, settings: Settings) -> Iterator[tuple[str, Settings]]:
+    def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
+        """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.
+
+        Args:
+            settings: where from.
+            pick: ``pick(n)`` draws from 0..n-1.
+        """
+        knob = MOVING[pick(len(MOVING))]
+        moves = list(self._moves_of(knob, settings, True))
+        if not moves:
+            return None
+        moved = moves[pick(len(moves))]
+        return moved if moved in self else None
+
+    def _raw_moves(self, settings: Settings, far: bool) -> Iterator[tuple[str, Settings]]:
+        for what in MOVING:
+            for candidate in self._moves_of(what, settings, far):
+                yield what, candidate
+
+    def _moves_of(self, what: str, settings: Settings, far: bool) -> Iterator[Settings]:
+        if what == "processes x threads":
+            yield from self._shapes(settings)
+        elif what == "accumulation":
+            yield from self._accumulations(settings)
+        elif what == "global batch":
+            yield from self._batches(settings)
+        else:
+            ordinal = BY_NAME[what].ordinal and not far
+            for value in _near(self.values[what], getattr(settings, what), ordinal=ordinal):
+                yield settings.but(**{what: value})
+
+    def _shapes(self, settings: Settings) -> Iterator[Settings]:
         for processes in self.values["processes"]:
             for threads in self.values["threads"]:
-                if (processes, threads) != (settings.processes, settings.threads):
-                    yield "processes x threads", self._reshaped(settings, processes, threads)
-        for name in KNOB_NAMES:
-            if name in ("processes", "threads", "batch_size", "accumulation", "backend"):
-                continue
-            current = getattr(settings, name)
-            for value in _near(self.values[name], current, ordinal=BY_NAME[name].ordinal):
-                yield name, settings.but(**{name: value})
+                if (processes, threads) == (settings.processes, settings.threads):
+                    continue
+                reshaped = self._reshaped(settings, processes, threads)
+                yield reshaped
+                if reshaped.num_workers != settings.num_workers:
+                    yield reshaped.but(
+                        num_workers=settings.num_workers,
+                        prefetch_factor=settings.prefetch_factor,
+                        persistent_workers=settings.persistent_workers,
+                    )
+
+    def _accumulations(self, settings: Settings) -> Iterator[Settings]:
+        share = settings.global_batch // settings.processes
         for accumulation in self.values["accumulation"]:
-            share = settings.global_batch // settings.processes
             if accumulation != settings.accumulation and share % accumulation == 0:
-                yield "accumulation", settings.but(accumulation=accumulation, batch_size=share // accumulation)
+                yield settings.but(accumulation=accumulation, batch_size=share // accumulation)
+
+    def _batches(self, settings: Settings) -> Iterator[Settings]:
+        shares = settings.processes * settings.accumulation
         for batch in self.global_batches:
-            shares = settings.processes * settings.accumulation
             if batch != settings.global_batch and batch % shares == 0:
-                yield "global batch", settings.but(batch_size=batch // shares)
+                yield settings.but(batch_size=batch // shares)
 
     def _reshaped(self, settings: Settings, processes: int, threads: int) -> Settings:
         """Same global batch and same total of loader workers, spread over other processes."""
@@ -181,7 +228,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     values: dict[str, tuple[Any, ...]] = {}
     left_out: list[LeftOut] = []
     for knob in KNOBS:
-        choices = _offered(knob.choices(context), getattr(context.baseline, knob.name), includes(level, knob.level))
+        own = getattr(context.baseline, knob.name)
+        choices = _offered(knob.choices(context), own, includes(level, knob.level), knob.ordinal)
         values[knob.name] = (fixed[knob.name],) if knob.name in fixed else choices.values
         left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
     batches = _global_batches(context) if level == "max" else (context.baseline.global_batch,)
@@ -190,13 +238,14 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     return Space(context, level, values, batches, tuple(left_out))
 
 
-def _offered(choices: Choices, baseline: Any, moves: bool) -> Choices:
+def _offered(choices: Choices, baseline: Any, moves: bool, ordinal: bool) -> Choices:
     """The baseline's own value is always a choice; it is the only one where the knob may not move at this level."""
     if not moves:
         return Choices((baseline,), choices.left_out)
     if baseline is None or baseline in choices.values:
         return choices
-    return Choices((*choices.values, baseline), choices.left_out)
+    values = (*choices.values, baseline)
+    return Choices(tuple(sorted(values)) if ordinal else values, choices.left_out)
 
 
 def _global_batches(context: Context) -> tuple[int, ...]:

@@ -1,0 +1,58 @@
+"""What the tuning loop and every search method agree on. Importing this never imports Optuna."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.core.outcome import Completed, Outcome
+from autotune.core.settings import Settings
+
+STAGES = ("baseline", "design", "moves", "model", "again")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Settings worth a trial.
+
+    Attributes:
+        settings: what to run.
+        stage: why: one of `STAGES`; ``again`` repeats settings on purpose.
+        number: of the trial within the whole tuning run, from 0.
+        expected_gain: expected improvement over the best so far, as a share of its rate; None where nothing is
+            known yet.
+        give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
+    """
+
+    settings: Settings
+    stage: str
+    number: int
+    expected_gain: float | None
+    give_up_below: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One finished trial, of whichever level."""
+
+    settings: Settings
+    outcome: Outcome
+    level: str
+
+    @property
+    def rate(self) -> float | None:
+        """Items per second; None where the trial gave none."""
+        outcome = self.outcome
+        if isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.rate > 0:
+            return outcome.measurement.rate
+        return None
+
+
+class Search(Protocol):
+    """Who proposes next."""
+
+    def ask(self) -> Proposal | None:
+        """The next trial; None where nothing promises a gain worth a trial, or nothing is left."""
+
+    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
+        """What became of ``proposal``. Must follow every `ask` before the next one."""

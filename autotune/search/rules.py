@@ -1,0 +1,63 @@
+"""What failed trials forbid: settings that would fail the same way are never proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
+from autotune.core.settings import Settings
+from autotune.search.protocol import Observation
+
+
+class Forbidden:
+    """Predicate over settings, made from all observations so far."""
+
+    def __init__(self, history: Iterable[Observation]) -> None:
+        observations = tuple(history)
+        self._fine = [o.settings for o in observations if isinstance(o.outcome, Completed)]
+        self._failed = [o for o in observations if not isinstance(o.outcome, Completed)]
+
+    def __call__(self, settings: Settings) -> bool:
+        """True where a failure already seen would come again."""
+        return any(self._repeats(failure, settings) for failure in self._failed)
+
+    def _repeats(self, failure: Observation, settings: Settings) -> bool:
+        failed, outcome = failure.settings, failure.outcome
+        if settings == failed:
+            return True
+        if isinstance(outcome, OutOfMemory):
+            return self._needs_as_much(settings, failed, outcome.where)
+        if isinstance(outcome, WrongNumbers):
+            same_compile = failed.compile in ("off", settings.compile)
+            lower = failed.precision != "fp32" or failed.compile != "off"
+            return lower and settings.precision == failed.precision and same_compile
+        if isinstance(outcome, NotApplied) and hasattr(failed, outcome.knob):
+            return bool(getattr(settings, outcome.knob) == getattr(failed, outcome.knob))
+        return False
+
+    def _needs_as_much(self, settings: Settings, failed: Settings, where: str) -> bool:
+        """True where ``settings`` need at least the memory that ``failed`` did not get.
+
+        On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
+        where such a batch did fit, only settings with as many processes and workers too are ruled out.
+        """
+        if _kind(settings) != _kind(failed):
+            return False
+        if where == "shm":
+            return _queued(settings) >= _queued(failed)
+        if settings.batch_size < failed.batch_size:
+            return False
+        fitted = any(_kind(s) == _kind(failed) and s.batch_size >= failed.batch_size for s in self._fine)
+        if where == "device" or not fitted:
+            return True
+        return settings.processes >= failed.processes and settings.num_workers >= failed.num_workers
+
+
+def _kind(settings: Settings) -> tuple[str, str, bool]:
+    """What changes the memory of a batch."""
+    return settings.precision, settings.compile, settings.channels_last
+
+
+def _queued(settings: Settings) -> int:
+    """Samples that loader workers hold in shared memory at once."""
+    return settings.processes * settings.num_workers * (1 + (settings.prefetch_factor or 0)) * settings.batch_size

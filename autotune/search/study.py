@@ -1,0 +1,109 @@
+"""One Optuna study for a whole tuning run: every proposal is a trial of it, so that `optuna-dashboard` opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from autotune.core.settings import (
+    ALLOCATORS,
+    BACKENDS,
+    COMPILE_MODES,
+    OPTIMIZER_IMPLS,
+    PRECISIONS,
+    Settings,
+)
+from autotune.search.protocol import Observation, Proposal
+from autotune.search.records import outcome_from_dict, outcome_to_dict
+
+CATEGORIES: dict[str, tuple[Any, ...]] = {
+    "backend": BACKENDS,
+    "persistent_workers": (False, True),
+    "pin_memory": (False, True),
+    "channels_last": (False, True),
+    "optimizer_impl": OPTIMIZER_IMPLS,
+    "allocator": ALLOCATORS,
+    "cudnn_benchmark": (False, True),
+    "compile": COMPILE_MODES,
+    "precision": PRECISIONS,
+}
+"""Optuna wants the same categories in every trial of a study, so these are all there are, offered here or not."""
+MOST = 2**20
+"""Upper end of every whole-number knob: a formality, nothing is drawn from it."""
+INFEASIBLE = 0.0
+"""Value of a trial without a rate. Never FAIL: samplers forget failed trials and repeat them."""
+
+
+def open_study(path: Path | None = None, name: str = "autotune") -> Study:
+    """The study called ``name`` in the journal file ``path`` (in memory where None), made where there is none.
+
+    Trials that a killed run left unfinished are closed as failed and never read again.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(JournalFileBackend(str(path)))
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    study = optuna.create_study(
+        storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=sampler
+    )
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)):
+        study.tell(trial.number, state=TrialState.FAIL)
+    return Study(study)
+
+
+class Study:
+    """Writes proposals and outcomes to an Optuna study, and reads them back."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.optuna = study
+        self._running: dict[int, optuna.Trial] = {}
+
+    def begin(self, proposal: Proposal, level: str) -> None:
+        """Record that ``proposal`` starts now."""
+        self.optuna.enqueue_trial(parameters(proposal.settings))
+        trial = self.optuna.ask(distributions(proposal.settings))
+        trial.set_user_attr("level", level)
+        trial.set_user_attr("stage", proposal.stage)
+        self._running[proposal.number] = trial
+
+    def finish(self, proposal: Proposal, observation: Observation) -> None:
+        """Record what became of ``proposal``."""
+        trial = self._running.pop(proposal.number)
+        for key, value in outcome_to_dict(observation.outcome).items():
+            trial.set_user_attr(key, value)
+        trial.set_user_attr("feasible", observation.rate is not None)
+        self.optuna.tell(trial, observation.rate or INFEASIBLE)
+
+    def observations(self) -> list[Observation]:
+        """All finished trials, oldest first."""
+        finished = self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [observation(trial) for trial in finished]
+
+
+def parameters(settings: Settings) -> dict[str, Any]:
+    """``{knob: value}`` without the knobs that do not apply (the worker's knobs without workers, ...)."""
+    values = {name: value for name, value in settings.as_dict().items() if value is not None}
+    if settings.num_workers == 0:
+        del values["persistent_workers"]
+    return values
+
+
+def distributions(settings: Settings) -> dict[str, BaseDistribution]:
+    """Optuna's distribution for each of `parameters`."""
+    return {
+        name: CategoricalDistribution(CATEGORIES[name])
+        if name in CATEGORIES
+        else IntDistribution(0 if name == "num_workers" else 1, MOST)
+        for name in parameters(settings)
+    }
+
+
+def observation(trial: optuna.trial.FrozenTrial) -> Observation:
+    """The inverse of `Study.finish`."""
+    attributes = trial.user_attrs
+    return Observation(Settings(**trial.params), outcome_from_dict(attributes), attributes["level"])

@@ -1,0 +1,153 @@
+"""A small Gaussian process on the log rate: what the trials so far say about every other setting.
+
+log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
+Group effects and interactions share one kernel per group (additive Gaussian processes, Duvenaud et al. 2011; pairs by
+the Newton-Girard identity). Drift is a Markov process over trial numbers (exponential kernel), so that repeats of a
+setting tell drift from effect. At most a few dozen observations: everything is a dense solve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.core.outcome import Completed
+from autotune.core.settings import Settings
+from autotune.search.features import GROUPS, Array, coordinates, likeness
+from autotune.search.protocol import Observation
+
+CONSTANT_SPREAD = 0.5
+INTERACTION = 0.3
+"""Strength of a pair of groups' joint effect, relative to the product of their own."""
+DRIFT_SPREAD = 0.02
+DRIFT_LENGTH = 6.0
+"""Trials over which the machine's speed stays alike."""
+MAX_ERROR = 0.10
+FAILURE_LOSS = 0.5
+"""A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
+FAILURE_ERROR = 0.5
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Log-rate gains over one reference setting: posterior mean and standard deviation for each candidate."""
+
+    mean: Array
+    deviation: Array
+
+    def expected_improvement(self) -> Array:
+        """E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
+        deviation = np.maximum(self.deviation, 1e-12)
+        z = self.mean / deviation
+        density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+        return np.asarray(self.mean * _normal_cdf(z) + deviation * density)
+
+
+class Surrogate:
+    """Posterior over log rates, given observations of which at least one was measured."""
+
+    def __init__(self, history: Sequence[Observation], expectation: Callable[[Settings], float], noise: float) -> None:
+        """
+        Args:
+            history: all finished trials, oldest first.
+            expectation: prior expected log rate of settings, up to a constant.
+            noise: relative standard deviation from trial to trial of the same settings.
+        """
+        self._expectation = expectation
+        self._settings = [o.settings for o in history]
+        self._coordinates = coordinates(self._settings)
+        values, errors = _targets(history, noise)
+        self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
+        self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
+        self._likeness = np.stack([likeness(g, a, a) for g, a in zip(GROUPS, self._coordinates, strict=True)])
+        self._error_variance = errors**2
+        self._drift = _drift(len(history))
+        self._spreads = self._fit(np.array([group.spread for group in GROUPS]))
+        self._factor = self._factorise(self._spreads)
+        self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
+
+    def log_rates(self, settings: Sequence[Settings]) -> Array:
+        """Posterior mean of the log rate, drift taken out."""
+        prior = np.array([self._expectation(s) for s in settings])
+        return np.asarray(prior + self._offset + self._cross(settings) @ self._weights)
+
+    def gains(self, candidates: Sequence[Settings], reference: Settings) -> Gains:
+        """Gain in log rate of each candidate over ``reference``; what both share cancels."""
+        everything = [reference, *candidates]
+        cross = self._cross(everything)
+        half = np.linalg.solve(self._factor, cross.T)
+        prior = np.array([self._expectation(s) for s in everything])
+        mean = prior + cross @ self._weights
+        places = coordinates(everything)
+        against = np.stack([likeness(g, a, a[:1])[:, 0] for g, a in zip(GROUPS, places, strict=True)])
+        with_reference = _kernel(against, self._spreads) - half.T @ half[:, 0]
+        own = _kernel(np.ones((len(GROUPS), 1)), self._spreads)[0] - (half * half).sum(axis=0)
+        variance = own + own[0] - 2 * with_reference
+        return Gains(mean[1:] - mean[0], np.sqrt(np.maximum(variance[1:], 0.0)))
+
+    def _cross(self, settings: Sequence[Settings]) -> Array:
+        pairs = zip(GROUPS, coordinates(settings), self._coordinates, strict=True)
+        return _kernel(np.stack([likeness(group, a, b) for group, a, b in pairs]), self._spreads)
+
+    def _factorise(self, spreads: Array) -> Array:
+        covariance = _kernel(self._likeness, spreads) + self._drift + np.diag(self._error_variance)
+        return np.asarray(np.linalg.cholesky(covariance))
+
+    def _log_likelihood(self, spreads: Array) -> float:
+        factor = self._factorise(spreads)
+        scaled = np.linalg.solve(factor, self._residual)
+        return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
+
+    def _fit(self, prior: Array) -> Array:
+        """Spreads that explain the observations best, each held near its prior (one sweep of coordinate ascent)."""
+        spreads, best = prior.copy(), self._log_likelihood(prior)
+        moved = [k for k, block in enumerate(self._likeness) if (block < 1).any()]
+        for k in moved:
+            for factor in (1 / 3, 3.0):
+                other = spreads.copy()
+                other[k] = prior[k] * factor
+                score = self._log_likelihood(other) - 0.5
+                if score > best:
+                    spreads, best = other, score
+        return np.asarray(spreads)
+
+
+def _kernel(likenesses: Array, spreads: Array) -> Array:
+    """Covariance from likenesses of shape ``(groups, ...)``: constant, main effects, pairs."""
+    shape = (-1,) + (1,) * (likenesses.ndim - 1)
+    scale = spreads.reshape(shape)
+    mains = (scale**2 * likenesses).sum(axis=0)
+    weighted = scale * likenesses
+    pairs = 0.5 * (weighted.sum(axis=0) ** 2 - (weighted**2).sum(axis=0))
+    return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
+
+
+def _targets(history: Sequence[Observation], noise: float) -> tuple[Array, Array]:
+    """Log rates and their standard errors; failures stand for a loose, low value."""
+    rates = [o.rate for o in history]
+    best = max(math.log(rate) for rate in rates if rate)
+    values, errors = [], []
+    for observation, rate in zip(history, rates, strict=True):
+        values.append(math.log(rate) if rate else best - FAILURE_LOSS)
+        errors.append(math.hypot(noise, _own_error(observation)) if rate else FAILURE_ERROR)
+    return np.array(values), np.array(errors)
+
+
+def _own_error(observation: Observation) -> float:
+    outcome = observation.outcome
+    if isinstance(outcome, Completed) and outcome.measurement is not None:
+        return min(outcome.measurement.relative_error, MAX_ERROR)
+    return MAX_ERROR
+
+
+def _drift(count: int) -> Array:
+    numbers = np.arange(count)
+    return np.asarray(DRIFT_SPREAD**2 * np.exp(-np.abs(numbers[:, None] - numbers[None, :]) / DRIFT_LENGTH))
+
+
+def _normal_cdf(z: Array) -> Array:
+    """Standard normal distribution function, element by element."""
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])

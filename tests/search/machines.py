@@ -1,0 +1,60 @@
+"""The simulated machines that search methods are judged on."""
+
+from __future__ import annotations
+
+from tests.search.simulator import GIB, Machine, Work, context, inventory
+
+
+def mlp() -> Machine:
+    """Overhead-bound: tiny kernels, where threads and processes cost more than they give."""
+    gains = {("optimizer_impl", "foreach"): 0.95, ("optimizer_impl", "fused"): 2.5, ("allocator", "jemalloc"): 1.04}
+    work = Work(1e-6, overhead=6e-4, update=5e-4, load=4e-6, contention=0.7, exchange=6e-4, gains=gains)
+    return Machine("mlp", context(inventory(), 128), work)
+
+
+def images() -> Machine:
+    """Input-bound: decoding takes three times as long as training."""
+    gains = {("channels_last", True): 1.15, ("optimizer_impl", "fused"): 1.5, ("allocator", "jemalloc"): 1.05}
+    work = Work(3e-4, update=3e-4, load=9e-4, contention=0.3, gains=gains)
+    return Machine("images", context(inventory(), 64, convolutions=True), work)
+
+
+def conv() -> Machine:
+    """Compute-bound: layout decides; workers only take cores from the step."""
+    gains = {("channels_last", True): 1.45, ("optimizer_impl", "fused"): 2.0, ("precision", "bf16"): 0.9}
+    gains |= {("channels_last", "bf16"): 1.6, ("allocator", "jemalloc"): 1.02}
+    work = Work(2e-3, overhead=2e-3, update=1e-3, load=1e-4, contention=0.15, exchange=4e-3, gains=gains)
+    return Machine("conv", context(inventory(), 32, convolutions=True), work)
+
+
+def transformer() -> Machine:
+    """Matrix products: bfloat16 pays, compile pays later, processes do not."""
+    gains = {("precision", "bf16"): 1.9, ("optimizer_impl", "fused"): 1.8, ("compile", "default"): 1.1}
+    work = Work(8e-3, overhead=3e-3, update=1.2e-2, load=1e-5, contention=0.08, exchange=4e-2, gains=gains)
+    return Machine("transformer", context(inventory(), 16), work)
+
+
+def embedding() -> Machine:
+    """Memory-bound: the optimizer walks a large table; a second thread hardly helps."""
+    gains = {("optimizer_impl", "foreach"): 1.2, ("optimizer_impl", "fused"): 2.2, ("allocator", "jemalloc"): 1.08}
+    work = Work(6e-6, overhead=5e-4, update=2e-2, load=1.5e-5, contention=0.6, exchange=3e-2, gains=gains)
+    return Machine("embedding", context(inventory(), 512), work)
+
+
+def big(train_seconds: float | None = None) -> Machine:
+    """128 cores on 2 sockets with 8 GPUs: heavy decoding, interactions, memory cliffs."""
+    gains = {("channels_last", True): 0.97, ("channels_last", "bf16"): 1.25, ("channels_last", "fp16"): 1.22}
+    gains |= {("precision", "tf32"): 1.5, ("precision", "bf16"): 1.9, ("precision", "fp16"): 1.85}
+    gains |= {("cudnn_benchmark", True): 1.06, ("optimizer_impl", "foreach"): 1.5, ("optimizer_impl", "fused"): 2.5}
+    gains |= {("compile", "default"): 1.12, ("compile", "reduce-overhead"): 1.2, ("compile", "max-autotune"): 1.22}
+    work = Work(8e-4, 6e-3, 8e-3, load=6e-3, exchange=4e-3, gains=gains, memory=(0.2 * GIB, 4 * GIB))
+    host = inventory(threads=256, cores=128, sockets=2, gpus=8, memory=1024 * GIB)
+    return Machine("big", context(host, 256, convolutions=True, train_seconds=train_seconds), work)
+
+
+def flat() -> Machine:
+    """Nothing matters: the honest answer is "no gain"."""
+    return Machine("flat", context(inventory(), 64, convolutions=True), Work(1e-3, exchange=0.0, contention=1.0))
+
+
+SMALL = (mlp, images, conv, transformer, embedding)
