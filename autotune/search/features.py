@@ -36,7 +36,7 @@ class Group:
 
 
 GROUPS: tuple[Group, ...] = (
-    Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 2.0),
+    Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0),
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
     Group("persistent_workers", lambda s: (s.persistent_workers,), 0.03),

@@ -7,10 +7,10 @@ from math import log, log2
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 
-CONTENTION = 0.10
+CONTENTION = 0.40
 COHERENCE = 0.002
 """Universal scalability law (Gunther, 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1))."""
-PROCESS_LOSS = 0.04
+PROCESS_LOSS = 0.25
 """Log rate lost to gradient exchange with each doubling of processes on one host."""
 GPU_PROCESS_GAIN = 0.60
 """Log rate won with each doubling of GPUs; ideal would be log 2 = 0.69."""

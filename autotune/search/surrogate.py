@@ -20,7 +20,7 @@ from autotune.search.features import GROUPS, Array, coordinates, likeness
 from autotune.search.protocol import Observation
 
 CONSTANT_SPREAD = 0.5
-INTERACTION = 0.3
+INTERACTION = 1.0
 """Strength of a pair of groups' joint effect, relative to the product of their own."""
 DRIFT_SPREAD = 0.02
 DRIFT_LENGTH = 6.0
@@ -120,8 +120,7 @@ def _kernel(likenesses: Array, spreads: Array) -> Array:
     shape = (-1,) + (1,) * (likenesses.ndim - 1)
     scale = spreads.reshape(shape)
     mains = (scale**2 * likenesses).sum(axis=0)
-    weighted = scale * likenesses
-    pairs = 0.5 * (weighted.sum(axis=0) ** 2 - (weighted**2).sum(axis=0))
+    pairs = 0.5 * (mains**2 - ((scale**2 * likenesses) ** 2).sum(axis=0))
     return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
 
 

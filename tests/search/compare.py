@@ -1,16 +1,23 @@
-"""Quality and cost of search methods on the simulated machines: ``python -m tests.search.compare``."""
+"""Quality and cost of search methods on the simulated machines: ``python -m tests.search.compare``.
+
+Quality is the true rate of what would be recommended (the better of the first finalist and the baseline: the proof
+sees to that) relative to the machine's optimum.
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import optuna
 
-from autotune.core.outcome import Outcome
-from autotune.core.settings import Settings
+from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.space import Space
 from autotune.search.protocol import Observation
 from autotune.search.staged import StagedSearch, finalists
 from autotune.search.study import open_study
@@ -18,53 +25,125 @@ from tests.search import machines
 from tests.search.simulator import Bench, Machine
 
 
-def staged(machine: Machine, level: str, seed: int, trials: int, noise=0.02, drift=0.01):
-    bench = Bench(machine, seed, noise=noise, drift=drift)
-    search = StagedSearch(machine.space(level), open_study(), start=machine.context.baseline, seed=seed)
-    slow = 0.0
+@dataclass
+class Run:
+    """One search: its observations, simulated seconds after each, and the slowest proposal."""
+
+    history: list[Observation]
+    clock: list[float]
+    slowest: float = 0.0
+
+
+def staged(bench: Bench, level: str, trials: int) -> Run:
+    """Our own search."""
+    machine = bench.machine
+    search = StagedSearch(machine.space(level), open_study(), start=machine.context.baseline, seed=bench.seed)
+    run = Run(search.history, [])
     while len(search.history) < trials:
-        t = time.perf_counter()
-        p = search.ask()
-        slow = max(slow, time.perf_counter() - t)
-        if p is None:
+        began = time.perf_counter()
+        proposal = search.ask()
+        run.slowest = max(run.slowest, time.perf_counter() - began)
+        if proposal is None:
             break
-        search.tell(p, bench.run(p.settings))
-    return search.history, bench.seconds, slow
+        search.tell(proposal, bench.run(proposal.settings))
+        run.clock.append(bench.seconds)
+    return run
 
 
-def quality(machine, level, history, upto):
-    space = machine.space(level)
-    top = finalists(history[:upto], space, 1)
-    base = machine.context.baseline
-    rates = [machine.rate(s) for s in (*top, base)]
-    # the race decides between finalist and baseline
-    return max(rates) / machine.optimum(level)
+def tpe(bench: Bench, level: str, trials: int) -> Run:
+    """Optuna's default sampler; infeasible draws cost it nothing."""
+    return _plain(bench, level, trials, optuna.samplers.TPESampler(seed=bench.seed))
 
 
-def main(seeds: int = 20) -> None:
-    which = [(m(), "safe") for m in machines.SMALL] + [
-        (machines.conv(), "amp"),
-        (machines.transformer(), "amp"),
-        (machines.big(), "safe"),
-        (machines.big(), "amp"),
-        (machines.big(), "max"),
-    ]
-    for machine, level in which:
-        marks = (8, 12, 16, 25) if machine.name != "big" else (8, 16, 25, 40)
-        runs = [staged(machine, level, seed, marks[-1]) for seed in range(seeds)]
-        q = [statistics.median(quality(machine, level, h, m) for h, _, _ in runs) for m in marks]
-        w = [np.quantile([quality(machine, level, h, m) for h, _, _ in runs], 0.1) for m in marks]
-        base = machine.rate(machine.context.baseline) / machine.optimum(level)
-        n = statistics.median(len(h) for h, _, _ in runs)
-        print(
-            f"{machine.name:12} {level:5} base {base:.3f} median",
-            " ".join(f"{x:.3f}" for x in q),
-            " p10",
-            " ".join(f"{x:.3f}" for x in w),
-            f"n={n:.0f} s={statistics.median(s for _, s, _ in runs):.0f} ask={max(x for *_, x in runs) * 1e3:.0f}ms",
-            flush=True,
-        )
+def random(bench: Bench, level: str, trials: int) -> Run:
+    """Uniform draws among feasible settings; the baseline first."""
+    return _plain(bench, level, trials, optuna.samplers.RandomSampler(seed=bench.seed))
+
+
+def _plain(bench: Bench, level: str, trials: int, sampler: optuna.samplers.BaseSampler) -> Run:
+    space, run, seen = bench.machine.space(level), Run([], []), set[Settings]()
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.enqueue_trial({k: v for k, v in bench.machine.context.baseline.as_dict().items() if v is not None})
+    for _ in range(100 * trials):
+        trial = study.ask()
+        settings = _drawn(space, trial)
+        if settings is None or settings in seen:
+            study.tell(trial, 0.0)
+            continue
+        seen.add(settings)
+        observation = Observation(settings, bench.run(settings), level)
+        study.tell(trial, observation.rate or 0.0)
+        run.history.append(observation)
+        run.clock.append(bench.seconds)
+        if len(run.history) == trials:
+            break
+    return run
+
+
+def _drawn(space: Space, trial: optuna.Trial) -> Settings | None:
+    values: dict[str, Any] = {
+        name: trial.suggest_categorical(name, space.values[name])
+        for name in KNOB_NAMES
+        if name not in ("batch_size", "backend", "prefetch_factor", "persistent_workers")
+    }
+    if values["num_workers"]:
+        for name in ("prefetch_factor", "persistent_workers"):
+            values[name] = trial.suggest_categorical(name, space.values[name])
+    batch, shares = trial.suggest_categorical("global_batch", space.global_batches), 0
+    shares = values["processes"] * values["accumulation"]
+    if batch % shares:
+        return None
+    settings = Settings(**values, batch_size=batch // shares, backend=space.values["backend"][0])
+    return settings if settings in space else None
+
+
+def quality(machine: Machine, level: str, history: Sequence[Observation]) -> float:
+    """Share of the optimum's rate that the recommendation would reach."""
+    chosen = finalists(history, machine.space(level), 1) if any(o.rate for o in history) else ()
+    return max(machine.rate(s) for s in (*chosen, machine.context.baseline)) / machine.optimum(level)
+
+
+Method = Callable[[Bench, str, int], Run]
+METHODS: dict[str, Method] = {"staged": staged, "tpe": tpe, "random": random}
+
+
+def row(
+    label: str, tasks: Sequence[tuple[Machine, str, int]], marks: Sequence[int], method: Method, noise: float
+) -> str:
+    """One line of the table: medians (tenth percentile) after each number of trials."""
+    runs = [(m, level, method(Bench(m, seed, noise=noise), level, marks[-1])) for m, level, seed in tasks]
+    cells = []
+    for mark in marks:
+        found = [quality(m, level, run.history[:mark]) for m, level, run in runs]
+        cells.append(f"{statistics.median(found):.3f} ({np.quantile(found, 0.1):.3f})")
+    trials = statistics.median(len(run.history) for _, _, run in runs)
+    seconds = statistics.median(run.clock[-1] for _, _, run in runs)
+    slowest = max(run.slowest for _, _, run in runs)
+    return f"{label:24} {'  '.join(cells)}  {trials:.0f} trials, {seconds:.0f} s, ask <= {slowest * 1e3:.0f} ms"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=15)
+    parser.add_argument("--methods", default="staged")
+    parser.add_argument("--noise", type=float, default=0.02)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    seeds = range(arguments.seeds)
+    named = [(make(), level) for make in machines.SMALL for level in ("safe", "amp")]
+    named = [(m, level) for m, level in named if level == "safe" or m.name in ("conv", "transformer")]
+    named += [(machines.big(), level) for level in ("safe", "amp", "max")]
+    tasks = {f"{m.name} {level}": [(m, level, seed) for seed in seeds] for m, level in named}
+    tasks["anywhere safe"] = [(machines.anywhere(seed), "safe", seed) for seed in range(4 * arguments.seeds)]
+    tasks["anywhere amp"] = [(machines.anywhere(seed), "amp", seed) for seed in range(4 * arguments.seeds)]
+    for label, group in tasks.items():
+        if arguments.only not in label:
+            continue
+        marks = (8, 16, 25, 40) if label.startswith("big") else (8, 12, 16, 25)
+        for name in arguments.methods.split(","):
+            print(row(f"{label} {name}", group, marks, METHODS[name], arguments.noise), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    main()
