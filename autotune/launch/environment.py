@@ -1,0 +1,128 @@
+"""The environment that training starts in. What the user set wins, and is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.core.settings import Settings
+from autotune.launch import allocators
+from autotune.launch.backends import BACKENDS
+from probes.facts import Inventory
+
+SCRUBBED = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "ROLE_WORLD_SIZE",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+)
+SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDRA_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
+"""Marks of a surrounding job: a process that inherits them believes that it is one of that job's ranks."""
+
+PASSIVE: dict[str, dict[str, str]] = {
+    "libgomp": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},
+    "libiomp5": {"KMP_BLOCKTIME": "0"},
+    "libomp": {"KMP_BLOCKTIME": "0"},
+}
+"""Waiting threads sleep at once, in the words of each OpenMP runtime. A runtime never gets another's words."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One variable that the user set: it stays, and the tuned value is not used."""
+
+    name: str
+    value: str
+    tuned: str
+
+    @property
+    def note(self) -> str:
+        """One line for people."""
+        return f"{self.name}={self.value} is yours and stays; tuned would be {self.tuned}. Unset it to use the profile."
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What to add to the base environment, where the user's own won, and what could not be applied."""
+
+    set: dict[str, str]
+    kept: tuple[Kept, ...] = ()
+    not_applied: tuple[tuple[str, str], ...] = ()
+    """``(knob, reason)``."""
+
+    def over(self, base: Mapping[str, str]) -> dict[str, str]:
+        """A whole environment: ``base`` with the additions."""
+        return {**base, **self.set}
+
+
+def environment(
+    settings: Settings,
+    inventory: Inventory,
+    base_env: Mapping[str, str],
+    *,
+    passive: bool = False,
+    folders: tuple[Path, ...] = allocators.SYSTEM_FOLDERS,
+) -> Environment:
+    """Variables that each training process on this machine starts with.
+
+    Args:
+        settings: the tuned settings.
+        inventory: this machine.
+        base_env: the user's environment.
+        passive: let waiting OpenMP threads sleep at once; a trial must have measured it.
+        folders: where allocator libraries may be.
+    """
+    wanted = _threads(settings, base_env)
+    wanted.update(_interface(settings, inventory))
+    if passive:
+        wanted.update(PASSIVE.get(inventory.software.openmp or "", {}))
+    chosen = {name: value for name, value in wanted.items() if name not in base_env}
+    kept = [Kept(name, base_env[name], value) for name, value in wanted.items() if base_env.get(name, value) != value]
+    preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""), folders)
+    if preload.value is not None:
+        chosen["LD_PRELOAD"] = preload.value
+    if preload.yours:
+        kept.append(Kept("LD_PRELOAD", preload.yours, settings.allocator))
+    missing = (("allocator", preload.reason),) if preload.reason else ()
+    return Environment(chosen, tuple(kept), missing)
+
+
+def scrub(env: Mapping[str, str]) -> dict[str, str]:
+    """``env`` without the marks of a surrounding distributed job. Devices, library paths and proxies stay."""
+    return {
+        name: value for name, value in env.items() if name not in SCRUBBED and not name.startswith(SCRUBBED_PREFIXES)
+    }
+
+
+def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
+    """OpenMP's and MKL's thread counts. MKL's own overrides OpenMP's, so the user's choice of one rules both."""
+    omp, mkl = base_env.get("OMP_NUM_THREADS"), base_env.get("MKL_NUM_THREADS")
+    tuned = str(settings.threads)
+    if omp is not None and mkl is None:
+        return {"OMP_NUM_THREADS": tuned}
+    if mkl is not None and omp is None and mkl != tuned:
+        # torchrun gives its processes OMP_NUM_THREADS=1 where nothing is set
+        return {"OMP_NUM_THREADS": mkl, "MKL_NUM_THREADS": tuned}
+    return {"OMP_NUM_THREADS": tuned, "MKL_NUM_THREADS": tuned}
+
+
+def _interface(settings: Settings, inventory: Inventory) -> dict[str, str]:
+    """The loopback interface for several processes on one machine."""
+    variable = BACKENDS[settings.backend].interface_variable if settings.backend else None
+    loopbacks = [interface.name for interface in inventory.network if interface.loopback and interface.up]
+    return {variable: loopbacks[0]} if variable and loopbacks else {}

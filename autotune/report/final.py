@@ -1,0 +1,180 @@
+"""The answer on one screen (80 x 40): budget, baseline, gains, what changes and why, what is left out, how to apply."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from autotune.core.profile import Profile
+from autotune.report import figures
+from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
+from autotune.report.why import changed
+from probes.facts import Inventory
+
+HEIGHT = 40
+MAX_GROUPS = 3
+LIMITS = ((16, MAX_GROUPS), (9, MAX_GROUPS), (9, 1), (6, 1))
+"""Changed knobs and details shown: all of them where they fit the screen, else fewer."""
+HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
+
+
+def text(profile: Profile, inventory: Inventory, path: Path) -> str:
+    """The whole answer as plain text. Only the lines to copy may be wider than 80 columns."""
+    lines: list[str] = []
+    for changes, details in LIMITS:
+        lines = _lines(profile, inventory, path, changes, details)
+        if len(lines) <= HEIGHT:
+            break
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def render(profile: Profile, inventory: Inventory, path: Path) -> Text:
+    """The same with headings and gains marked. Print it with ``soft_wrap=True``, so that commands stay whole."""
+    result = Text(text(profile, inventory, path), no_wrap=True, overflow="ignore")
+    result.highlight_regex(rf"(?m)^({'|'.join(HEADINGS)})\b.*?(?=  |$)", "bold")
+    result.highlight_regex(r"(?<![\w.])\d+\.\d\dx", "bold green")
+    result.highlight_regex(r"no gain|cannot tell|not proven", "yellow")
+    return result
+
+
+def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str]:
+    """``what, what: reason`` for ``(what, reason)`` pairs, joined where the reason is the same; the first ``most``."""
+    by_reason: dict[str, list[str]] = {}
+    for what, reason in pairs:
+        names = by_reason.setdefault(reason, [])
+        if what not in names:
+            names.append(what)
+    lines = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    rest = len(lines) - most
+    return lines if rest <= 0 else [*lines[:most], f"and {figures.count(rest, 'more reason')} (autotune show)"]
+
+
+def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
+    """``3 x out-of-memory: reason``, most frequent first."""
+    counts: dict[tuple[str, str], int] = {}
+    for failure in profile.evidence.failures:
+        counts[failure.kind, failure.reason] = counts.get((failure.kind, failure.reason), 0) + 1
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    lines = [f"{count} x {kind}{f': {reason}' if reason else ''}" for (kind, reason), count in ranked[:most]]
+    rest = sum(count for _what, count in ranked[most:])
+    return lines if not rest else [*lines, f"and {rest} more (autotune show)"]
+
+
+def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
+    """What was not tried, grouped by reason."""
+    pairs = [(f"{item.knob} {figures.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
+    return groups(pairs, most)
+
+
+def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, details: int) -> list[str]:
+    parts = (
+        _title(profile),
+        _machine(inventory),
+        _baseline(profile),
+        [""],
+        _levels(profile),
+        _changes(profile, changes),
+        _batch(profile),
+        [""],
+        _section("Left out", not_offered_groups(profile, details)),
+        _section("Failed", failure_groups(profile, details)),
+        _section("Note", profile.evidence.warnings[:details]),
+        _apply(profile, path),
+    )
+    return [line for part in parts for line in part]
+
+
+def _title(profile: Profile) -> list[str]:
+    evidence = profile.evidence
+    cost = f"{figures.count(evidence.trials, 'trial')}, {figures.duration(evidence.seconds)}"
+    lines = [_row("autotune", f"{profile.target.name} on {profile.key} ({cost})")]
+    if evidence.partial:
+        lines.append(_row("", "interrupted: the best found so far, not fully proven"))
+    return lines
+
+
+def _machine(inventory: Inventory) -> list[str]:
+    budget = inventory.budget
+    cores = figures.count(budget.cores, "core")
+    parts = [f"{figures.count(budget.threads, 'busy thread')} on {cores}", figures.size(inventory.memory.limit)]
+    parts += [gpu.name for gpu in inventory.gpus[:1]]
+    if len(inventory.gpus) > 1:
+        parts[-1] += f" x {len(inventory.gpus)}"
+    return [_row("Machine", ", ".join(parts)), _row("", f"the limit that counts: {budget.limit}")]
+
+
+def _baseline(profile: Profile) -> list[str]:
+    rate = figures.rate(profile.baseline_rate, profile.target.unit)
+    return [_row("Baseline", f"{rate} with {figures.summary(profile.baseline)}")]
+
+
+def _levels(profile: Profile) -> list[str]:
+    lines = ["Level (* recommended)"]
+    for name, result in profile.levels.items():
+        answer, detail = verdict(profile, name)
+        mark = "*" if name == profile.recommended else " "
+        rate = figures.rate(result.rate, profile.target.unit) if result.proven else ""
+        first = f"{mark} {name:<7} {answer}"
+        if len(f"{first}  {rate}") <= figures.WIDTH:
+            first, rate = f"{first}  {rate}", ""
+        lines.append(_cut(first))
+        lines += [_cut(f"{'':<10}{part}") for part in ("; ".join(filter(None, (rate, detail))),) if part]
+    return lines
+
+
+def _changes(profile: Profile, most: int) -> list[str]:
+    if not to_apply(profile):
+        return []
+    rows = [
+        (knob, f"{figures.value(before)} -> {figures.value(after)}", reason)
+        for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
+    ]
+    wide = max(len(move) for _knob, move, _reason in rows)
+    lines = ["", f"Changes at level {profile.recommended}, and why"]
+    lines += [_cut(f"  {knob:<18} {move:<{wide}}  {reason}") for knob, move, reason in rows[:most]]
+    if rows[most:]:
+        lines.append(_cut(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}"))
+    return lines
+
+
+def _batch(profile: Profile) -> list[str]:
+    """A larger batch is part of the offer even where another level is recommended."""
+    note = batch_note(profile, profile.levels["max"])
+    return ["", *textwrap.wrap(f"Level max: {note}", figures.WIDTH)] if note else []
+
+
+def _apply(profile: Profile, path: Path) -> list[str]:
+    if not to_apply(profile):
+        return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
+    settings = profile.level().settings
+    lines = [
+        "Apply",
+        f"  autotune run --profile {shlex.quote(str(path))} train.py",
+        "or in the script" + (" (then start it with the last line)" if settings.processes > 1 else ""),
+        f"  tuned = autotune.load({str(path)!r})",
+        "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
+    ]
+    if settings.processes > 1:
+        run = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
+        lines.append(f"  OMP_NUM_THREADS={settings.threads} {run}")
+    return lines
+
+
+def _settled(profile: Profile) -> bool:
+    return verdict(profile, profile.recommended)[0] == NO_GAIN
+
+
+def _section(name: str, lines: Sequence[str]) -> list[str]:
+    return [_row(name if index == 0 else "", line) for index, line in enumerate(lines)]
+
+
+def _row(name: str, words: str) -> str:
+    return _cut(f"{name:<9} {words}")
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= figures.WIDTH else line[: figures.WIDTH - 3].rstrip() + "..."

@@ -1,0 +1,166 @@
+"""``autotune probe``: what this machine is, which limit won, what is missing and why it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.core.machine import machine_type
+from autotune.report import figures
+from probes.facts import Gpu, Inventory
+
+Rows = list[tuple[str, str]]
+
+
+def text(inventory: Inventory) -> str:
+    """The table as plain text, 80 columns wide."""
+    return figures.plain(render(inventory))
+
+
+def render(inventory: Inventory) -> RenderableType:
+    """One group of rows per part of the machine; hints start with ``->``."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=figures.WIDTH)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, rows_of in SECTIONS:
+        for index, (name, words) in enumerate(rows_of(inventory)):
+            style = "yellow" if words.startswith("->") else ""
+            table.add_row(title if index == 0 else "", name, Text(words, style=style))
+    return table
+
+
+def _machine(inventory: Inventory) -> Rows:
+    return [("key", machine_type(inventory).key)]
+
+
+def _cpu(inventory: Inventory) -> Rows:
+    cpu = inventory.cpu
+    shape = f"{figures.count(cpu.packages, 'socket')}, {figures.count(cpu.cores, 'core')}, {len(cpu.logical)} CPUs"
+    kinds = {kind: sum(c.kind == kind for c in cpu.logical) for kind in ("performance", "efficiency")}
+    if any(kinds.values()):
+        shape += f" ({kinds['performance']} performance, {kinds['efficiency']} efficiency)"
+    caches = [f"L{cache.level} {figures.size(cache.size)}" for cache in cpu.caches if cache.type != "Instruction"]
+    rows = [("model", cpu.model), ("shape", f"{shape}, {cpu.architecture}, {cpu.family}")]
+    rows.append(("NUMA nodes", str(len(cpu.nodes)) if cpu.nodes else "unknown"))
+    rows.append(("caches", ", ".join(dict.fromkeys(caches)) or "unknown"))
+    return [*rows, ("instructions", ", ".join(cpu.features) or "unknown")]
+
+
+def _budget(inventory: Inventory) -> Rows:
+    budget = inventory.budget
+    rows = [("threads", f"{budget.threads} busy threads fit, on {figures.count(budget.cores, 'core')}")]
+    if budget.performance_cores != budget.cores:
+        rows.append(("", f"{figures.count(budget.performance_cores, 'performance core')} among them"))
+    return [*rows, ("limit", budget.limit), *_hints(budget.hints)]
+
+
+def _memory(inventory: Inventory) -> Rows:
+    memory = inventory.memory
+    free, total = figures.size(memory.shm_free), figures.size(memory.shm_total)
+    return [
+        ("limit", f"{figures.size(memory.limit)} ({memory.limit_source})"),
+        ("available", f"{figures.size(memory.available)} of {figures.size(memory.total)}"),
+        ("swap", figures.size(memory.swap) if memory.swap else "none"),
+        ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
+        ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
+        *_hints(memory.hints),
+    ]
+
+
+def _gpus(inventory: Inventory) -> Rows:
+    if not inventory.gpus:
+        return [("none", "training runs on the CPU")]
+    rows: Rows = []
+    for gpu in inventory.gpus:
+        rows.append((f"GPU {gpu.index}", _gpu(gpu)))
+        rows += _hints(_gpu_hints(gpu))
+    return rows
+
+
+def _gpu(gpu: Gpu) -> str:
+    memory = f"{figures.size(gpu.memory_free)} free of {figures.size(gpu.memory_total)}"
+    links = sorted({link.kind for link in gpu.links})
+    parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
+    return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
+
+
+def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
+    hints = []
+    if gpu.foreign_processes:
+        others = figures.count(gpu.foreign_processes, "process").replace("processs", "processes")
+        hints.append(f"{others} of others on it ({figures.size(gpu.foreign_memory)}): timings will be uneven")
+    if gpu.clocks_throttled:
+        hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
+    return tuple(hints)
+
+
+def _limits(inventory: Inventory) -> Rows:
+    limits = inventory.limits
+    files = f"{_limit(limits.open_files_soft)} (hard limit {_limit(limits.open_files_hard)})"
+    processes = _limit(limits.processes) + (f" ({limits.processes_source})" if limits.processes is not None else "")
+    return [("open files", files), ("processes", processes)]
+
+
+def _storage(inventory: Inventory) -> Rows:
+    storage = inventory.storage
+    return [("this folder", f"{storage.kind}, {storage.filesystem}, {figures.size(storage.free)} free")]
+
+
+def _network(inventory: Inventory) -> Rows:
+    rows = []
+    for interface in inventory.network:
+        words = ["up" if interface.up else "down"] + ["loopback"] * interface.loopback
+        if interface.speed:
+            words.append(f"{interface.speed / 1e9:g} Gbit/s")
+        rows.append((interface.name, ", ".join(words)))
+    return rows or [("none", "no interface found")]
+
+
+def _software(inventory: Inventory) -> Rows:
+    software = inventory.software
+    compiler = software.compiler or f"none: {software.compiler_reason or 'unknown why'}"
+    allocators = ", ".join(allocator.name for allocator in software.allocators) or "only the system's"
+    rows = [
+        ("PyTorch", f"{software.torch or 'not installed'} (Python {software.python}, CUDA {software.cuda or 'none'})"),
+        ("libraries", f"BLAS {software.blas or 'unknown'}, OpenMP {software.openmp or 'unknown'}"),
+        ("default", f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"),
+        ("compiler", compiler),
+        ("allocators", allocators),
+    ]
+    return rows + [("set by you", f"{name}={value}") for name, value in software.environment]
+
+
+def _backends(inventory: Inventory) -> Rows:
+    rows = [(b.name, "usable" if b.usable else f"no: {b.reason}") for b in inventory.software.backends]
+    return rows or [("none", "torch.distributed was not found")]
+
+
+def _notes(inventory: Inventory) -> Rows:
+    return [("", note) for note in inventory.notes]
+
+
+def _hints(hints: tuple[str, ...]) -> Rows:
+    return [("", f"-> {hint}") for hint in hints]
+
+
+def _limit(value: int | None) -> str:
+    return "unlimited" if value is None else str(value)
+
+
+SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (
+    ("Machine", _machine),
+    ("CPU", _cpu),
+    ("Budget", _budget),
+    ("Memory", _memory),
+    ("GPUs", _gpus),
+    ("Limits", _limits),
+    ("Storage", _storage),
+    ("Network", _network),
+    ("Software", _software),
+    ("Backends", _backends),
+    ("Notes", _notes),
+)
