@@ -1,0 +1,165 @@
+"""The CPU budget: which of mask, cpuset, quota and online CPUs decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import MACHINES, Machine, amd_cpuinfo, host, laptop
+
+from probes import budget, cpu
+from probes.facts import CpuBudget
+
+GROUP = "/sys/fs/cgroup"
+
+
+def plain(count: int = 64) -> Machine:
+    return host([(i,) for i in range(count)], cpuinfo=amd_cpuinfo(count, 25, 1, "AMD EPYC"))
+
+
+def probe(machine: Machine, folder: Path) -> CpuBudget:
+    system = machine.at(folder)
+    return budget.probe(system, cpu.probe(system))
+
+
+@pytest.mark.parametrize(
+    ("machine", "threads", "quota", "limit"),
+    [
+        ("laptop", 20, None, "20 online CPUs"),
+        ("server", 128, None, "128 online CPUs"),
+        ("pod_v2", 2, 2.0, "cgroup CPU quota 2"),  # the quota sits on the parent
+        ("pod_v1", 1, 1.5, "cgroup CPU quota 1.5"),
+        ("slurm_step", 1, None, "affinity mask (1 of 64 CPUs)"),
+        ("arm_server", 64, None, "64 online CPUs"),
+    ],
+)
+def test_recorded_machines(tmp_path: Path, machine: str, threads: int, quota: float | None, limit: str) -> None:
+    found = probe(MACHINES[machine](), tmp_path)
+    assert (found.threads, found.quota, found.limit) == (threads, quota, limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "threads", "quota"),
+    [
+        ("150000 100000", 1, 1.5),
+        ("50000 100000", 1, 0.5),
+        ("400000 100000", 4, 4.0),
+        ("6400000 100000", 64, 64.0),
+        ("max 100000", 64, None),
+        ("max", 64, None),
+    ],
+)
+def test_version_2_quotas(tmp_path: Path, text: str, threads: int, quota: float | None) -> None:
+    found = probe(plain().having({f"{GROUP}/cpu.max": text}), tmp_path)
+    assert (found.threads, found.quota) == (threads, quota)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "100000", "0 100000", "5 0", "1e5 100000", "-5 100000", "1 2 3", "²00 100"]
+)
+def test_malformed_quotas_are_ignored_and_said(tmp_path: Path, text: str) -> None:
+    found = probe(plain().having({f"{GROUP}/cpu.max": text}), tmp_path)
+    assert (found.threads, found.quota) == (64, None)
+    assert any("no CPU quota" in hint for hint in found.hints)
+
+
+@pytest.mark.parametrize(
+    ("quota", "period", "threads"), [("-1", "100000", 64), ("200000", "100000", 2), ("30", "", 64)]
+)
+def test_version_1_quotas(tmp_path: Path, quota: str, period: str, threads: int) -> None:
+    files = {
+        "/proc/self/cgroup": "4:memory:/elsewhere\n3:cpu,cpuacct:/here",
+        "/proc/self/mountinfo": f"33 32 0:29 / {GROUP}/cpu rw - cgroup cgroup rw,cpu,cpuacct",
+        f"{GROUP}/cpu/here/cpu.cfs_quota_us": quota,
+        f"{GROUP}/cpu/here/cpu.cfs_period_us": period,
+        f"{GROUP}/cpu/elsewhere/cpu.cfs_quota_us": "100000",
+        f"{GROUP}/cpu/elsewhere/cpu.cfs_period_us": "100000",
+    }
+    assert probe(plain().having(files), tmp_path).threads == threads
+
+
+def test_the_tightest_of_all_ancestors_wins(tmp_path: Path) -> None:
+    files = {
+        "/proc/self/cgroup": "0::/a/b/c",
+        f"{GROUP}/a/b/c/cpu.max": "800000 100000",
+        f"{GROUP}/a/b/cpu.max": "300000 100000",
+        f"{GROUP}/a/cpu.max": "max 100000",
+    }
+    assert probe(plain().having(files), tmp_path).quota == 3.0
+
+
+def test_the_mask_keeps_its_ids(tmp_path: Path) -> None:
+    found = probe(plain().having(affinity=(4, 5, 20, 21)), tmp_path)
+    assert (found.cpus, found.threads, found.limit) == ((4, 5, 20, 21), 4, "affinity mask (4 of 64 CPUs)")
+
+
+def test_a_cpuset_is_named_before_the_mask_it_narrows(tmp_path: Path) -> None:
+    machine = plain().having({f"{GROUP}/cpuset.cpus.effective": "8-11"}, affinity=(8, 9, 10, 11))
+    assert probe(machine, tmp_path).limit == "cpuset (4 of 64 CPUs)"
+
+
+def test_a_mask_without_an_online_cpu_is_ignored(tmp_path: Path) -> None:
+    assert probe(plain(4).having(affinity=(99,)), tmp_path).cpus == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("siblings", "mask", "cores"),
+    [
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], tuple(range(8)), 4),
+        ([(0, 1), (2, 3)], (0, 1, 2, 3), 2),
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], (4, 5, 6, 7), 4),  # second siblings only: still a core each
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], (0, 4), 1),
+    ],
+)
+def test_smt_siblings_are_counted_both_ways(
+    tmp_path: Path, siblings: list[tuple[int, ...]], mask: tuple[int, ...], cores: int
+) -> None:
+    found = probe(host(siblings, cpuinfo="", affinity=mask), tmp_path)
+    assert (found.threads, found.cores) == (len(mask), cores)
+
+
+def test_hybrid_counts(tmp_path: Path) -> None:
+    found = probe(laptop(), tmp_path)
+    assert (found.performance_cores, found.cores, found.threads) == (6, 14, 20)
+
+
+def test_only_efficiency_cores_allowed(tmp_path: Path) -> None:
+    assert probe(laptop().having(affinity=(12, 13)), tmp_path).performance_cores == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "mask", "expected"),
+    [
+        ({"SLURM_CPUS_PER_TASK": "8"}, (0,), "srun --cpus-per-task=8"),
+        ({"SLURM_JOB_ID": "1"}, (0,), "--cpus-per-task=N"),
+        ({"SLURM_CPUS_PER_TASK": "2"}, (0, 1), None),
+        ({"SLURM_CPUS_PER_TASK": "many"}, (0, 1), None),
+    ],
+)
+def test_slurm_variables_only_explain(
+    tmp_path: Path, env: dict[str, str], mask: tuple[int, ...], expected: str | None
+) -> None:
+    found = probe(plain().having(env=env, affinity=mask), tmp_path)
+    assert found.threads == len(mask)
+    assert found.hints == () if expected is None else expected in found.hints[0]
+
+
+@pytest.mark.parametrize(("quota", "words"), [("150000 100000", "0.5 CPUs idle"), ("50000 100000", "even one thread")])
+def test_fractional_quotas_are_warned_of(tmp_path: Path, quota: str, words: str) -> None:
+    assert any(words in hint for hint in probe(plain().having({f"{GROUP}/cpu.max": quota}), tmp_path).hints)
+
+
+@given(st.text(max_size=30))
+def test_a_quota_is_positive_or_refused(text: str) -> None:
+    try:
+        quota = budget.parse_quota(text)
+    except ValueError:
+        return
+    assert quota is None or quota > 0
+
+
+@given(st.integers(1, 10**7), st.integers(1000, 10**6))
+def test_quotas_read_back(quota: int, period: int) -> None:
+    assert budget.parse_quota(f"{quota} {period}") == quota / period

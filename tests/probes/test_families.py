@@ -1,0 +1,57 @@
+"""Processor names by cpuid and MIDR."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes import families
+
+
+def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "") -> dict[str, str]:
+    numbers = {"cpu family": str(family), "model": str(model), "stepping": str(stepping)}
+    return {"vendor_id": vendor, "model name": name, **numbers}
+
+
+@pytest.mark.parametrize(
+    ("record", "vendor", "family"),
+    [
+        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554"), "amd", "epyc-zen4"),
+        (x86("AuthenticAMD", 25, 160, name="AMD EPYC 9754"), "amd", "epyc-zen4c"),
+        (x86("AuthenticAMD", 25, 97, name="AMD Ryzen 9 7950X"), "amd", "ryzen-zen4"),
+        (x86("AuthenticAMD", 25, 24, name="AMD Ryzen Threadripper PRO 7995WX"), "amd", "threadripper-zen4"),
+        (x86("AuthenticAMD", 26, 2, name="AMD EPYC 9755"), "amd", "epyc-zen5"),
+        (x86("AuthenticAMD", 25, 17, name="AMD-KVM"), "amd", "zen4"),
+        (x86("AuthenticAMD", 31, 3), "amd", "family31-model3"),
+        (x86("GenuineIntel", 6, 85, 4), "intel", "skylake-sp"),
+        (x86("GenuineIntel", 6, 85, 7), "intel", "cascade-lake"),
+        (x86("GenuineIntel", 6, 85, 11), "intel", "cooper-lake"),
+        (x86("GenuineIntel", 6, 106), "intel", "ice-lake-sp"),
+        (x86("GenuineIntel", 6, 143), "intel", "sapphire-rapids"),
+        (x86("GenuineIntel", 6, 173), "intel", "granite-rapids"),
+        (x86("GenuineIntel", 6, 250), "intel", "family6-model250"),
+        (x86("GenuineIntel", 15, 143), "intel", "family15-model143"),
+        (x86("HygonGenuine", 24, 1), "unknown", "family24-model1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
+        ({"CPU implementer": "0x61", "CPU part": "0x023"}, "apple", "m1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
+        ({"cpu": "POWER9, altivec supported"}, "ibm", "power9"),
+        ({}, "unknown", "unknown"),
+    ],
+)
+def test_identify(record: dict[str, str], vendor: str, family: str) -> None:
+    assert families.identify(record) == (vendor, family)
+
+
+@pytest.mark.parametrize(
+    ("record", "present", "absent"),
+    [
+        ({"flags": "sse2 avx2 amx_bf16 avx512_bf16"}, {"avx2", "amx_bf16", "avx512_bf16"}, {"bf16", "sse2"}),
+        ({"flags": "sse2 avx2"}, {"avx2"}, {"avx512f", "avx512_bf16"}),
+        ({"Features": "fp asimd bf16"}, {"neon", "bf16"}, {"asimd", "sve"}),
+        ({}, set(), {"avx2"}),
+    ],
+)
+def test_features(record: dict[str, str], present: set[str], absent: set[str]) -> None:
+    found = set(families.features(record))
+    assert present <= found
+    assert not absent & found

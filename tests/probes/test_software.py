@@ -1,0 +1,206 @@
+"""What PyTorch is, backends with reasons, allocators, environment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
+
+from probes import gpu, software
+from probes.facts import Software
+
+MPI_CHILD = "python -c import mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
+CCL_CHILD = "python -c import torch, oneccl_bindings_for_pytorch"
+
+
+def plain(facts: dict[str, Any] | None = None, **recording: Any) -> Machine:
+    commands = {TORCH_CHILD: (0, json.dumps(TORCH_FACTS | (facts or {}))), **recording.pop("commands", {})}
+    return host([(0,), (1,)], cpuinfo="", commands=commands, **recording)
+
+
+def usable(found: Software) -> dict[str, bool]:
+    return {backend.name: backend.usable for backend in found.backends}
+
+
+def reason(found: Software, name: str) -> str:
+    return next(backend.reason for backend in found.backends if backend.name == name)
+
+
+def test_facts_of_the_child(tmp_path: Path) -> None:
+    found = software.probe(plain().at(tmp_path))
+    assert (found.python, found.torch, found.cuda, found.openmp) == ("3.12.4", "2.7.1+cu126", "12.6", "libgomp")
+    assert (found.default_threads, found.compiler, found.compiler_reason) == (4, "g++", None)
+
+
+def test_a_plain_machine_has_gloo_and_a_reason_for_each_other(tmp_path: Path) -> None:
+    found = software.probe(plain().at(tmp_path))
+    assert usable(found) == {"gloo": True, "nccl": False, "mpi": False, "ccl": False}
+    assert "no CUDA device" in reason(found, "nccl")
+    assert "mpi4py is not installed" in reason(found, "mpi")
+    assert "not installed" in reason(found, "ccl")
+
+
+def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
+    machine = mig_slice()
+    system = machine.at(tmp_path)
+    assert usable(software.probe(system, gpu.probe(system, machine.nvml)))["nccl"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "programs", "commands", "expected", "words"),
+    [
+        ({"found": {"mpi4py": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {MPI_CHILD: (0, "")}, True, "mpi4py"),
+        ({"found": {"mpi4py": True}}, {"mpirun": "/usr/bin/mpirun"}, {MPI_CHILD: (0, "")}, True, "mpi4py"),
+        ({"found": {"mpi4py": True}}, {}, {MPI_CHILD: (0, "")}, False, "no mpiexec"),
+        ({"found": {"mpi4py": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {}, False, "does not load"),
+        ({"distributed": {"mpi": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {}, True, "built into"),
+        ({}, {"mpiexec": "/usr/bin/mpiexec"}, {}, False, "not installed"),
+    ],
+)
+def test_mpi(tmp_path: Path, facts: Any, programs: Any, commands: Any, expected: bool, words: str) -> None:
+    found = software.probe(plain(facts, programs=programs, commands=commands).at(tmp_path))
+    assert usable(found)["mpi"] == expected
+    assert words in reason(found, "mpi")
+
+
+@pytest.mark.parametrize(("returncode", "expected"), [(0, True), (-11, False)])
+def test_ccl_is_loaded_in_a_child_of_its_own(tmp_path: Path, returncode: int, expected: bool) -> None:
+    facts = {"found": {"oneccl_bindings_for_pytorch": True}}
+    found = software.probe(plain(facts, commands={CCL_CHILD: (returncode, "")}).at(tmp_path))
+    assert usable(found)["ccl"] == expected
+
+
+def test_gloo_that_does_not_start_says_why(tmp_path: Path) -> None:
+    found = software.probe(plain({"gloo_error": "RuntimeError: no interface lo"}).at(tmp_path))
+    assert not usable(found)["gloo"]
+    assert reason(found, "gloo") == "RuntimeError: no interface lo"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((0, json.dumps({"torch": None, "error": "ModuleNotFoundError: No module named 'torch'"})), "No module named"),
+        ((-11, ""), "ended with -11"),
+        ((0, "[]"), "no answer"),
+        ((1, "not json"), "ended with 1"),
+    ],
+)
+def test_without_torch_every_backend_says_so(tmp_path: Path, answer: tuple[int, str], words: str) -> None:
+    found = software.probe(plain(commands={TORCH_CHILD: answer}).at(tmp_path))
+    assert found.torch is None
+    assert not any(usable(found).values())
+    assert words in reason(found, "gloo")
+    assert words in (found.compiler_reason or "")
+
+
+def test_the_answer_is_remembered_until_something_changes(tmp_path: Path) -> None:
+    system = plain().at(tmp_path)
+    system.cache = tmp_path
+    first = software.probe(system)
+    gone = plain(commands={TORCH_CHILD: (1, "")})
+    for machine, remembered in [
+        (gone, True),
+        (gone.having(affinity=(0,)), False),
+        (gone.having(env={"OMP_NUM_THREADS": "3"}), False),
+        (gone.having(packages={"torch": "9.9"}), False),
+        (gone.having({"/proc/sys/kernel/random/boot_id": "other"}), False),
+    ]:
+        system = machine.at(tmp_path)
+        system.cache = tmp_path
+        assert (software.probe(system) == first) == remembered
+
+
+def test_a_missing_torch_is_not_remembered(tmp_path: Path) -> None:
+    for commands, torch in [({TORCH_CHILD: (1, "")}, None), ({}, "2.7.1+cu126")]:
+        system = plain(commands=commands).at(tmp_path)
+        system.cache = tmp_path
+        assert software.probe(system).torch == torch
+
+
+@pytest.mark.parametrize(
+    ("libraries", "runtime"),
+    [
+        (["libgomp-a34b3233.so.1"], "libgomp"),
+        (["libgomp.so.1"], "libgomp"),
+        (["libiomp5.so", "libgomp.so.1"], "libiomp5"),
+        (["libomp.so.5", "libc.so.6"], "libomp"),
+        (["libomp.dylib"], "libomp"),
+        (["libompitrace.so.40", "libgompa.so"], None),
+        ([], None),
+    ],
+)
+def test_openmp_runtime(libraries: list[str], runtime: str | None) -> None:
+    assert software.openmp_runtime(libraries) == runtime
+
+
+def test_environment_keeps_what_matters_and_no_paths() -> None:
+    kept = {"OMP_NUM_THREADS": "4", "KMP_AFFINITY": "granularity=fine,compact", "PYTORCH_ALLOC_CONF": "a:True,b:[1:2]"}
+    dropped = {
+        "TORCH_HOME": "/home/someone/x",
+        "OMP_WEIRD": "a b\n",
+        "TORCH_API_TOKEN": "abc",
+        "HOME": "x",
+        "MKL_HOST": "node7",
+    }
+    assert dict(software.environment({**kept, **dropped}.items())) == kept
+
+
+@given(st.dictionaries(st.text(max_size=12).map(lambda name: f"OMP_{name}"), st.text(max_size=30)))
+def test_no_path_ever_gets_through(variables: dict[str, str]) -> None:
+    assert not any("/" in value or "\\" in value for _, value in software.environment(variables.items()))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ImportError: /home/me/env/lib/libmpi.so: undefined symbol", "ImportError: libmpi.so: undefined symbol"),
+        ("File '/root/x y.py', line 3", "File 'x y.py', line 3"),
+        ("ratio 3/4", "ratio 3/4"),
+    ],
+)
+def test_reasons_lose_their_paths(text: str, expected: str) -> None:
+    assert software.without_paths(text) == expected
+
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+
+
+def libraries(*names: str, **recording: Any) -> Machine:
+    return plain(**recording).having({f"{LIB}/{name}": "" for name in names})
+
+
+def test_allocators_are_found_by_name(tmp_path: Path) -> None:
+    names = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libjemalloc_pic.a", "libtcmalloc_debug.so.4")
+    system = libraries(*names).at(tmp_path)
+    found = {a.name: a.library for a in software.allocators(system)}
+    assert found == {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
+    assert software.allocator_path(system, "jemalloc") == f"{LIB}/libjemalloc.so.2"
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
+def test_a_library_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+    system = libraries("libjemalloc.so.2").at(tmp_path)
+    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").chmod(mode)
+    assert software.allocators(system) == ()
+
+
+def test_a_library_in_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    system = libraries("libjemalloc.so.2").at(tmp_path)
+    (tmp_path / "root" / LIB[1:]).chmod(0o777)
+    assert software.allocators(system) == ()
+
+
+def test_a_library_that_root_does_not_own_is_refused(tmp_path: Path) -> None:
+    owners = {f"{LIB}/libjemalloc.so.2": 1000}
+    assert software.allocators(libraries("libjemalloc.so.2", owners=owners).at(tmp_path)) == ()
+
+
+def test_a_link_to_a_users_library_is_refused(tmp_path: Path) -> None:
+    system = libraries("libc.so.6", owners={"/home/me/evil.so": 1000}).having({"/home/me/evil.so": ""}).at(tmp_path)
+    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").symlink_to(tmp_path / "root/home/me/evil.so")
+    assert software.allocators(system) == ()
