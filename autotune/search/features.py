@@ -35,8 +35,7 @@ class Group:
     length: float | None = None
 
 
-GROUPS: tuple[Group, ...] = (
-    Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0),
+BASE: tuple[Group, ...] = (
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
     Group("persistent_workers", lambda s: (s.persistent_workers,), 0.03),
@@ -51,11 +50,20 @@ GROUPS: tuple[Group, ...] = (
     Group("compile", lambda s: (COMPILE_MODES.index(s.compile),), 0.15),
     Group("precision", lambda s: (PRECISIONS.index(s.precision),), 0.30),
 )
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "cpu": (Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0), *BASE),
+    "cuda": (
+        Group("processes", lambda s: (log2(s.processes),), 0.30, 1.5),
+        Group("threads", lambda s: (log2(s.threads),), 0.05, 2.0),
+        *BASE,
+    ),
+}
+"""By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
 
 
-def coordinates(settings: Sequence[Settings]) -> tuple[Array, ...]:
-    """One array of shape ``(len(settings), dimensions)`` for each of `GROUPS`."""
-    return tuple(np.array([group.where(s) for s in settings], dtype=float) for group in GROUPS)
+def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:
+    """One array of shape ``(len(settings), dimensions)`` for each group."""
+    return tuple(np.array([group.where(s) for s in settings], dtype=float) for group in groups)
 
 
 def likeness(group: Group, first: Array, second: Array) -> Array:

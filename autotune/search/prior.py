@@ -1,25 +1,27 @@
-"""What to expect of settings before any trial: analytic effects on the log rate, and what a trial costs."""
+"""What to expect of settings before they are tried: a pipeline model of the step, and what a trial costs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log, log2
 
+from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
+from autotune.search.protocol import Observation
 
-CONTENTION = 0.40
+CONTENTION = 0.3
 COHERENCE = 0.002
-"""Universal scalability law (Gunther, 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1))."""
-PROCESS_LOSS = 0.25
-"""Log rate lost to gradient exchange with each doubling of processes on one host."""
-GPU_PROCESS_GAIN = 0.60
-"""Log rate won with each doubling of GPUs; ideal would be log 2 = 0.69."""
-ACCUMULATION_LOSS = 0.06
+"""Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
+PROCESS_EXPONENT = {"cpu": 0.7, "cuda": 0.87}
+"""``processes ** exponent`` is the capacity of several processes; the rest goes into gradient exchange."""
+ASSUMED_LOAD_SHARE = 0.2
+"""Share of the step spent waiting for data, where no trial has told it yet."""
+ACCUMULATION_LOSS = 0.07
 """Log rate lost with each doubling of accumulation at equal global batch: smaller, more numerous kernels."""
 BATCH_GAIN = 0.08
 """Log rate won with each doubling of the global batch."""
-WORKER_GAIN = 0.08
-FUSED_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
+OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 COMPILE_GAIN = {"off": 0.0, "default": 0.08, "reduce-overhead": 0.10, "max-autotune": 0.10}
 PRECISION_GAIN = {
     "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
@@ -27,45 +29,75 @@ PRECISION_GAIN = {
 }
 
 
-def scalability(workers: float) -> float:
-    """Relative capacity of ``workers`` units by the universal scalability law; 1.0 for one."""
-    return workers / (1 + CONTENTION * (workers - 1) + COHERENCE * workers * (workers - 1))
+class Prior:
+    """Expected log rate of any settings, up to a constant; what the first trial says of its loader is used."""
+
+    def __init__(self, space: Space, history: Sequence[Observation] = ()) -> None:
+        """
+        Args:
+            space: machine and task.
+            history: observations; the first measured one tells how much of the step the loader takes.
+        """
+        self._device = space.context.task.device
+        self._cores = space.context.inventory.budget.threads
+        self._compute, self._load = self._parts(history)
+
+    def __call__(self, settings: Settings) -> float:
+        """Expected log rate, up to a constant."""
+        return (
+            -log(self._step(settings))
+            + _memory_gain(settings)
+            + self._layout_gain(settings)
+            + OPTIMIZER_GAIN[settings.optimizer_impl]
+            + COMPILE_GAIN[settings.compile]
+            + PRECISION_GAIN[self._device][settings.precision]
+            + BATCH_GAIN * log2(settings.global_batch)
+            - ACCUMULATION_LOSS * log2(settings.accumulation)
+        )
+
+    def _parts(self, history: Sequence[Observation]) -> tuple[float, float]:
+        """Seconds that one global batch costs in compute (on capacity 1) and in loading (on one worker), relative."""
+        for observation in history:
+            outcome, settings = observation.outcome, observation.settings
+            if isinstance(outcome, Completed) and outcome.measurement is not None:
+                waiting = outcome.measurement.load_share
+                if 0 < waiting < 1:
+                    loaders = settings.processes * max(1, settings.num_workers)
+                    starved = waiting if settings.num_workers == 0 else min(1.0, 2 * waiting)
+                    return (1 - waiting) * self._capacity(settings), starved * loaders
+        return 1 - ASSUMED_LOAD_SHARE, ASSUMED_LOAD_SHARE
+
+    def _step(self, settings: Settings) -> float:
+        """Relative seconds per global batch: loading beside computing, both on the same cores."""
+        compute = self._compute / self._capacity(settings)
+        if settings.num_workers == 0:
+            return compute + self._load / settings.processes
+        supply = self._load / (settings.processes * settings.num_workers)
+        computing = settings.processes * (1 if self._device == "cuda" else settings.threads)
+        busy = (self._load + compute * computing) / self._cores
+        return float((supply**4 + compute**4 + busy**4) ** 0.25)
+
+    def _capacity(self, settings: Settings) -> float:
+        processes = float(settings.processes ** PROCESS_EXPONENT[self._device])
+        return processes if self._device == "cuda" else processes * scalability(settings.threads)
+
+    def _layout_gain(self, settings: Settings) -> float:
+        plain = self._device == "cuda" and settings.precision in ("fp32", "tf32")
+        return (0.02 if plain else 0.10) * settings.channels_last
 
 
-def expectation(space: Space, settings: Settings) -> float:
-    """Expected log rate of ``settings``, up to a constant of the task."""
-    cuda = space.context.cuda
-    exchange = log2(settings.processes)
-    if cuda:
-        shape = GPU_PROCESS_GAIN * exchange
-    else:
-        shape = log(scalability(settings.threads)) + log(settings.processes) - PROCESS_LOSS * exchange
-        shape -= _crowding(space, settings)
-    memory = 0.03 * (settings.allocator != "default") + 0.03 * settings.pin_memory + 0.04 * settings.cudnn_benchmark
-    layout = (0.02 if cuda and settings.precision in ("fp32", "tf32") else 0.10) * settings.channels_last
+def scalability(threads: int) -> float:
+    """Relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
+    return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
+
+
+def _memory_gain(settings: Settings) -> float:
     return (
-        shape
-        + _loading(settings)
-        + memory
-        + layout
-        + FUSED_GAIN[settings.optimizer_impl]
-        + COMPILE_GAIN[settings.compile]
-        + PRECISION_GAIN[space.context.task.device][settings.precision]
-        + BATCH_GAIN * log2(settings.global_batch)
-        - ACCUMULATION_LOSS * log2(settings.accumulation)
+        0.03 * (settings.allocator != "default")
+        + 0.03 * settings.pin_memory
+        + 0.04 * settings.cudnn_benchmark
+        + 0.02 * settings.persistent_workers
     )
-
-
-def _loading(settings: Settings) -> float:
-    if settings.num_workers == 0:
-        return 0.0
-    return WORKER_GAIN + 0.01 * log2(settings.num_workers) + 0.02 * settings.persistent_workers
-
-
-def _crowding(space: Space, settings: Settings) -> float:
-    """Log rate lost where threads and loader workers together exceed the CPU budget."""
-    busy = settings.processes * (settings.threads + 0.5 * settings.num_workers)
-    return 0.1 * max(0.0, log2(busy / space.context.inventory.budget.threads))
 
 
 def trial_seconds(settings: Settings, rate: float) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.core.space import Space
-from autotune.search import prior
 from autotune.search.candidates import SMALL, candidates, combinations
+from autotune.search.prior import Prior, trial_seconds
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.rules import Forbidden
 from autotune.search.study import Study
@@ -21,7 +21,8 @@ WORTHWHILE = 0.005
 """Stop where no setting promises more than this share of the rate."""
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
-DESIGNED = 3
+DESIGNED = 2
+CLIMB = 12
 
 
 class StagedSearch:
@@ -73,6 +74,7 @@ class Planner:
         self._start = start
         self._seed = seed
         self._noise = noise
+        self._device = space.context.task.device
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
     def propose(self, history: Sequence[Observation]) -> Proposal | None:
@@ -84,24 +86,44 @@ class Planner:
         rates = [o.rate for o in history if o.rate]
         if not rates:
             return None
-        model = Surrogate(history, self._expectation, self._noise)
-        best = _best(history, model, self._space)
-        give_up = CLEAR_LOSER * math.exp(float(model.log_rates([best])[0]))
+        expected = Prior(self._space, history)
+        model = Surrogate(history, expected, self._noise, self._device)
+        best = finalists(history, self._space, 1, model=model, baseline=True)[0]
+        rate = math.exp(float(model.log_rates([best])[0]))
         forbidden = Forbidden(history)
-        pool = [s for s in self._pool(history, model, number) if s not in seen and not forbidden(s)]
+
+        def fresh(settings: Settings) -> bool:
+            return settings not in seen and not forbidden(settings)
+
+        if self._tried(history) < DESIGNED:
+            jump = self._climb(best, model, forbidden)
+            if fresh(jump):
+                gain = float(model.gains([jump], best).expected_improvement()[0])
+                return Proposal(jump, "design", number, gain, CLEAR_LOSER * rate)
+        pool = [s for s in self._pool(history, model, number) if fresh(s)]
         if not pool:
             return None
-        gains = model.gains(pool, best)
-        improvement = gains.expected_improvement()
-        if self._tried(history) < DESIGNED:
-            index = int(np.argmax([self._expectation(s) for s in pool]))
-            return Proposal(pool[index], "design", number, float(improvement[index]), give_up)
+        improvement = model.gains(pool, best).expected_improvement()
         if improvement.max() < WORTHWHILE:
             return None
-        rate = math.exp(float(model.log_rates([best])[0]))
-        costs = np.array([prior.trial_seconds(s, rate) for s in pool])
+        costs = np.array([trial_seconds(s, rate) for s in pool])
         index = int(np.argmax(improvement / costs))
-        return Proposal(pool[index], "model", number, float(improvement[index]), give_up)
+        near = {s for _, s in self._space.moves(best, far=True)}
+        stage = "moves" if pool[index] in near else "model"
+        return Proposal(pool[index], stage, number, float(improvement[index]), CLEAR_LOSER * rate)
+
+    def _climb(self, settings: Settings, model: Surrogate, forbidden: Forbidden) -> Settings:
+        """Where the expected rate is highest, one move at a time: a jump that combines all moves that promise."""
+        top = float(model.log_rates([settings])[0])
+        for _ in range(CLIMB):
+            moves = [s for _, s in self._space.moves(settings, far=True) if not forbidden(s)]
+            if not moves:
+                break
+            rates = model.log_rates(moves)
+            if rates.max() <= top + 1e-9:
+                break
+            settings, top = moves[int(rates.argmax())], float(rates.max())
+        return settings
 
     def _tried(self, history: Sequence[Observation]) -> int:
         """Trials of this level's own so far."""
@@ -113,9 +135,6 @@ class Planner:
         rng = np.random.default_rng((self._seed, number))
         centres = finalists(history, self._space, 3, model=model, baseline=True)
         return candidates(self._space, centres, rng)
-
-    def _expectation(self, settings: Settings) -> float:
-        return prior.expectation(self._space, settings)
 
 
 def finalists(
@@ -142,10 +161,6 @@ def finalists(
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
         return ()
-    model = model or Surrogate(history, lambda s: prior.expectation(space, s), noise)
+    model = model or Surrogate(history, Prior(space, history), noise, space.context.task.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])
-
-
-def _best(history: Sequence[Observation], model: Surrogate, space: Space) -> Settings:
-    return finalists(history, space, 1, model=model, baseline=True)[0]

@@ -79,6 +79,13 @@ class Study:
         trial.set_user_attr("feasible", observation.rate is not None)
         self.optuna.tell(trial, observation.rate or INFEASIBLE)
 
+    def record(self, observation: Observation, stage: str = "baseline") -> None:
+        """Record a trial that no search proposed."""
+        number = len(self.observations())
+        proposal = Proposal(observation.settings, stage, number, None, 0.0)
+        self.begin(proposal, observation.level)
+        self.finish(proposal, observation)
+
     def observations(self) -> list[Observation]:
         """All finished trials, oldest first."""
         finished = self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

@@ -49,23 +49,31 @@ class Gains:
 class Surrogate:
     """Posterior over log rates, given observations of which at least one was measured."""
 
-    def __init__(self, history: Sequence[Observation], expectation: Callable[[Settings], float], noise: float) -> None:
+    def __init__(
+        self,
+        history: Sequence[Observation],
+        expectation: Callable[[Settings], float],
+        noise: float,
+        device: str,
+    ) -> None:
         """
         Args:
             history: all finished trials, oldest first.
             expectation: prior expected log rate of settings, up to a constant.
             noise: relative standard deviation from trial to trial of the same settings.
+            device: ``cpu`` or ``cuda``: which effects to expect.
         """
+        self._groups = GROUPS[device]
         self._expectation = expectation
         self._settings = [o.settings for o in history]
-        self._coordinates = coordinates(self._settings)
+        self._coordinates = coordinates(self._groups, self._settings)
         values, errors = _targets(history, noise)
         self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
         self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
-        self._likeness = np.stack([likeness(g, a, a) for g, a in zip(GROUPS, self._coordinates, strict=True)])
+        self._likeness = np.stack([likeness(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)])
         self._error_variance = errors**2
         self._drift = _drift(len(history))
-        self._spreads = self._fit(np.array([group.spread for group in GROUPS]))
+        self._spreads = self._fit(np.array([group.spread for group in self._groups]))
         self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
@@ -81,15 +89,15 @@ class Surrogate:
         half = np.linalg.solve(self._factor, cross.T)
         prior = np.array([self._expectation(s) for s in everything])
         mean = prior + cross @ self._weights
-        places = coordinates(everything)
-        against = np.stack([likeness(g, a, a[:1])[:, 0] for g, a in zip(GROUPS, places, strict=True)])
+        places = coordinates(self._groups, everything)
+        against = np.stack([likeness(g, a, a[:1])[:, 0] for g, a in zip(self._groups, places, strict=True)])
         with_reference = _kernel(against, self._spreads) - half.T @ half[:, 0]
-        own = _kernel(np.ones((len(GROUPS), 1)), self._spreads)[0] - (half * half).sum(axis=0)
+        own = _kernel(np.ones((len(self._groups), 1)), self._spreads)[0] - (half * half).sum(axis=0)
         variance = own + own[0] - 2 * with_reference
         return Gains(mean[1:] - mean[0], np.sqrt(np.maximum(variance[1:], 0.0)))
 
     def _cross(self, settings: Sequence[Settings]) -> Array:
-        pairs = zip(GROUPS, coordinates(settings), self._coordinates, strict=True)
+        pairs = zip(self._groups, coordinates(self._groups, settings), self._coordinates, strict=True)
         return _kernel(np.stack([likeness(group, a, b) for group, a, b in pairs]), self._spreads)
 
     def _factorise(self, spreads: Array) -> Array:

@@ -83,6 +83,13 @@ class Machine:
         """True items/s, without noise."""
         return settings.global_batch / self._step_seconds(settings)
 
+    def load_share(self, settings: Settings) -> float:
+        """Share of the step that training waits for its loader."""
+        load = self.work.load * settings.batch_size / self.work.gain(settings, "allocator")
+        compute = self._compute_seconds(settings)
+        waiting = self._overlapped(settings, compute, load) - compute
+        return settings.accumulation * waiting / self._step_seconds(settings)
+
     def fits(self, settings: Settings) -> bool:
         """True where every device (or the host) has the memory."""
         per_sample, rest = self.work.memory
@@ -198,7 +205,8 @@ class Bench:
         warmup = max(0.3, step * max(3, settings.num_workers * (1 + (settings.prefetch_factor or 0))))
         cost += min(3.0, warmup) + sum(block.seconds for block in blocks)
         self.seconds += cost
-        return Completed(measurement=Measurement(blocks, warmup_seconds=warmup), seconds=cost)
+        share = self.machine.load_share(settings)
+        return Completed(measurement=Measurement(blocks, warmup_seconds=warmup, load_share=share), seconds=cost)
 
 
 def _smooth_max(*values: float) -> float:
