@@ -1,1 +1,32 @@
+"""Hardware-aware auto-tuning for PyTorch training.
 
+`load` applies a profile to a training loop; `tune` finds one. Importing this package imports no PyTorch and patches
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.runtime.session import load
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `load` and `tune` when they are first used."""
+    if name == "load":
+        from autotune.runtime.session import load
+
+        return load
+    if name == "tune":
+        from autotune import api  # type: ignore[attr-defined,unused-ignore]
+
+        return api.tune
+    raise AttributeError(f"module 'autotune' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

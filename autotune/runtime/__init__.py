@@ -1,1 +1,26 @@
+"""Apply `Settings` to a training loop, in trials and in the user's training alike, and put everything back.
 
+`APPLIERS` names, for every knob of `autotune.core.knobs.KNOBS`, the function that applies it.
+"""
+
+from __future__ import annotations
+
+APPLIERS: dict[str, str] = {
+    "processes": "autotune.runtime.processes:join",
+    "threads": "autotune.runtime.switches:set_threads",
+    "interop_threads": "autotune.runtime.switches:set_interop_threads",
+    "backend": "autotune.runtime.processes:join",
+    "num_workers": "autotune.runtime.loader:arguments",
+    "prefetch_factor": "autotune.runtime.loader:arguments",
+    "persistent_workers": "autotune.runtime.loader:arguments",
+    "pin_memory": "autotune.runtime.loader:arguments",
+    "batch_size": "autotune.runtime.batches:plan",
+    "accumulation": "autotune.runtime.batches:plan",
+    "channels_last": "autotune.runtime.layout:apply",
+    "optimizer_impl": "autotune.runtime.optimizer:apply",
+    "allocator": "autotune.runtime.switches:check_allocator",
+    "cudnn_benchmark": "autotune.runtime.switches:set_cudnn_benchmark",
+    "compile": "autotune.runtime.compile:apply",
+    "precision": "autotune.runtime.precision:create",
+}
+"""``module:function`` for each knob, as text: naming them must not import PyTorch."""

@@ -1,0 +1,132 @@
+"""Fit settings from another machine, or another way of starting, to this machine. Pure; never raises.
+
+The global batch is always kept. A micro-batch grows only where the memory behind it grows too: on CPUs fewer processes
+share the same host memory; on GPUs each keeps its own, so there accumulation makes up for missing processes.
+"""
+
+from __future__ import annotations
+
+from autotune.core.knobs import BF16_FEATURES, backend_reason, divisors
+from autotune.core.settings import Settings
+from probes.facts import Inventory
+
+_FOLLOWS = {"backend", "prefetch_factor", "persistent_workers", "batch_size", "accumulation"}
+"""Knobs whose change only follows from another's; not worth a line of their own."""
+
+
+def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """``settings`` within this machine's budget, and one line per knob that changed: "asked 16, applied 2"."""
+    fitted = _on_device(settings, inventory)
+    limit = _most_processes(fitted, inventory)
+    if fitted.processes > limit:
+        processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
+        fitted = with_processes(fitted, processes, inventory)
+    fitted = _within(fitted, max(1, inventory.budget.threads // fitted.processes))
+    return fitted, changes(settings, fitted, inventory.budget.limit)
+
+
+def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
+    """``settings`` for a training that was started as ``world`` processes, ``local`` of them on this machine.
+
+    The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
+    already be one process's share; it is split again only where the profile was measured with other processes.
+    """
+    fitted = _on_device(settings, inventory)
+    share = inventory.budget.threads
+    if fitted.processes != world:
+        fitted = with_processes(fitted, world, inventory)
+        share = max(1, share // max(1, local))
+    fitted = _within(fitted, share)
+    return fitted, changes(settings, fitted, f"started as {world} processes")
+
+
+def one_process(settings: Settings, inventory: Inventory) -> Settings:
+    """``settings`` for several processes, as one process that uses the same cores and the same global batch."""
+    return _within(with_processes(settings, 1, inventory), inventory.budget.threads)
+
+
+def with_processes(settings: Settings, processes: int, inventory: Inventory) -> Settings:
+    """The same global batch, threads and workers spread over ``processes`` processes.
+
+    Where ``processes`` does not divide the global batch, the micro-batch is rounded up; the loader then deals the
+    global batch out exactly.
+    """
+    total, own_memory = settings.processes, bool(inventory.gpus)
+    share = -(-settings.global_batch // processes)
+    most = settings.batch_size if own_memory else max(1, share // settings.accumulation)
+    accumulation = next(count for count in divisors(share) if share // count <= most)
+    spread = 1 if own_memory else total
+    return settings.but(
+        processes=processes,
+        threads=max(1, settings.threads * total // processes),
+        num_workers=_spread(settings.num_workers, spread, processes if spread > 1 else 1),
+        batch_size=share // accumulation,
+        accumulation=accumulation,
+        backend=settings.backend if processes > 1 else None,
+    )
+
+
+def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
+    """One line per knob that differs, without those that only follow from others."""
+    lines = []
+    for name, (wanted, got) in asked.difference(applied).items():
+        if name not in _FOLLOWS:
+            lines.append(f"{name}: asked {wanted}, applied {got} ({reason})")
+    if asked.accumulation != applied.accumulation:
+        lines.append(
+            f"accumulation: asked {asked.accumulation}, applied {applied.accumulation} "
+            f"(keeps the global batch of {asked.global_batch})"
+        )
+    return tuple(lines)
+
+
+def _spread(workers: int, of: int, over: int) -> int:
+    """The same total of workers over other processes; at least one where there were any."""
+    return max(1, workers * of // over) if workers else 0
+
+
+def _most_processes(settings: Settings, inventory: Inventory) -> int:
+    limit = inventory.budget.threads
+    if settings.backend == "nccl":
+        limit = min(limit, len(inventory.gpus))
+    if settings.processes > 1 and settings.backend is not None and inventory.software.backends:
+        limit = 1 if backend_reason(inventory, settings.backend) else limit
+    return max(1, limit)
+
+
+def _within(settings: Settings, share: int) -> Settings:
+    """Threads and workers of one process within its ``share`` of the CPU budget."""
+    return settings.but(
+        threads=min(settings.threads, share),
+        interop_threads=min(settings.interop_threads, share),
+        num_workers=min(settings.num_workers, share),
+    )
+
+
+def _on_device(settings: Settings, inventory: Inventory) -> Settings:
+    """Without what this machine's devices cannot do."""
+    software = inventory.software
+    if settings.compile != "off" and software.compiler is None and software.compiler_reason:
+        settings = settings.but(compile="off")
+    return _on_gpu(settings, inventory) if inventory.gpus else _on_cpu(settings, inventory)
+
+
+def _on_gpu(settings: Settings, inventory: Inventory) -> Settings:
+    capability = min(gpu.capability for gpu in inventory.gpus)
+    least = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}.get(settings.precision, (0, 0))
+    # A slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here.
+    return settings.but(precision="fp32") if capability < least else settings
+
+
+def _on_cpu(settings: Settings, inventory: Inventory) -> Settings:
+    precision = settings.precision
+    native = any(feature in BF16_FEATURES for feature in inventory.cpu.features)
+    if precision in ("fp16", "tf32") or (precision == "bf16" and not native):
+        precision = "fp32"
+    return settings.but(
+        precision=precision,
+        pin_memory=False,
+        cudnn_benchmark=False,
+        backend="gloo" if settings.backend == "nccl" else settings.backend,
+        compile=settings.compile if settings.compile == "off" else "default",
+    )

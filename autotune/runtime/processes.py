@@ -1,0 +1,129 @@
+"""Several training processes: join the group, share the gradients, leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among the training processes."""
+
+    rank: int = 0
+    size: int = 1
+    leave: Callable[[], None] = field(default=lambda: None, repr=False)
+    """Leaves the group, where this session joined it."""
+
+
+def world_size(environment: Mapping[str, str]) -> int:
+    """As how many processes the launcher started this training."""
+    try:
+        return max(1, int(environment.get("WORLD_SIZE", "1"))) if "RANK" in environment else 1
+    except ValueError:
+        return 1
+
+
+def single_node(environment: Mapping[str, str]) -> bool:
+    """True where all processes are on this machine."""
+    local = environment.get("LOCAL_WORLD_SIZE")
+    if local is not None:
+        return local == environment.get("WORLD_SIZE")
+    return environment.get("MASTER_ADDR", "127.0.0.1") in ("localhost", "127.0.0.1", "::1")
+
+
+def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device:
+    """This process's device: ``kind``, or CUDA where there is any; one GPU per local rank."""
+    kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cuda" and world_size(environment) > 1:
+        return torch.device("cuda", int(environment.get("LOCAL_RANK", "0")))
+    return torch.device(kind)
+
+
+def join(
+    backend: str | None, device: torch.device, init_method: str | None = None, timeout: float | None = None
+) -> World:
+    """Join the process group that ``WORLD_SIZE`` and ``RANK`` describe, or the one that exists already.
+
+    Args:
+        backend: gradient exchange; nccl on CUDA and gloo elsewhere where None.
+        device: this process's device.
+        init_method: where the processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` where None.
+        timeout: seconds a collective may take; PyTorch's default where None.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return World(dist.get_rank(), dist.get_world_size())
+    rank, size = int(os.environ["RANK"]), world_size(os.environ)
+    restore = _on_loopback() if single_node(os.environ) else lambda: None
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    options: dict[str, Any] = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
+    dist.init_process_group(
+        backend or ("nccl" if device.type == "cuda" else "gloo"),
+        init_method=init_method,
+        rank=rank,
+        world_size=size,
+        **options,
+    )
+
+    def leave() -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        restore()
+
+    return World(rank, size, leave)
+
+
+def _on_loopback() -> Callable[[], None]:
+    """Keep gloo off names and interfaces it cannot reach, unless the user chose one. Returns how to undo it."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return lambda: None
+    os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+
+    def undo() -> None:
+        os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+    return undo
+
+
+def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
+    """Rank 0's ``value`` on every rank."""
+    shared = value.to(device, copy=True)
+    dist.broadcast(shared, 0)
+    return shared.to(value.device)
+
+
+class Distributed(DistributedDataParallel):
+    """`DistributedDataParallel` whose error about unused parameters says what to write here."""
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The wrapped model's forward."""
+        try:
+            return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if "find_unused_parameters" not in str(error):
+                raise
+            raise RuntimeError(
+                "Some parameters took no part in the loss, so the processes wait for their gradients in vain. "
+                "Write tuned.prepare(..., find_unused_parameters=True), or drop what is unused. "
+                f"PyTorch says: {error}"
+            ) from error
+
+
+def share_gradients(model: nn.Module, device: torch.device, *, find_unused_parameters: bool = False) -> nn.Module:
+    """``model`` with gradients averaged over all processes; as it is where nothing in it is trained."""
+    if isinstance(model, DistributedDataParallel) or not any(p.requires_grad for p in model.parameters()):
+        return model
+    ids = [device.index] if device.type == "cuda" else None
+    return Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)

@@ -1,0 +1,301 @@
+"""`load` and the `Session` it returns: settings applied to one training loop, with Accelerate's habits."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from autotune.core.machine import machine_type
+from autotune.core.settings import Settings
+from autotune.runtime import precision, processes, switches
+from autotune.runtime.choice import Choice, decide
+from autotune.runtime.loader import Progress
+from autotune.runtime.notes import Notes
+from autotune.runtime.preparer import Preparer
+from probes.facts import Inventory, Limits, Software, Storage
+
+_AT_BOUNDARY = contextlib.nullcontext()
+"""Entered at every boundary; one object, since it has no state."""
+
+
+class Session:
+    """Settings in force for one training loop, from construction to `close`.
+
+    Args:
+        settings: what to apply; None for baseline behaviour: devices and launched processes are served, no more.
+        device: ``cpu`` or ``cuda``; CUDA where there is any if None.
+        init_method: where processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
+        level: the level the settings come from. None in trials, which obey the settings alone.
+        origin: where the settings come from, for people.
+        notes: what is already to be said.
+        timeout: seconds a collective may take; PyTorch's default if None.
+        announce: say notes through the ``autotune`` logger, on the main process.
+        step_seconds: what an optimizer step should take; one warning where it takes much longer.
+
+    Attributes:
+        device: where batches and models go.
+        rank, world_size: this process's place among the training processes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None,
+        device: str | None = None,
+        init_method: str | None = None,
+        level: str | None = None,
+        *,
+        origin: str = "",
+        notes: Iterable[str] = (),
+        timeout: float | None = None,
+        announce: bool = False,
+        step_seconds: float | None = None,
+    ) -> None:
+        self.settings, self.level, self.origin = settings, level, origin
+        self.device = processes.own_device(device, os.environ)
+        self._notes = Notes(notes)
+        self._restore = contextlib.ExitStack()
+        self._progress = Progress()
+        self._precision = precision.create(settings.precision if settings else "fp32", self.device)
+        try:
+            self._world = self._join(init_method, timeout)
+            self._notes.announce = announce and self.is_main
+            if settings is not None:
+                self._switch(settings)
+        except BaseException:
+            self._restore.close()
+            raise
+        self._preparer = Preparer(
+            settings, level, self.device, self._world, self._precision, self._progress, self._notes, step_seconds
+        )
+
+    def _join(self, init_method: str | None, timeout: float | None) -> processes.World:
+        settings, launched = self.settings, processes.world_size(os.environ)
+        if settings is not None and settings.processes != launched:
+            reason = "started as one process" if launched == 1 else f"started as {launched} processes"
+            self._notes.refuse("processes", reason)
+        if launched == 1 or (settings is not None and settings.processes == 1):
+            return processes.World()
+        world = processes.join(settings.backend if settings else None, self.device, init_method, timeout)
+        self._restore.callback(world.leave)
+        return world
+
+    def _switch(self, settings: Settings) -> None:
+        """Everything that belongs to the process rather than to a model, loader or optimizer."""
+        for knob, switched in {
+            "threads": switches.set_threads(settings.threads),
+            "interop_threads": switches.set_interop_threads(settings.interop_threads),
+            "cudnn_benchmark": switches.set_cudnn_benchmark(settings.cudnn_benchmark, self.device),
+            "allocator": switches.check_allocator(settings.allocator),
+        }.items():
+            self._notes.refuse(knob, switched.refused)
+            if switched.undo is not None:
+                self._restore.callback(switched.undo)
+        if settings.pin_memory and self.device.type == "cpu":
+            self._notes.refuse("pin_memory", "no effect: pinned memory only serves copies to an accelerator")
+        self._restore.enter_context(self._precision)
+        self._notes.refuse("precision", self._precision.refused())
+
+    # What the user's loop calls -----------------------------------------------------------------------------------
+
+    def prepare(self, *objects: Any, find_unused_parameters: bool = False) -> Any:
+        """Models, optimizers, loaders and schedulers, in any order and number, ready to train; others as they are.
+
+        Args:
+            objects: what to prepare; prepared objects come back unchanged.
+            find_unused_parameters: for several processes, where some parameters take no part in some losses.
+        """
+        prepared = self._preparer.prepare(objects, find_unused_parameters)
+        return prepared[0] if len(prepared) == 1 else prepared
+
+    def accumulate(self, *models: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        """One micro-step. Before the boundary, gradients of ``models`` stay in this process."""
+        if self._progress.boundary:
+            return _AT_BOUNDARY
+        stack = contextlib.ExitStack()
+        for model in models or [prepared for _model, prepared in self._preparer.models]:
+            if isinstance(model, DistributedDataParallel):
+                stack.enter_context(model.no_sync())
+        return stack
+
+    def backward(self, loss: Tensor, **options: Any) -> None:
+        """Backward pass, with the weight of this micro-batch and the scale of this precision."""
+        weight = self._progress.weight
+        self._precision.backward(loss if weight == 1.0 else loss * weight, **options)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision of the model's forward, for other parts of the loop."""
+        return self._precision.autocast()
+
+    def clip_grad_norm_(self, parameters: Tensor | Iterable[Tensor], max_norm: float, **options: Any) -> Tensor:
+        """Clip at the boundary, on unscaled gradients. Returns the norm; 0 before the boundary."""
+        if not self._progress.boundary:
+            return torch.zeros((), device=self.device)
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        self._precision.unscale(self._preparer.owners(parameters))
+        return nn.utils.clip_grad_norm_(parameters, max_norm, **options)
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """The user's own module: no ``module.`` and no ``_orig_mod.`` in its state dict."""
+        while True:
+            inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+            if inner is None:
+                return model
+            model = inner
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs beside models, optimizers and schedulers."""
+        return self._precision.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state_dict`; a state from another precision is ignored."""
+        self._precision.load_state_dict(state)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self._world.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self._world.size
+
+    @property
+    def is_main(self) -> bool:
+        """True on the process that should print and save."""
+        return self._world.rank == 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this session has to say."""
+        return tuple(self._notes.texts)
+
+    # What trials read ---------------------------------------------------------------------------------------------
+
+    @property
+    def not_applied(self) -> tuple[tuple[str, str], ...]:
+        """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
+        found = self._preparer.refused()
+        if self.settings is not None:
+            threads = switches.threads_refused(self.settings.threads)
+            found |= {"threads": threads} if threads else {}
+        return tuple((found | self._notes.refused).items())
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Finished optimizer steps, without those a scaler skipped."""
+        return self._progress.steps - self.skipped_steps
+
+    @property
+    def skipped_steps(self) -> int:
+        """Optimizer steps that the gradient scaler skipped."""
+        self._precision.settle()
+        return self._precision.skipped_steps
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """Leave the process group and put every process-wide switch back. Random numbers are never touched."""
+        self._preparer.feeder.close()
+        self._restore.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load(path_or_url: str | Path | None = None, *, target: str | None = None, level: str | None = None) -> Session:
+    """The best profile for this machine and script, in force. Never raises because of a profile.
+
+    Args:
+        path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
+        target: what was tuned; the running script's name if None.
+        level: ``safe``, ``amp`` or ``max``; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
+
+    Returns:
+        A session; with baseline behaviour, said once, where no profile fits or ``AUTOTUNE_DISABLE`` is set.
+    """
+    if os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0"):
+        return Session(None, origin="AUTOTUNE_DISABLE")
+    try:
+        choice = _choose(path_or_url, target, level)
+    except Exception as error:  # whatever is wrong with a profile or a probe, training goes on
+        choice = Choice(notes=(f"training runs without a profile: {error or type(error).__name__}",))
+    session = Session(
+        choice.settings,
+        choice.device,
+        level=choice.level,
+        origin=choice.origin,
+        announce=True,
+        step_seconds=choice.step_seconds,
+    )
+    session._notes.say_together(choice.notes)
+    if session.world_size > 1:
+        atexit.register(session.close)
+    return session
+
+
+def _choose(path_or_url: str | Path | None, target: str | None, level: str | None) -> Choice:
+    """Argument before environment before the best match before nothing."""
+    from autotune.store import profiles, registry
+
+    inventory = _inventory()
+    for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", os.environ.get("AUTOTUNE_PROFILE"))):
+        if path:
+            if "://" in str(path):
+                raise ValueError(f"load never downloads; fetch and look at it first: autotune profiles pull {path}")
+            return decide(profiles.read(path), f"{origin}: {path}", level, os.environ, inventory)
+    target = target or _script()
+    search = registry.search(machine_type(inventory), target)
+    if search.match is None:
+        missing = f"no profile fits this machine and {target or 'this script'}; autotune tune makes one"
+        return Choice(notes=(f"training runs without a profile: {missing}", *search.notes))
+    return decide(search.match.profile, f"found: {search.match.path}", level, os.environ, inventory)
+
+
+def _script() -> str | None:
+    """The running script's name without its suffix; None in notebooks and prompts."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(path).stem if path else None
+
+
+def _inventory() -> Inventory:
+    """What clamping and matching need, without the probes that start a process: this one has PyTorch already."""
+    from probes import budget, cpu, gpu, memory
+    from probes.system import System
+
+    system = System()
+    processors = cpu.probe(system)
+    return Inventory(
+        cpu=processors,
+        budget=budget.probe(system, processors),
+        memory=memory.probe(system),
+        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
+        limits=Limits(None, None, None),
+        storage=Storage("unknown", "unknown", None),
+        network=(),
+        software=_software(str(torch.__version__), torch.version.cuda),
+    )
+
+
+def _software(version: str, cuda: str | None) -> Software:
+    python = platform.python_version()
+    return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")
