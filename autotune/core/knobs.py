@@ -1,4 +1,4 @@
-"""The knob table: one row per knob. A row here needs its applier in `autotune.runtime`; a test holds the two together."""
+"""The knob table: one row per knob. A row needs its applier in `autotune.runtime`; a test holds the two together."""
 
 from __future__ import annotations
 

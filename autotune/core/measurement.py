@@ -6,6 +6,7 @@ device and the processes synchronised at its edges only. Rates are sums over sum
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,14 +30,12 @@ class Block:
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
         stolen: share of the machine's CPU time that the hypervisor took meanwhile, 0..1.
-        throttled: seconds that a cgroup quota held this process back meanwhile, beyond its usual share.
     """
 
     items: int
     seconds: float
     steps: int
     stolen: float = 0.0
-    throttled: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -62,6 +61,8 @@ class Measurement:
     """Optimizer steps that a GradScaler skipped."""
     first_step_seconds: float = 0.0
     """The first optimizer step, compilation included."""
+    load_share: float = 0.0
+    """Share of the measured time that the training process waited for its loader."""
     peak_memory: int = 0
     """Peak resident bytes of the largest process (host), or peak allocated bytes (device)."""
 
@@ -105,19 +106,20 @@ def log_standard_error(rates: Sequence[float]) -> float:
     total = sum(d * d for d in deviations)
     if total == 0:
         return 0.0
-    lag1 = sum(a * b for a, b in zip(deviations, deviations[1:], strict=False)) / total
+    lag1 = sum(a * b for a, b in itertools.pairwise(deviations)) / total
     inflation = (1 + lag1) / (1 - lag1) if 0 < lag1 < 1 else 1.0
     return math.sqrt(total / (count - 1) / count * inflation)
 
 
 def is_steady(step_seconds: Sequence[float]) -> bool:
-    """True once the last three blocks' mean time per step is within 3 % of the three before, or no longer falling.
+    """True once the last three blocks agree with the three before: within 3 %, or within their own scatter.
 
     Args:
         step_seconds: seconds per step of each warm-up block, oldest first.
     """
     if len(step_seconds) < 2 * STEADY_BLOCKS:
         return False
-    before = sum(step_seconds[-2 * STEADY_BLOCKS : -STEADY_BLOCKS])
-    after = sum(step_seconds[-STEADY_BLOCKS:])
-    return after >= before * (1 - STEADY_TOLERANCE)
+    before = step_seconds[-2 * STEADY_BLOCKS : -STEADY_BLOCKS]
+    after = step_seconds[-STEADY_BLOCKS:]
+    scatter = math.hypot(log_standard_error(before), log_standard_error(after))
+    return abs(math.log(sum(after) / sum(before))) <= max(STEADY_TOLERANCE, scatter)

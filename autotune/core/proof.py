@@ -16,7 +16,7 @@ from typing import Any
 CONFIDENCE = 0.95
 LOOKS = 2
 MIN_GAIN = 1.01
-"""A gain is claimed only where the interval's lower bound is above this: one percent is within what layout luck gives."""
+"""A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,276 @@
+"""`tune`: the composition root of a tuning run. The command line and Python users both come through here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.baseline import baseline_settings
+from autotune.core.errors import Interrupted, UsageError
+from autotune.core.knobs import LEVELS, Context
+from autotune.core.machine import machine_type
+from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.space import Space, build
+from autotune.launch.environment import environment as launch_environment
+from autotune.launch.environment import scrub
+from autotune.search.protocol import Observation, Search
+from autotune.store import lock, profiles, registry
+from autotune.trial.bench import TrialBench
+from autotune.trial.contract import recognise
+from autotune.trial.environment import trial_environment
+from autotune.trial.paths import StudyPaths
+from autotune.trial.runner import Runner
+from autotune.tuner import Observer, Tuner, Tuning, settle_baseline
+from probes.facts import Inventory
+from probes.inventory import probe
+from probes.memory import oom_kills
+from probes.system import System
+
+if TYPE_CHECKING:
+    from autotune.search.study import Study
+
+DEFAULT_BUDGET = 75.0
+LEAST_BUDGET = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user asked for."""
+
+    profile: Path | None = None
+    """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""
+    level: str | None = None
+    """The level to recommend."""
+    budget: float = DEFAULT_BUDGET
+    """Seconds, from the start of the call to the written profile."""
+    seed: int = 0
+    resume: bool = False
+    train_seconds: float | None = None
+    fix: Mapping[str, Any] | None = None
+    """Knobs pinned to a value."""
+    only: Sequence[str] = ()
+    """Knobs that may move; all where empty."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished tuning run."""
+
+    profile: Profile
+    path: Path
+    inventory: Inventory
+
+
+def tune(
+    task: str | Path, *, budget: float = DEFAULT_BUDGET, profile: str | Path | None = None, **options: Any
+) -> Profile:
+    """Tune the task file ``task`` and write its profile.
+
+    Args:
+        task: path of the task file.
+        budget: seconds for everything.
+        profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
+        options: the other fields of `Options`.
+
+    Raises:
+        AutotuneError: with the reason and what to do.
+    """
+    where = Path(profile) if profile is not None else None
+    return run(Path(task), Options(budget=budget, profile=where, **options)).profile
+
+
+def run(task: Path, options: Options, observe: Observer = lambda **_: None, started: float | None = None) -> Answer:
+    """Tune ``task`` as `Options` say, telling ``observe`` about progress.
+
+    Raises:
+        AutotuneError: with the reason and what to do.
+        Interrupted: on SIGINT or SIGTERM, after the best so far is written.
+    """
+    started = time.monotonic() if started is None else started
+    _check(options)
+    file = recognise(task)
+    system = System()
+    inventory = probe(system)
+    machine = machine_type(inventory)
+    path = options.profile or registry.default_path(machine.key, file.name)
+    waiting = lock.acquire(options.budget, lambda pid: observe(stage=f"waiting for the tuning run of process {pid}"))
+    paths = StudyPaths.create()
+    with _signals_raise(), waiting:
+        runner = Runner(
+            file.path,
+            paths,
+            _environment(inventory, paths),
+            Path.cwd(),
+            options.seed,
+            lambda: oom_kills(system),
+        )
+        with runner:
+            profile = _Session(runner, inventory, options, observe, started).tune(path)
+    profiles.write(path, profile)
+    return Answer(profile, path, inventory)
+
+
+class _Session:
+    """One tuning run between its open runner and its profile."""
+
+    def __init__(
+        self, runner: Runner, inventory: Inventory, options: Options, observe: Observer, started: float
+    ) -> None:
+        self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
+        self.started, self.deadline = started, started + options.budget
+        self.warnings: list[str] = []
+
+    def tune(self, path: Path) -> Profile:
+        """Run everything; the study's journal lies beside the profile at ``path``."""
+        self.observe(stage="loading the task")
+        facts = self.runner.describe()
+        wanted = baseline_settings(facts, self.inventory)
+        self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
+        study = self._study(path, wanted)
+        bench = TrialBench(self.runner, wanted, self.options.seed)
+        history = study.observations()
+        baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
+        context = Context(self.inventory, facts, baseline, self.options.train_seconds)
+        spaces = self._spaces(context)
+        tuner = Tuner(bench, spaces, self._search(study), self._finalists(), time.monotonic, self.deadline, history)
+        self.observe(baseline=baseline)
+        return self._finish(tuner, context, spaces, bench, path)
+
+    def _finish(
+        self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
+    ) -> Profile:
+        try:
+            results = tuner.run(self.observe).results(tuple(spaces))
+        except Interrupted:
+            results = tuner.tuning.partial_results(tuple(spaces))
+            profiles.write(path, self._profile(tuner.tuning, results, context, spaces, partial=True))
+            raise
+        if bench.fresh:
+            self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
+        return self._profile(tuner.tuning, results, context, spaces, partial=False)
+
+    def _study(self, path: Path, baseline: Settings) -> Study:
+        """The Optuna journal beside the profile. Another task text, machine or baseline is another study in it."""
+        from autotune.search.study import open_study
+
+        journal = path.with_suffix(".journal")
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        if not self.options.resume:
+            journal.unlink(missing_ok=True)
+        identity = [self.runner.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
+        digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
+        return open_study(journal, f"{path.stem}-{digest}")
+
+    def _search(self, study: Study) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
+        from autotune.search.staged import StagedSearch
+
+        seed = self.options.seed
+        return lambda space, start, history: StagedSearch(space, study, start=start, history=history, seed=seed)
+
+    @staticmethod
+    def _finalists() -> Callable[[Sequence[Observation], Space, int], Sequence[Settings]]:
+        from autotune.search.staged import finalists
+
+        return finalists
+
+    def _spaces(self, context: Context) -> dict[str, Space]:
+        """The space of every level, with the user's pins."""
+        fixed = dict(self.options.fix or {})
+        if self.options.only:
+            kept = context.baseline.as_dict()
+            fixed |= {name: kept[name] for name in KNOB_NAMES if name not in self.options.only and name not in fixed}
+        return {level: build(context, level, fixed) for level in LEVELS}
+
+    def _profile(
+        self,
+        tuning: Tuning,
+        results: Mapping[str, LevelResult],
+        context: Context,
+        spaces: Mapping[str, Space],
+        *,
+        partial: bool,
+    ) -> Profile:
+        task, software = context.task, self.inventory.software
+        stated = "batch_size" in task.current
+        return Profile(
+            machine=machine_type(self.inventory).as_dict(),
+            software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
+            target=Target(task.name, task.unit, task.device, task.parameters, task.samples),
+            recommended=self.options.level or ("amp" if stated else "max"),
+            baseline=tuning.baseline,
+            baseline_rate=tuning.baseline_rate,
+            levels=results,
+            evidence=Evidence(
+                trials=len(tuning.history),
+                seconds=round(time.monotonic() - self.started, 1),
+                failures=tuple(_failures(tuning)),
+                not_offered=tuple(NotOffered(o.knob, o.value, o.reason) for o in spaces[LEVELS[-1]].left_out),
+                warnings=(*task.warnings, *self.warnings),
+                partial=partial,
+            ),
+        )
+
+
+def _failures(tuning: Tuning) -> Iterator[Failure]:
+    for observation in tuning.history:
+        if not observation.outcome.measured:
+            changed = {name: mine for name, (mine, _) in observation.settings.difference(tuning.baseline).items()}
+            yield Failure(observation.outcome.kind, observation.outcome.reason, changed)
+
+
+def _check(options: Options) -> None:
+    """Refuse what cannot work, before anything is started."""
+    if options.budget < LEAST_BUDGET:
+        raise UsageError(f"--budget {options.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
+    if options.level is not None and options.level not in LEVELS:
+        raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}")
+    unknown = [name for name in options.only if name not in KNOB_NAMES]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: no such knob; knobs are: {', '.join(KNOB_NAMES)}")
+    if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
+        raise UsageError(
+            "tune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
+            " mpiexec: it starts several processes by itself where that pays."
+        )
+
+
+def _environment(inventory: Inventory, paths: StudyPaths) -> Callable[[str], dict[str, str]]:
+    """Environment of the zygote that serves an allocator."""
+
+    def of(allocator: str) -> dict[str, str]:
+        base = scrub(os.environ)
+        preload = launch_environment(Settings(allocator=allocator), inventory, {}).set.get("LD_PRELOAD")
+        threads, memory = inventory.budget.threads, inventory.memory.limit
+        return trial_environment(base, paths, threads=threads, memory=memory, preload=preload)
+
+    return of
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGINT and SIGTERM raise `Interrupted` once, in the main thread; later ones wait for the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, _: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

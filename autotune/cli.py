@@ -1,0 +1,219 @@
+"""The command line: arguments in, text out, exit codes. The only catcher of `AutotuneError`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+
+app = typer.Typer(
+    name="autotune",
+    help="Hardware-aware auto-tuner for PyTorch training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+profiles_app = typer.Typer(help="Profiles on this machine.", no_args_is_help=True)
+app.add_typer(profiles_app, name="profiles")
+
+ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@app.command()
+def tune(
+    task: Annotated[Path, typer.Argument(help="The task file: build_model, build_dataset, compute_loss.")],
+    profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
+    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
+    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 90s, 5m.")] = "75s",
+    seed: Annotated[int, typer.Option(help="Seed of data order, weights and search.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
+    train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Let only this knob move. Repeatable.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find, prove and write the fastest settings for a task on this machine."""
+    started = time.monotonic()
+    from autotune import api
+    from autotune.report import final
+    from autotune.store.profiles import to_data
+    from autotune.view import View
+
+    options = api.Options(
+        profile=profile,
+        level=level,
+        budget=seconds(budget, "--budget"),
+        seed=seed,
+        resume=resume,
+        train_seconds=seconds(train_time, "--train-time") if train_time else None,
+        fix=dict(_pin(text) for text in fix or ()),
+        only=tuple(only or ()),
+    )
+    with View(options.budget, started) as view:
+        answer = api.run(task, options, view.update, started)
+    _say(final.text(answer.profile, answer.inventory, answer.path))
+    if as_json:
+        print(json.dumps({"path": str(answer.path), **to_data(answer.profile)}))
+
+
+@app.command()
+def probe(as_json: JsonOption = False) -> None:
+    """Show what this machine is, which limit won, what is missing and why it matters."""
+    from autotune.core.machine import machine_type
+    from autotune.report import machine
+    from probes import inventory
+
+    facts = inventory.probe()
+    if as_json:
+        print(json.dumps({"key": machine_type(facts).key, **inventory.to_json(facts)}))
+    else:
+        print(machine.text(facts))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def run(
+    script: Annotated[Path, typer.Argument(help="Your training script; arguments after it are the script's.")],
+    context: typer.Context,
+    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
+    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
+) -> None:
+    """Start training the way the profile wants it: processes, threads, allocator."""
+    from autotune.launching import prepare
+
+    launch = prepare(script, list(context.args), profile, level)
+    for note in launch.notes:
+        _say(note)
+    if dry_run:
+        print(launch.shell())
+        return
+    os.execvpe(launch.command[0], launch.command, launch.environment)
+
+
+@app.command()
+def show(profile: ProfileArgument) -> None:
+    """Print a profile for people."""
+    from autotune.report import show as view
+    from autotune.store.profiles import read
+
+    print(view.text(read(profile)))
+
+
+@app.command()
+def validate(profile: ProfileArgument) -> None:
+    """Check a profile against the schema."""
+    from autotune.store.profiles import read
+
+    found = read(profile)
+    print(f"{profile}: valid {found.schema} for {found.key}, target {found.target.name}")
+
+
+@app.command()
+def diff(left: ProfileArgument, right: ProfileArgument) -> None:
+    """Compare two profiles knob by knob."""
+    from autotune.report import diff as view
+    from autotune.store.profiles import read
+
+    print(view.text(read(left), read(right), (left.name, right.name)))
+
+
+@app.command()
+def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
+    """Write a commented task file to start from."""
+    from autotune.template import TASK
+
+    try:
+        with path.open("x") as file:
+            file.write(TASK)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    print(f"wrote {path}; next: autotune tune {path}")
+
+
+@profiles_app.command("list")
+def list_profiles() -> None:
+    """List the profiles on this machine."""
+    from autotune.store.registry import list_profiles as found
+
+    for item in found():
+        print(item)
+
+
+@profiles_app.command("match")
+def match(target: Annotated[str | None, typer.Argument(help="The task's name.")] = None) -> None:
+    """Say which profile `autotune.load()` would take here, and how well it fits."""
+    from autotune.core.machine import machine_type
+    from autotune.store.registry import find
+    from probes.inventory import probe as probe_machine
+
+    machine = machine_type(probe_machine())
+    best = find(machine, target)
+    if best is None:
+        print(f"no profile fits {machine.key}; make one: autotune tune model.py")
+        raise typer.Exit(4)
+    print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
+    for note in best.notes:
+        print(f"  {note}")
+
+
+def seconds(text: str, option: str) -> float:
+    """``90``, ``90s``, ``5m``, ``10h`` in seconds.
+
+    Raises:
+        UsageError: not a duration.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in units else (text, "s")
+    try:
+        value = float(number) * units[unit]
+    except ValueError:
+        raise UsageError(f"{option} {text!r}: write a duration such as 90s, 5m or 10h") from None
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{option} {text!r}: must be a positive duration")
+    return value
+
+
+def _pin(text: str) -> tuple[str, Any]:
+    """``knob=value`` with the value read as Python would: whole number, true/false, else a word."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
+    words = {"true": True, "false": False, "none": None}
+    return name, words.get(value.lower(), int(value) if value.lstrip("-").isdigit() else value)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code. Usage errors are shown by typer itself (exit 2)."""
+    try:
+        app(args=arguments)
+    except UserCodeError as error:
+        _say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))
+        sys.exit(error.exit_code)
+    except AutotuneError as error:
+        _say(f"autotune: {error}")
+        sys.exit(error.exit_code)
+    except Interrupted as interruption:
+        _say(f"autotune: interrupted by {signal.Signals(interruption.signal).name}; --resume goes on from here")
+        sys.exit(interruption.exit_code)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

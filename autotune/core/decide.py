@@ -1,0 +1,84 @@
+"""From proof rounds to the answer of each level. Pure: the same rounds always give the same profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from autotune.core.knobs import LEVELS
+from autotune.core.profile import LevelResult
+from autotune.core.proof import IDENTITY, Proof, Round, compare
+from autotune.core.settings import Settings
+
+BASELINE = "baseline"
+SAME = {
+    "safe": "no gain: your own settings are kept",
+    "amp": "mixed precision adds no gain here: same settings as safe",
+    "max": "another batch size adds no gain here: same settings as amp",
+}
+UNPROVEN = "cannot tell: {value:.2f}x measured, but the interval ({low:.2f} to {high:.2f}) does not exclude no gain"
+UNTRIED = "not reached within the budget"
+
+
+def decide(
+    baseline: Settings,
+    baseline_rate: float,
+    contenders: Mapping[str, Settings],
+    rounds: Sequence[Round],
+    levels: Sequence[str] = LEVELS,
+) -> dict[str, LevelResult]:
+    """Each level's result, lowest first.
+
+    A level is accepted only where it is proven faster than the baseline and than the level below; else it carries the
+    level below, down to the baseline itself.
+
+    Args:
+        baseline: the user's settings, called ``"baseline"`` in the rounds.
+        baseline_rate: their rate, in items per second.
+        contenders: the candidate of each level; a level without one carries the level below.
+        rounds: the proof's rounds, none of which chose a contender.
+        levels: which levels to answer, lowest first.
+    """
+    below, name = LevelResult(baseline, baseline_rate, IDENTITY, proven=False), BASELINE
+    results: dict[str, LevelResult] = {}
+    for level in levels:
+        settings = contenders.get(level)
+        if settings is None or settings == below.settings:
+            results[level] = _carried(below, SAME[level])
+            continue
+        proof = compare(rounds, level, BASELINE)
+        step = proof if name == BASELINE else compare(rounds, level, name)
+        if proof.gain and step.gain:
+            below, name = LevelResult(settings, typical_rate(rounds, level), proof, proven=True), level
+            results[level] = below
+        else:
+            results[level] = _carried(below, _why_not(step if proof.gain else proof, level))
+    return results
+
+
+def undecided(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> bool:
+    """True where more rounds could still decide a level, against the baseline or the contender below it."""
+    names = [BASELINE, *(level for level in LEVELS if level in contenders)]
+    return any(
+        compare(rounds, upper, lower).undecided
+        for position, upper in enumerate(names[1:])
+        for lower in {BASELINE, names[position]}
+    )
+
+
+def typical_rate(rounds: Sequence[Round], name: str) -> float:
+    """Geometric mean of a contender's rates: the ratio of two of them is the proof's value."""
+    logs = [math.log(turn.rates[name]) for turn in rounds if turn.rates.get(name, 0.0) > 0]
+    return math.exp(sum(logs) / len(logs)) if logs else 0.0
+
+
+def _carried(below: LevelResult, note: str) -> LevelResult:
+    return LevelResult(below.settings, below.rate, below.speedup, below.proven, note)
+
+
+def _why_not(proof: Proof, level: str) -> str:
+    if proof.rounds == 0 or math.isinf(proof.high):
+        return UNTRIED
+    if proof.high <= 1.02:
+        return SAME[level]
+    return UNPROVEN.format(value=proof.value, low=proof.low, high=proof.high)

@@ -1,0 +1,60 @@
+"""`autotune run`: from a profile to the command line and environment that start training."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.core.clamp import clamp
+from autotune.core.errors import UsageError
+from autotune.core.machine import machine_type
+from autotune.launch.command import command
+from autotune.launch.environment import environment, scrub
+from autotune.store import registry
+from autotune.store.profiles import read
+from probes.inventory import probe
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that starting needs, printable as a shell line that works without this tool."""
+
+    command: list[str]
+    environment: dict[str, str]
+    added: dict[str, str]
+    notes: tuple[str, ...]
+
+    def shell(self) -> str:
+        """One shell line."""
+        return " ".join(
+            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.command)]
+        )
+
+
+def prepare(script: Path, arguments: list[str], profile: Path | None, level: str | None) -> Launch:
+    """What `autotune run` starts.
+
+    Raises:
+        UsageError: no such script, no profile for this machine, or no such level.
+    """
+    if not script.is_file():
+        raise UsageError(f"{script}: no such script")
+    inventory = probe()
+    if profile is None:
+        match = registry.find(machine_type(inventory), script.stem)
+        if match is None:
+            raise UsageError(f"no profile fits this machine and {script.stem}; make one: autotune tune {script}")
+        profile = match.path
+    found = read(profile)
+    if level is not None and level not in found.levels:
+        raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
+    settings, notes = clamp(found.level(level).settings, inventory)
+    base = scrub(os.environ)
+    added = environment(settings, inventory, base)
+    variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
+    said = (*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
+    line = command(settings, str(script), arguments, sys.executable)
+    return Launch(line, base | variables, variables, said)

@@ -1,0 +1,97 @@
+"""Settings in, outcomes and rounds out: how the tuner's loop uses the runner."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from autotune.core.outcome import Completed, Outcome
+from autotune.core.settings import Settings
+from autotune.trial.runner import Limits, Runner, Trial
+from autotune.trial.spec import TrialSpec
+from autotune.trial.verdict import check_losses, judge
+
+PATIENCE = 10.0
+"""A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
+LEAST_SECONDS = 10.0
+"""...but never less than this."""
+
+
+class TrialBench:
+    """Measures settings with real trials and holds them against the baseline's losses.
+
+    Args:
+        runner: starts and watches trials.
+        baseline: the user's settings; their first measured trial gives the reference losses.
+        seed: of data order and weights, and of the order of turns.
+    """
+
+    def __init__(self, runner: Runner, baseline: Settings, seed: int = 0) -> None:
+        self.runner, self.baseline, self.seed = runner, baseline, seed
+        self.limits = Limits(starting=60.0, stepping=60.0)
+        self.reference: tuple[float, ...] = ()
+        self.turns = random.Random(seed)
+        self.fresh = ""
+
+    def remember(self, outcome: Outcome) -> None:
+        """Take reference losses and watchdog limits from an outcome of the baseline."""
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            return
+        self.reference = self.reference or outcome.losses
+        blocks = outcome.measurement.blocks
+        step = sum(block.seconds for block in blocks) / max(1, sum(block.steps for block in blocks))
+        self.limits = Limits(
+            starting=max(LEAST_SECONDS, PATIENCE * outcome.start_seconds),
+            stepping=max(LEAST_SECONDS, PATIENCE * step),
+        )
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        """One trial, judged by how it ended and by its losses."""
+        spec = TrialSpec(settings=settings, seed=self.seed, give_up_below=give_up_below)
+        end = self.runner.run(spec, replace(self.limits, deadline=deadline))
+        self.fresh = end.fresh
+        outcome = judge(settings, end)
+        if settings == self.baseline:
+            self.remember(outcome)
+        return check_losses(
+            outcome, settings, self.reference, same_batch=settings.global_batch == self.baseline.global_batch
+        )
+
+    @contextlib.contextmanager
+    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[TrialContest]:
+        """All ``contenders`` started afresh in random order, warm and paused."""
+        trials: dict[str, Trial] = {}
+        limits = replace(self.limits, deadline=deadline)
+        try:
+            for name in self._shuffled(list(contenders)):
+                trial = self.runner.start(TrialSpec(settings=contenders[name], seed=self.seed, resident=True), limits)
+                trials[name] = trial
+                self.runner.ready(trial)
+            yield TrialContest(self.runner, trials, self.turns)
+        finally:
+            for trial in trials.values():
+                self.runner.stop(trial)
+
+    def _shuffled(self, names: list[str]) -> list[str]:
+        self.turns.shuffle(names)
+        return names
+
+
+class TrialContest:
+    """Resident trials that take blocks in turn."""
+
+    def __init__(self, runner: Runner, trials: Mapping[str, Trial], turns: random.Random) -> None:
+        self.runner, self.trials, self.turns = runner, trials, turns
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """One block of each, in random order: items per second by name. A contender that ended is left out."""
+        names = list(self.trials)
+        self.turns.shuffle(names)
+        rates: dict[str, float] = {}
+        for name in names:
+            block = self.runner.block(self.trials[name], seconds)
+            if block is not None and not block.disturbed:
+                rates[name] = block.rate
+        return rates

@@ -1,0 +1,74 @@
+"""Messages between the tuner and its children: JSON over a Unix socket that keeps message borders.
+
+A ``SOCK_SEQPACKET`` socket may be written by several processes at once without mixing their messages, passes file
+descriptors, and needs no file name, no port and no framing.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+MAX_MESSAGE = 128 * 1024
+KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
+"""macOS has no SEQPACKET for Unix sockets; datagrams keep borders too (but never signal the end)."""
+
+
+class Channel:
+    """One end of a connected pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        """Two connected ends."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE)
+        return cls(ours), cls(theirs)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> Channel:
+        """The end behind an inherited descriptor."""
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.socket.fileno()
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Send one message, with ``fds`` if given. Raises OSError when the other end is gone."""
+        data = json.dumps(message).encode()
+        if len(data) > MAX_MESSAGE:
+            data = json.dumps(_shortened(message)).encode()
+        if fds:
+            socket.send_fds(self.socket, [data], list(fds))
+        else:
+            self.socket.send(data)
+
+    def receive(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """The next message and its descriptors; None when the other end is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, MAX_MESSAGE, 4)
+        except ConnectionResetError:
+            return None, []
+        return (json.loads(data) if data else None), fds
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+
+def _shortened(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with its long texts cut to the tail: the end of a traceback is the part that matters."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str):
+            return value[-16384:]
+        if isinstance(value, dict):
+            return {key: cut(inner) for key, inner in value.items()}
+        return value
+
+    return {key: cut(value) for key, value in message.items()}

@@ -1,0 +1,48 @@
+"""The environment that trials run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.trial.paths import StudyPaths
+
+COMPILE_WORKER_BYTES = int(1.5 * 2**30)
+MAX_COMPILE_WORKERS = 8
+
+
+def trial_environment(
+    base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int, preload: str | None = None
+) -> dict[str, str]:
+    """``base`` (already free of other launchers' variables) with what trials need on top.
+
+    Args:
+        base: the user's environment.
+        paths: the study's scratch folder.
+        threads: CPU budget; bounds TorchInductor's compile pool.
+        memory: memory limit in bytes; likewise.
+        preload: allocator library for LD_PRELOAD, resolved on this machine.
+    """
+    compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
+    environment = dict(base) | {
+        # One thread each until a trial sets its own number: pools that exist before a fork hang after it.
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
+        # One machine: never a wrong interface, never a host name that does not resolve.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        # Counting GPUs must not create a context, which forbids forking.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
+        "TMPDIR": str(paths.root),
+        "WANDB_MODE": "disabled",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "AUTOTUNE_TRIAL": "1",
+    }
+    if preload:
+        environment["LD_PRELOAD"] = " ".join(filter(None, (preload, base.get("LD_PRELOAD", ""))))
+    return environment

@@ -1,0 +1,87 @@
+"""The first process of a trial: leads the session, starts the ranks, and ends with the first of them that fails.
+
+Stopping and continuing its process group pauses the whole trial. It imports no torch of its own accord: forked from
+the zygote it has it already, started fresh it leaves that to the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.trial import tree
+from autotune.trial.channel import Channel
+from autotune.trial.paths import mirror
+
+if TYPE_CHECKING:
+    from autotune.trial.task import Task
+
+
+def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
+    """Run one trial to its end; returns the exit code. ``task`` is None in a fresh process."""
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    tree.die_with_parent()
+    tree.prefer_as_oom_victim()
+    folder = Path(request["folder"])
+    mirror(Path(request["origin"]), folder)
+    os.chdir(folder)
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+    world = request["spec"]["settings"]["processes"] if request["job"] == "trial" else 1
+    ranks = {_start_rank(rank, world, request, channel, task): rank for rank in range(world)}
+    return _wait(ranks, channel)
+
+
+def _start_rank(rank: int, world: int, request: dict[str, Any], channel: Channel, task: Task | None) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        tree.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        if world > 1:
+            places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+            os.environ.update({name: str(value) for name, value in places.items()})
+        from autotune.trial import worker
+
+        code = worker.work(request, channel, task, rank)
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _wait(ranks: dict[int, int], channel: Channel) -> int:
+    """Wait for all ranks. The first that fails is the trial's end: the others would wait for it for half an hour."""
+    while ranks:
+        pid, status = os.wait()
+        rank = ranks.pop(pid, None)
+        if rank is None:
+            continue
+        code = os.waitstatus_to_exitcode(status)
+        channel.send({"event": "rank-ended", "rank": rank, "code": code})
+        if code != 0:
+            tree.kill_tree(os.getpid(), include_root=False)
+            return 1
+    return 0
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Entry of a fresh leader: descriptor and request as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os._exit(lead(json.loads(arguments[1]), Channel.from_fd(int(arguments[0])), None))

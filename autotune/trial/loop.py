@@ -1,0 +1,188 @@
+"""The measured training loop: the user's step, run through the very runtime that training will use."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from autotune.core.measurement import (
+    MIN_BLOCK_SECONDS,
+    MIN_WARMUP_SECONDS,
+    MIN_WARMUP_STEPS,
+    Block,
+    is_steady,
+)
+from autotune.runtime.session import Session
+from autotune.trial.spec import CHECK_STEPS, TrialSpec
+from autotune.trial.task import Task
+
+WARMUP_BLOCK_SECONDS = 0.04
+PULSE_SECONDS = 0.5
+
+
+class TrainingLoop:
+    """One rank's model, optimizer and loader, stepped in blocks that all ranks agree on.
+
+    Args:
+        task: the loaded task file.
+        session: the runtime with the trial's settings applied.
+        spec: the trial.
+        pulse: called at least every half second of stepping: proof of life.
+    """
+
+    def __init__(self, task: Task, session: Session, spec: TrialSpec, pulse: Callable[[], None]) -> None:
+        self.task, self.session, self.spec, self.pulse = task, session, spec, pulse
+        model = task.build_model(spec.seed)
+        optimizer = task.build_optimizer(model)
+        loader = task.build_loader(spec.settings.global_batch, spec.seed)
+        self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
+        self.count = task.counter()
+        self.stream = self._batches()
+        self.losses: list[torch.Tensor] = []
+        self.finite = True
+        self.waited = 0.0
+        self.batches = 0
+        self._items = 0
+        self._total = torch.zeros((), device=task.device)
+        self._pulsed = time.perf_counter()
+
+    def _batches(self) -> Iterator[Any]:
+        while True:
+            empty = True
+            for batch in self.loader:
+                empty = False
+                yield batch
+            if empty:
+                raise ValueError("the DataLoader yielded no batch: the dataset is empty or smaller than one batch")
+
+    @property
+    def _done(self) -> int:
+        return self.session.optimizer_steps + self.session.skipped_steps
+
+    def step(self) -> None:
+        """One optimizer step: as many micro-steps as the settings accumulate."""
+        before, items = self._done, 0
+        skipped = self.session.skipped_steps
+        while self._done == before:
+            asked = time.perf_counter()
+            batch = next(self.stream)
+            now = time.perf_counter()
+            self.waited += now - asked
+            with self.session.accumulate(self.model):
+                loss = self.task.loss(self.model, batch)
+                self.session.backward(loss)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            items += self.count(batch)
+            self.batches += 1
+            self._note(loss.detach())
+            if now - self._pulsed > PULSE_SECONDS:
+                self._pulsed = now
+                self.pulse()
+        if self.session.skipped_steps == skipped:
+            self._items += items
+
+    def _note(self, loss: torch.Tensor) -> None:
+        self._total += loss
+        if len(self.losses) < CHECK_STEPS * self.spec.settings.accumulation:
+            self.losses.append(loss.float().reshape(()))
+
+    def block(self, steps: int) -> Block:
+        """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
+        self._synchronize()
+        self._items = 0
+        stolen = _CpuTime()
+        started = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        self._synchronize()
+        seconds = time.perf_counter() - started
+        self.finite = self.finite and bool(torch.isfinite(self._total))
+        return Block(self._items * self.session.world_size, seconds, steps, stolen.share())
+
+    def _synchronize(self) -> None:
+        self.session.synchronize()
+        if self.session.world_size > 1:
+            dist.barrier()
+
+    def agree(self, steps: int) -> int:
+        """Rank 0's number of steps for the next block, on every rank. 0 ends the trial."""
+        if self.session.world_size == 1:
+            return steps
+        message = torch.tensor([steps], device=self.task.device)
+        dist.broadcast(message, src=0)
+        return int(message.item())
+
+    def warm_up(self) -> tuple[float, int, bool, float]:
+        """Step until steady: (seconds, steps, steady, seconds of the first step)."""
+        started = time.perf_counter()
+        first = self._warm_block(1)
+        paces: list[float] = []
+        steps = 1
+        while True:
+            elapsed = time.perf_counter() - started
+            due = elapsed >= self.spec.warmup_seconds and steps >= MIN_WARMUP_STEPS
+            steady = self._warm(steps, elapsed) and is_steady(paces)
+            pace = paces[-1] if paces else 0.0
+            count = max(1, math.ceil(WARMUP_BLOCK_SECONDS / pace)) if pace else 1
+            count = self.agree(0 if steady or due else count)
+            if count == 0:
+                return elapsed, steps, steady, first
+            paces.append(self._warm_block(count) / count)
+            steps += count
+
+    def _warm_block(self, steps: int) -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        self.session.synchronize()
+        return time.perf_counter() - started
+
+    def _warm(self, steps: int, elapsed: float) -> bool:
+        """The loader's primed queue is consumed and torch's first-step work is over."""
+        settings = self.spec.settings
+        primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+        return steps >= MIN_WARMUP_STEPS and elapsed >= MIN_WARMUP_SECONDS and self.batches >= primed
+
+    def steps_for(self, seconds: float, pace: float) -> int:
+        """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
+        return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+
+    def checked_losses(self) -> tuple[float, ...]:
+        """Mean loss over all processes of each of the first optimizer steps."""
+        accumulation = self.spec.settings.accumulation
+        whole = len(self.losses) // accumulation * accumulation
+        if whole == 0:
+            return ()
+        means = torch.stack(self.losses[:whole]).reshape(-1, accumulation).mean(dim=1)
+        if self.session.world_size > 1:
+            dist.all_reduce(means)
+            means /= self.session.world_size
+        return tuple(float(value) for value in means)
+
+
+class _CpuTime:
+    """Share of the machine's CPU time stolen by the hypervisor since construction."""
+
+    def __init__(self) -> None:
+        self.total, self.steal = self._read()
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        try:
+            with Path("/proc/stat").open() as file:
+                ticks = [int(value) for value in file.readline().split()[1:9]]
+        except (OSError, ValueError):
+            return 0, 0
+        return sum(ticks), ticks[7] if len(ticks) > 7 else 0
+
+    def share(self) -> float:
+        """Stolen over total ticks since construction; 0 where the kernel does not say."""
+        total, steal = self._read()
+        return (steal - self.steal) / (total - self.total) if total > self.total else 0.0

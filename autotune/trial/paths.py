@@ -1,0 +1,68 @@
+"""The one owner of every file name that trials use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MIRROR_ENTRIES = 500
+MIRROR_DEPTH = 3
+
+
+@dataclass(frozen=True)
+class StudyPaths:
+    """The scratch folder of one tuning run."""
+
+    root: Path
+
+    @classmethod
+    def create(cls) -> StudyPaths:
+        """A fresh private folder in the system's temporary folder."""
+        return cls(Path(tempfile.mkdtemp(prefix="autotune-")))
+
+    def trial(self, number: int) -> Path:
+        """Working folder of trial ``number``; also its TMPDIR."""
+        return self.root / f"t{number}"
+
+    @property
+    def compile_cache(self) -> Path:
+        """TorchInductor's cache for this study: the user's own stays untouched, and first compiles are timed cold."""
+        return self.root / "inductor"
+
+    def remove(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def mirror(source: Path, target: Path) -> None:
+    """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
+
+    Folders are real, files are symbolic links. Past ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for
+    hidden folders, the folder itself is linked: still readable, and cheap.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    budget = MIRROR_ENTRIES
+    pending = [(source, target, 0)]
+    while pending:
+        folder, copy, depth = pending.pop(0)
+        for entry in _entries(folder):
+            destination = copy / entry.name
+            if destination.exists() or Path(entry.path) in target.parents:
+                continue
+            budget -= 1
+            shallow = depth < MIRROR_DEPTH and budget > 0 and not entry.name.startswith(".")
+            if shallow and entry.is_dir(follow_symlinks=False):
+                destination.mkdir()
+                pending.append((Path(entry.path), destination, depth + 1))
+            else:
+                destination.symlink_to(entry.path)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []

@@ -1,0 +1,149 @@
+"""One rank of one trial: load, apply, warm up, measure, report."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autotune.core.measurement import Block, Measurement
+from autotune.core.settings import Settings
+from autotune.runtime.session import Session
+from autotune.trial.channel import Channel
+from autotune.trial.faults import describe
+from autotune.trial.loop import TrainingLoop
+from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.trial.task import Task, facts, load
+
+MIN_BLOCKS = 3
+CLEAR = 1.15
+"""A trial is a clear loser once even this many times its first block's rate is below the bar."""
+
+
+def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int) -> int:
+    """Do the ``request`` on this rank and send its report; returns the exit code."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    try:
+        if task is None:
+            task = load(Path(request["task"]))
+        if request["job"] == "describe":
+            channel.send({"event": "facts", "facts": facts(task, request["seed"]).as_dict()})
+            return 0
+        _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank).run()
+        return 0
+    except BaseException as error:
+        fault = describe(error)
+        report = TrialReport(error=fault["text"], error_type=fault["type"], traceback=fault["traceback"])
+        channel.send({"event": "report", "rank": rank, "report": report.as_dict()})
+        return 1
+
+
+class _Trial:
+    def __init__(self, spec: TrialSpec, task: Task, channel: Channel, rank: int) -> None:
+        self.spec, self.task, self.channel, self.rank = spec, task, channel, rank
+
+    def _say(self, event: str, **content: Any) -> None:
+        if self.rank == 0:
+            self.channel.send({"event": event, **content})
+
+    def run(self) -> None:
+        spec = self.spec
+        store = Path.cwd() / ".autotune-rendezvous"
+        session = Session(spec.settings, device=self.task.device, init_method=f"file://{store}")
+        loop = TrainingLoop(self.task, session, spec, lambda: self._say("phase", phase="stepping"))
+        self._say("phase", phase="compiling" if spec.settings.compile != "off" else "starting")
+        loop.step()
+        session.synchronize()
+        self._say("phase", phase="stepping", first_step=True)
+        warm = loop.warm_up()
+        loop.waited = 0.0
+        started = time.perf_counter()
+        blocks = self._resident(loop) if spec.resident else self._measure(loop, warm[0] / max(1, warm[1]))
+        measured = time.perf_counter() - started
+        losses = loop.checked_losses()
+        measurement = Measurement(
+            blocks=tuple(blocks),
+            warmup_seconds=warm[0],
+            warmup_steps=warm[1],
+            steady=warm[2],
+            skipped_steps=session.skipped_steps,
+            first_step_seconds=warm[3],
+            load_share=min(1.0, loop.waited / measured) if measured > 0 else 0.0,
+            peak_memory=_peak_memory(self.task.device),
+        )
+        not_applied = (*session.not_applied, *_read_back(spec.settings))
+        report = TrialReport(measurement=measurement, losses=losses, finite=loop.finite, not_applied=not_applied)
+        self._say("report", rank=0, report=report.as_dict())
+
+    def _measure(self, loop: TrainingLoop, pace: float) -> list[Block]:
+        """Blocks until the wanted error or the time cap; one block where the trial is a clear loser."""
+        blocks: list[Block] = []
+        while True:
+            steps = 0 if self._enough(blocks) else loop.steps_for(0.0, pace)
+            steps = loop.agree(steps)
+            if steps == 0:
+                return blocks
+            blocks.append(loop.block(steps))
+            pace = blocks[-1].seconds / steps
+
+    def _enough(self, blocks: list[Block]) -> bool:
+        if not blocks:
+            return False
+        measurement = Measurement(tuple(blocks))
+        if measurement.rate * CLEAR < self.spec.give_up_below:
+            return True
+        seconds = sum(block.seconds for block in blocks)
+        if len(blocks) < MIN_BLOCKS:
+            return seconds >= 2 * self.spec.max_seconds
+        if seconds >= self.spec.max_seconds:
+            return True
+        return seconds >= self.spec.min_seconds and measurement.relative_error <= self.spec.target_error
+
+    def _resident(self, loop: TrainingLoop) -> list[Block]:
+        """Measure a block whenever the tuner asks; ends at its word."""
+        pace = loop.block(1).seconds
+        self._say("ready")
+        while True:
+            seconds = self._next_request()
+            steps = loop.agree(0 if seconds is None else loop.steps_for(seconds, pace))
+            if steps == 0:
+                return []
+            loop.step()  # caches went cold while others ran
+            block = loop.block(steps)
+            pace = block.seconds / steps
+            self._say("block", block=vars(block), finite=loop.finite)
+
+    def _next_request(self) -> float | None:
+        if self.rank != 0:
+            return 0.0
+        message, _ = self.channel.receive()
+        if message is None or message["request"] != "block":
+            return None
+        return float(message["seconds"])
+
+
+def _peak_memory(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def _read_back(settings: Settings) -> list[tuple[str, str]]:
+    """What this process can see of knobs that were applied before it started."""
+    missed: list[tuple[str, str]] = []
+    if torch.get_num_threads() != settings.threads:
+        missed.append(("threads", f"asked for {settings.threads}, PyTorch uses {torch.get_num_threads()}"))
+    if settings.allocator != "default" and os.path.exists("/proc/self/maps"):
+        maps = Path("/proc/self/maps").read_text()
+        if settings.allocator not in maps:
+            missed.append(("allocator", f"{settings.allocator} is not loaded"))
+    return missed

@@ -1,0 +1,296 @@
+"""The loop: measure the baseline, search level by level, race, prove, answer. Every collaborator is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.core.baseline import smaller_baselines
+from autotune.core.decide import BASELINE, decide, typical_rate, undecided
+from autotune.core.errors import NothingUsable, UserCodeError
+from autotune.core.outcome import Completed, Outcome, OutOfMemory, Skipped
+from autotune.core.profile import LevelResult
+from autotune.core.proof import Proof, Round
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.search.protocol import Observation, Search
+
+SEARCH_SHARE = {"safe": 0.5, "amp": 0.3, "max": 0.2}
+"""How the searching time is split; what a level leaves goes to the next."""
+GENERATIONS = (4, 4)
+"""Generations of fresh processes at the first look and at the one extension."""
+ROUNDS = 3
+"""Rounds within each generation."""
+BLOCK_SECONDS = 0.25
+CLOSE = 0.95
+"""A finalist within this share of the best estimate may be the true best: it joins the race."""
+FINALISTS = 3
+SETUP_SHARE = 0.6
+"""Share of a trial's time that goes into starting and warming up."""
+PROOF_SHARE = 0.5
+"""Most of the budget that the proof may reserve."""
+
+
+class Contest(Protocol):
+    """One generation of resident contenders."""
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """One block of each, in random order: items per second by name. A contender that ended is left out."""
+
+
+class Bench(Protocol):
+    """Where settings are measured."""
+
+    baseline: Settings
+    """What losses are compared with."""
+
+    def remember(self, outcome: Outcome) -> None:
+        """Take the reference losses from an outcome of the baseline."""
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        """One trial, judged."""
+
+    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> AbstractContextManager[Contest]:
+        """A context manager that gives a `Contest` of warm, paused contenders."""
+
+
+Observer = Callable[..., None]
+"""Called with the changes of the progress view as keywords."""
+
+
+@dataclass
+class Tuning:
+    """What has been found so far; complete or not, it is what an answer is made of."""
+
+    baseline: Settings
+    history: list[Observation] = field(default_factory=list)
+    chosen: dict[str, Settings] = field(default_factory=dict)
+    estimates: dict[Settings, float] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def baseline_rate(self) -> float:
+        """Best estimate of the baseline's rate in items per second; 0 before it is measured."""
+        return typical_rate(self.rounds, BASELINE) or self.estimates.get(self.baseline, 0.0)
+
+    def book(self, observation: Observation) -> None:
+        """Add one trial; repeated settings are averaged."""
+        self.history.append(observation)
+        if observation.rate:
+            known = self.estimates.get(observation.settings)
+            self.estimates[observation.settings] = (known + observation.rate) / 2 if known else observation.rate
+
+    def results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
+        """The answer of each level by the proof."""
+        return decide(self.baseline, self.baseline_rate, self.chosen, self.rounds, levels)
+
+    def partial_results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
+        """The best so far of each level, without proof: what an interrupted run saves."""
+        rate = self.baseline_rate
+        results: dict[str, LevelResult] = {}
+        settings = self.baseline
+        for level in levels:
+            settings = self.chosen.get(level, settings)
+            own = self.estimates.get(settings, rate)
+            ratio = Proof(value=own / rate if rate else 1.0, low=0.0, high=float("inf"), confidence=0.0, rounds=0)
+            results[level] = LevelResult(settings, own, ratio, proven=False, note="interrupted before the proof")
+        return results
+
+
+class Tuner:
+    """One tuning run.
+
+    Args:
+        bench: where settings are measured.
+        spaces: feasible settings by level, lowest first.
+        search: ``(space, start, history) -> Search`` for one level.
+        finalists: ``(history, space, count) -> settings`` by posterior mean.
+        clock: monotonic seconds.
+        deadline: on that clock; the whole run ends by then.
+        history: the baseline's trial, and those of an earlier run that is resumed.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        spaces: Mapping[str, Space],
+        search: Callable[[Space, Settings, Sequence[Observation]], Search],
+        finalists: Callable[[Sequence[Observation], Space, int], Sequence[Settings]],
+        clock: Callable[[], float],
+        deadline: float,
+        history: Sequence[Observation],
+    ) -> None:
+        self.bench, self.spaces, self.search, self.finalists = bench, spaces, search, finalists
+        self.clock, self.deadline = clock, deadline
+        self.observe: Observer = lambda **_: None
+        first = next(iter(spaces.values()))
+        self.tuning = Tuning(first.context.baseline)
+        for observation in history:
+            self.tuning.book(observation)
+        self.started = clock()
+        self.trial_seconds = max((o.outcome.seconds for o in history if isinstance(o.outcome, Completed)), default=0.0)
+        self.generation = 0
+
+    def run(self, observe: Observer) -> Tuning:
+        """Search, race and prove; ``observe`` is told about progress."""
+        self.observe = observe
+        start, share = self.tuning.baseline, 0.0
+        for level, space in self.spaces.items():
+            share += SEARCH_SHARE[level]
+            start = self._search_level(level, space, start, share)
+        self._race()
+        self._prove()
+        return self.tuning
+
+    # -- searching -------------------------------------------------------------------------------------------------
+
+    def _search_level(self, level: str, space: Space, start: Settings, share: float) -> Settings:
+        """Search one level until ``share`` of the searching time is over; returns the best settings known in it."""
+        search = self.search(space, start, self.tuning.history)
+        self.observe(stage=f"searching: {level}")
+        while not self._over(share):
+            proposal = search.ask()
+            if proposal is None:
+                break
+            self.observe(trying=proposal.settings)
+            before = self.clock()
+            outcome = self.bench.measure(proposal.settings, proposal.give_up_below, self.deadline)
+            self.trial_seconds = max(0.8 * self.trial_seconds, self.clock() - before)
+            search.tell(proposal, outcome)
+            self._book(Observation(proposal.settings, outcome, level))
+        best = next(iter(self.finalists(self.tuning.history, space, 1)), start)
+        if self._estimate(best) <= max(self._estimate(start), self._estimate(self.tuning.baseline)):
+            return start
+        self.tuning.chosen[level] = best
+        return best
+
+    def _over(self, share: float) -> bool:
+        """True once another trial would take time that belongs to the next level or to the proof."""
+        searching = self.deadline - self.started - self._proof_seconds()
+        return self.clock() + self.trial_seconds > self.started + searching * share
+
+    def _book(self, observation: Observation) -> None:
+        tuning = self.tuning
+        tuning.book(observation)
+        failures = [o for o in tuning.history if not o.outcome.measured]
+        best = max(tuning.estimates, key=self._estimate, default=None)
+        self.observe(
+            trials=len(tuning.history),
+            baseline_rate=tuning.baseline_rate or None,
+            best=best,
+            best_rate=self._estimate(best) if best else None,
+            failures=len(failures),
+            last_failure=failures[-1].outcome.reason if failures else "",
+        )
+
+    def _estimate(self, settings: Settings) -> float:
+        return self.tuning.estimates.get(settings, 0.0)
+
+    # -- race and proof --------------------------------------------------------------------------------------------
+
+    def _race(self) -> None:
+        """One generation between near-equal finalists. What it measures chooses, and therefore proves nothing."""
+        tuning = self.tuning
+        entries: dict[str, Settings] = {}
+        for level in tuning.chosen:
+            near = [s for s in self.finalists(tuning.history, self.spaces[level], FINALISTS) if self._near(s, level)]
+            if len(near) > 1:
+                entries |= {f"{level} {number}": settings for number, settings in enumerate(near)}
+        time_left = self.deadline - self.clock() - self._proof_seconds()
+        if not entries or time_left < self._generation_seconds(len(entries)):
+            return
+        self.observe(stage="race between finalists", trying=None)
+        rounds = self._generation(0, entries)
+        for level in tuning.chosen:
+            names = [name for name in entries if name.startswith(f"{level} ") and typical_rate(rounds, name) > 0]
+            if names:
+                tuning.chosen[level] = entries[max(names, key=lambda name: typical_rate(rounds, name))]
+
+    def _near(self, settings: Settings, level: str) -> bool:
+        return self._estimate(settings) >= CLOSE * self._estimate(self.tuning.chosen[level])
+
+    def _prove(self) -> None:
+        """Interleaved generations of the baseline and every level's contender: a first look, at most one extension."""
+        tuning = self.tuning
+        if not tuning.chosen:
+            return
+        contenders = {BASELINE: tuning.baseline, **tuning.chosen}
+        self.observe(stage="proof", trying=None)
+        self._generations(contenders, GENERATIONS[0])
+        if undecided(tuning.chosen, tuning.rounds):
+            self._generations(contenders, GENERATIONS[1])
+
+    def _generations(self, contenders: Mapping[str, Settings], count: int) -> None:
+        longest = self._generation_seconds(len(contenders))
+        for _ in range(count):
+            before = self.clock()
+            if before + longest > self.deadline:
+                return
+            self.generation += 1
+            self.tuning.rounds += self._generation(self.generation, contenders)
+            longest = max(0.7 * longest, self.clock() - before)
+
+    def _generation(self, number: int, contenders: Mapping[str, Settings]) -> list[Round]:
+        """Start all contenders afresh and let them take blocks in turn."""
+        rounds: list[Round] = []
+        with self.bench.contest(contenders, self.deadline) as contest:
+            for _ in range(ROUNDS):
+                rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
+                done = len(self.tuning.rounds) + len(rounds)
+                self.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
+        return rounds
+
+    def _generation_seconds(self, contenders: int) -> float:
+        """Expected duration of one generation: every contender starts and warms up once."""
+        return contenders * (SETUP_SHARE * self.trial_seconds + ROUNDS * BLOCK_SECONDS * 1.5)
+
+    def _proof_seconds(self) -> float:
+        """Time kept back for the first look, at most `PROOF_SHARE` of the whole run."""
+        wanted = GENERATIONS[0] * self._generation_seconds(1 + len(self.spaces))
+        return min(wanted, PROOF_SHARE * (self.deadline - self.started))
+
+
+def settle_baseline(
+    bench: Bench,
+    wanted: Settings,
+    history: list[Observation],
+    record: Callable[[Observation], None],
+    deadline: float,
+    warnings: list[str],
+) -> Settings:
+    """Measure the user's settings, or the gentlest change of them that fits the machine's memory.
+
+    Args:
+        bench: where settings are measured.
+        wanted: the user's settings.
+        history: trials so far; every trial run here is added.
+        record: keeps an observation for resuming.
+        deadline: of the whole run.
+        warnings: what was given up is added.
+
+    Raises:
+        UserCodeError: the user's code failed; carries its own traceback.
+        NothingUsable: nothing fits.
+    """
+    known = {observation.settings: observation.outcome for observation in history}
+    outcome: Outcome = Skipped("not measured")
+    for settings, change in ((wanted, ""), *smaller_baselines(wanted)):
+        bench.baseline = settings
+        outcome = known.get(settings) or bench.measure(settings, 0.0, deadline)
+        if settings in known:
+            bench.remember(outcome)
+        else:
+            history.append(Observation(settings, outcome, "safe"))
+            record(history[-1])
+        if isinstance(outcome, Completed):
+            if change:
+                warnings.append(f"the baseline is your settings {change}")
+            return settings
+        if not isinstance(outcome, OutOfMemory):
+            raise UserCodeError(f"the task failed under your own settings: {outcome.reason}", outcome.detail)
+        if settings == wanted:
+            warnings.append(f"your own settings do not fit this machine: {outcome.reason}")
+    raise NothingUsable(f"nothing fits this machine's memory: {outcome.reason}\n{outcome.detail}")
