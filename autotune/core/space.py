@@ -132,10 +132,12 @@ class Space:
         processes with threads and batch, batch with accumulation.
         """
         seen = {settings}
-        for what, candidate in self._raw_moves(settings, far):
-            if candidate not in seen and candidate in self:
-                seen.add(candidate)
-                yield what, candidate
+        for what in MOVING:
+            for value in self._alternatives(what, settings, far=far):
+                candidate = self._moved(what, settings, value)
+                if candidate not in seen and candidate in self:
+                    seen.add(candidate)
+                    yield what, candidate
 
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
         """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.
@@ -144,69 +146,54 @@ class Space:
             settings: where from.
             pick: ``pick(n)`` draws from 0..n-1.
         """
-        knob = MOVING[pick(len(MOVING))]
-        moves = list(self._moves_of(knob, settings, True))
-        if not moves:
+        what = MOVING[pick(len(MOVING))]
+        alternatives = self._alternatives(what, settings, far=True)
+        if not alternatives:
             return None
-        moved = moves[pick(len(moves))]
+        moved = self._moved(what, settings, alternatives[pick(len(alternatives))])
         return moved if moved in self else None
 
-    def _raw_moves(self, settings: Settings, far: bool) -> Iterator[tuple[str, Settings]]:
-        for what in MOVING:
-            for candidate in self._moves_of(what, settings, far):
-                yield what, candidate
-
-    def _moves_of(self, what: str, settings: Settings, far: bool) -> Iterator[Settings]:
+    def _alternatives(self, what: str, settings: Settings, *, far: bool) -> list[Any]:
+        """Values that decision ``what`` could take instead: cheap to list, `_moved` makes settings of one."""
         if what == "processes x threads":
-            yield from self._shapes(settings)
-        elif what == "accumulation":
-            yield from self._accumulations(settings)
-        elif what == "global batch":
-            yield from self._batches(settings)
-        else:
-            ordinal = BY_NAME[what].ordinal and not far
-            for value in _near(self.values[what], getattr(settings, what), ordinal=ordinal):
-                yield settings.but(**{what: value})
+            shapes = itertools.product(self.values["processes"], self.values["threads"], (False, True))
+            own = settings.processes, settings.threads
+            return [shape for shape in shapes if shape[:2] != own and (settings.num_workers or not shape[2])]
+        if what == "accumulation":
+            share = settings.global_batch // settings.processes
+            return [k for k in self.values[what] if k != settings.accumulation and share % k == 0]
+        if what == "global batch":
+            shares = settings.processes * settings.accumulation
+            return [b for b in self.global_batches if b != settings.global_batch and b % shares == 0]
+        if settings.num_workers == 0 and what in ("prefetch_factor", "persistent_workers"):
+            return []
+        return _near(self.values[what], getattr(settings, what), ordinal=BY_NAME[what].ordinal and not far)
 
-    def _shapes(self, settings: Settings) -> Iterator[Settings]:
-        for processes in self.values["processes"]:
-            for threads in self.values["threads"]:
-                if (processes, threads) == (settings.processes, settings.threads):
-                    continue
-                reshaped = self._reshaped(settings, processes, threads)
-                yield reshaped
-                if reshaped.num_workers != settings.num_workers:
-                    yield reshaped.but(
-                        num_workers=settings.num_workers,
-                        prefetch_factor=settings.prefetch_factor,
-                        persistent_workers=settings.persistent_workers,
-                    )
+    def _moved(self, what: str, settings: Settings, value: Any) -> Settings:
+        if what == "processes x threads":
+            processes, threads, keep_workers = value
+            return self._reshaped(settings, processes, threads, keep_workers=keep_workers)
+        if what == "accumulation":
+            return settings.but(accumulation=value, batch_size=settings.global_batch // settings.processes // value)
+        if what == "global batch":
+            return settings.but(batch_size=value // (settings.processes * settings.accumulation))
+        return settings.but(**{what: value})
 
-    def _accumulations(self, settings: Settings) -> Iterator[Settings]:
-        share = settings.global_batch // settings.processes
-        for accumulation in self.values["accumulation"]:
-            if accumulation != settings.accumulation and share % accumulation == 0:
-                yield settings.but(accumulation=accumulation, batch_size=share // accumulation)
-
-    def _batches(self, settings: Settings) -> Iterator[Settings]:
-        shares = settings.processes * settings.accumulation
-        for batch in self.global_batches:
-            if batch != settings.global_batch and batch % shares == 0:
-                yield settings.but(batch_size=batch // shares)
-
-    def _reshaped(self, settings: Settings, processes: int, threads: int) -> Settings:
-        """Same global batch and same total of loader workers, spread over other processes."""
+    def _reshaped(self, settings: Settings, processes: int, threads: int, *, keep_workers: bool) -> Settings:
+        """Same global batch over other processes; loader workers keep their number per process, or else in total."""
         batch = settings.global_batch
         accumulation = settings.accumulation if batch % (processes * settings.accumulation) == 0 else 1
-        workers = settings.num_workers * settings.processes // processes
-        offered = [count for count in self.values["num_workers"] if count <= workers]
+        workers = settings.num_workers
+        if not keep_workers:
+            share = workers * settings.processes // processes
+            workers = max((count for count in self.values["num_workers"] if count <= share), default=workers)
         return settings.but(
             processes=processes,
             threads=threads,
             backend=self.values["backend"][0] if processes > 1 else None,
             accumulation=accumulation,
             batch_size=max(1, batch // (processes * accumulation)),
-            num_workers=max(offered, default=settings.num_workers),
+            num_workers=workers,
         )
 
 

@@ -17,7 +17,7 @@ class Proposal:
 
     Attributes:
         settings: what to run.
-        stage: why: one of `STAGES`; ``again`` repeats settings on purpose.
+        stage: why: one of `STAGES`; ``again`` repeats settings on purpose (the loop re-runs the baseline to see drift).
         number: of the trial within the whole tuning run, from 0.
         expected_gain: expected improvement over the best so far, as a share of its rate; None where nothing is
             known yet.

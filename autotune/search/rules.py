@@ -8,6 +8,9 @@ from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbe
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 
+GROWTH = 4
+"""A batch may be at most this many times the largest that fitted: memory is climbed, not jumped at."""
+
 
 class Forbidden:
     """Predicate over settings, made from all observations so far."""
@@ -15,11 +18,12 @@ class Forbidden:
     def __init__(self, history: Iterable[Observation]) -> None:
         observations = tuple(history)
         self._fine = [o.settings for o in observations if isinstance(o.outcome, Completed)]
+        self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
         self._failed = [o for o in observations if not isinstance(o.outcome, Completed)]
 
     def __call__(self, settings: Settings) -> bool:
-        """True where a failure already seen would come again."""
-        return any(self._repeats(failure, settings) for failure in self._failed)
+        """True where a failure already seen would come again, or memory would be jumped at."""
+        return settings.batch_size > self._most or any(self._repeats(failure, settings) for failure in self._failed)
 
     def _repeats(self, failure: Observation, settings: Settings) -> bool:
         failed, outcome = failure.settings, failure.outcome

@@ -60,7 +60,7 @@ class StagedSearch:
         return proposal
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        """See `Search.tell`."""
+        """See `Search.tell`. Planned repeats (stage ``again``) may be told without having been asked for."""
         observation = Observation(proposal.settings, outcome, self._level)
         self._study.finish(proposal, observation)
         self.history.append(observation)

@@ -72,11 +72,13 @@ class Study:
         self._running[proposal.number] = trial
 
     def finish(self, proposal: Proposal, observation: Observation) -> None:
-        """Record what became of ``proposal``."""
+        """Record what became of ``proposal``; one that never began (a planned repeat, say) begins and ends here."""
+        if proposal.number not in self._running:
+            self.begin(proposal, observation.level)
         trial = self._running.pop(proposal.number)
-        for key, value in outcome_to_dict(observation.outcome).items():
-            trial.set_user_attr(key, value)
-        trial.set_user_attr("feasible", observation.rate is not None)
+        trial.set_user_attr("outcome", outcome_to_dict(observation.outcome))
+        trial.set_user_attr("kind", observation.outcome.kind)
+        trial.set_user_attr("reason", observation.outcome.reason)
         self.optuna.tell(trial, observation.rate or INFEASIBLE)
 
     def record(self, observation: Observation, stage: str = "baseline") -> None:
@@ -113,4 +115,4 @@ def distributions(settings: Settings) -> dict[str, BaseDistribution]:
 def observation(trial: optuna.trial.FrozenTrial) -> Observation:
     """The inverse of `Study.finish`."""
     attributes = trial.user_attrs
-    return Observation(Settings(**trial.params), outcome_from_dict(attributes), attributes["level"])
+    return Observation(Settings(**trial.params), outcome_from_dict(attributes["outcome"]), attributes["level"])

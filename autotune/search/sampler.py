@@ -1,0 +1,63 @@
+"""The staged search as an ordinary Optuna sampler, for studies that drive themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.search.staged import Planner
+from autotune.search.study import distributions, observation, parameters
+
+
+class StagedSampler(BaseSampler):
+    """Proposes `Settings` of ``space`` as Optuna parameters; reads outcomes from what `Study.finish` recorded.
+
+    ``study.ask(sampler.distributions())`` gives a trial whose ``params`` are settings. Once nothing promises a gain
+    any more it keeps giving the best settings: a sampler cannot refuse.
+    """
+
+    def __init__(self, space: Space, *, start: Settings | None = None, seed: int = 0, noise: float = 0.03) -> None:
+        """
+        Args:
+            space: feasible settings.
+            start: the first settings to run; the baseline where None.
+            seed: of the candidates' sampling.
+            noise: relative standard deviation from trial to trial of the same settings.
+        """
+        self._start = start or space.context.baseline
+        self._planner = Planner(space, self._start, seed, noise)
+        self._fallback = RandomSampler(seed=seed)
+        self._chosen: dict[int, Settings] = {}
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The knobs of the settings chosen for ``trial``; conditional knobs appear where they apply."""
+        return distributions(self._choose(study, trial))
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Values of those knobs."""
+        return parameters(self._choose(study, trial))
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Anything that is no knob is drawn at random."""
+        return self._fallback.sample_independent(study, trial, param_name, param_distribution)
+
+    def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Settings:
+        if trial.number not in self._chosen:
+            finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            history = [observation(past) for past in finished]
+            proposal = self._planner.propose(history)
+            best = max(history, key=lambda o: o.rate or 0.0, default=None)
+            fallback = self._start if best is None else best.settings
+            self._chosen = {trial.number: fallback if proposal is None else proposal.settings}
+        return self._chosen[trial.number]
