@@ -24,7 +24,7 @@ from autotune.trial.channel import Channel
 from autotune.trial.paths import StudyPaths
 from autotune.trial.server import Server
 from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.verdict import End, how_it_ended
+from autotune.trial.verdict import End, how_it_ended, is_echo
 
 LOAD_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
@@ -87,7 +87,7 @@ class Trial:
     def report(self) -> TrialReport | None:
         """The first report of an error that is not the echo of another rank's end, else any report."""
         errors = [report for report in self.reports if report.error_type is not None]
-        own = [report for report in errors if "closed by peer" not in (report.error or "")]
+        own = [report for report in errors if not is_echo(report)]
         return next(iter((*own, *errors, *self.reports)), None)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TRIAL_OOM_SCORE = 800
+KILL_SECONDS = 5.0
 LINUX = sys.platform == "linux"
 
 
@@ -93,26 +94,39 @@ def _stat(pid: int) -> tuple[str, int] | None:
     return state, int(parent)
 
 
-def kill_tree(root: int, *, spare: frozenset[int] = frozenset(), include_root: bool = True) -> set[int]:
-    """SIGKILL ``root`` and all its descendants until none is left; returns the pids that were killed.
+def kill_tree(root: int, *, include_root: bool = True) -> None:
+    """SIGKILL ``root`` and all its descendants, and wait until none of them runs.
 
-    Repeated, because a process may fork between listing and killing. Everything is stopped first, so that it cannot.
-    Ended children stay zombies for whoever waits for them.
+    Everything is stopped first, so that nothing forks between listing and killing. Ended children stay zombies for
+    whoever waits for them.
     """
-    killed: set[int] = set()
-    for _ in range(100):
-        targets = {pid for pid in descendants(root) if pid not in spare}
-        if include_root and root not in killed:
-            targets.add(root)
+    targets: set[int] = {root} if include_root else set()
+    give_up = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < give_up:
+        targets = {pid for pid in targets if alive(pid)} | descendants(root)
         if not targets:
-            break
+            return
         for signum in (signal.SIGSTOP, signal.SIGKILL):
             for pid in targets:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signum)
-        killed |= targets
         time.sleep(0.002)
-    return killed
+
+
+def alive(pid: int) -> bool:
+    """True while the process exists and is no zombie."""
+    if not LINUX:
+        return _signalable(pid)
+    stat = _stat(pid)
+    return stat is not None and stat[0] not in ("Z", "X")
+
+
+def _signalable(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def reap() -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
 """Largest relative distance from the fp32 baseline's mean loss over the checked steps."""
 OTHER_BATCH_TOLERANCE = 0.3
 NOISE_FACTOR = 4.0
+ECHOES = ("closed by peer", "Connection reset by peer")
 MAX_SKIPPED = 0.10
 OOM_TYPES = (
     "torch.OutOfMemoryError",
@@ -71,9 +72,9 @@ class End:
 def judge(settings: Settings, end: End) -> Outcome:
     """The outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
     report = end.report
-    if report is not None and report.error_type is not None:
+    if report is not None and report.error_type is not None and not _echo(report, end):
         return _raised(report, end)
-    if report is None or any(code < 0 for code in end.rank_codes):
+    if report is None or report.error_type is not None or any(code < 0 for code in end.rank_codes):
         return how_it_ended(end)
     if report.not_applied:
         knob, reason = report.not_applied[0]
@@ -96,6 +97,16 @@ def judge(settings: Settings, end: End) -> Outcome:
         start_seconds=end.start_seconds,
         notes=tuple(notes),
     )
+
+
+def _echo(report: TrialReport, end: End) -> bool:
+    """True where a rank only reports that another one, which a signal ended, is gone."""
+    return is_echo(report) and any(code < 0 for code in end.rank_codes)
+
+
+def is_echo(report: TrialReport) -> bool:
+    """True where the error is no more than the end of another rank."""
+    return any(text in (report.error or "") for text in ECHOES)
 
 
 def _raised(report: TrialReport, end: End) -> Outcome:

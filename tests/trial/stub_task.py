@@ -1,0 +1,182 @@
+"""A task that does whatever the file ``behaviour`` in its working folder says: one well-behaved default, many faults."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing import shared_memory
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+CURRENT = {"batch_size": 8, "num_workers": 0}
+STEP = {"count": 0}
+
+
+def behaviour() -> str:
+    path = Path("behaviour")
+    return path.read_text() if path.exists() else "well"
+
+
+class Data(Dataset):
+    def __len__(self):
+        return 0 if behaviour() == "empty_dataset" else 64
+
+    def __getitem__(self, index):
+        in_worker = torch.utils.data.get_worker_info() is not None
+        how = behaviour()
+        if in_worker and how == "worker_raises":
+            raise KeyError("label of sample 3")
+        if in_worker and how == "worker_segv":
+            ctypes.string_at(0)
+        if in_worker and how == "worker_exits":
+            os._exit(7)
+        if in_worker and how == "worker_hangs":
+            time.sleep(3600)
+        return torch.full((4,), float(index)), torch.tensor(index % 3)
+
+
+def build_dataset():
+    return Data()
+
+
+def build_model():
+    how = behaviour()
+    if how == "model_raises":
+        raise NameError("name 'Resnet' is not defined")
+    if how == "model_is_none":
+        return None
+    return nn.Linear(4, 3)
+
+
+def _sleep_forever():
+    while True:
+        time.sleep(3600)
+
+
+def _busy_forever():
+    while True:
+        pass
+
+
+def _deadlock():
+    lock = threading.Lock()
+    with lock:
+        lock.acquire()
+
+
+def _daemon():
+    """Double fork and a session of its own: no longer in the trial's tree."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _sleep_forever()
+        os._exit(0)
+
+
+def _few_forks():
+    for _ in range(20):
+        if os.fork() == 0:
+            _sleep_forever()
+
+
+def _flood():
+    for _ in range(4000):
+        os.write(1, b"x" * 65536)
+
+
+def _recurse():
+    return _recurse()
+
+
+def _leave_shared_memory():
+    from multiprocessing import resource_tracker
+
+    block = shared_memory.SharedMemory(create=True, size=4096)
+    resource_tracker.unregister(block._name, "shared_memory")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _ignore_signals_and_hang():
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    _sleep_forever()
+
+
+def _leave_temporary_file():
+    Path(tempfile.mkstemp()[1]).write_text("left behind")
+
+
+def _hold_port():
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    globals()["listener"] = listener
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+
+
+ONCE = {
+    "raises": lambda: (_ for _ in ()).throw(ValueError("expected 3 channels, got 4")),
+    "says_out_of_memory": lambda: (_ for _ in ()).throw(ValueError("the cache is out of memory slots")),
+    "memory_error": lambda: (_ for _ in ()).throw(MemoryError()),
+    "allocates_too_much": lambda: torch.empty(1 << 60),
+    "segv": lambda: ctypes.string_at(0),
+    "sigbus": lambda: os.kill(os.getpid(), signal.SIGBUS),
+    "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "abort": os.abort,
+    "sys_exit_0": lambda: sys.exit(0),
+    "sys_exit_3": lambda: sys.exit(3),
+    "os_exit_0": lambda: os._exit(0),
+    "os_exit_5": lambda: os._exit(5),
+    "keyboard_interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
+    "hangs": _sleep_forever,
+    "spins": _busy_forever,
+    "ignores_signals": _ignore_signals_and_hang,
+    "deadlock": _deadlock,
+    "recursion": _recurse,
+    "asks_input": lambda: input("learning rate? "),
+    "floods": _flood,
+    "daemon": _daemon,
+    "forks": _few_forks,
+    "leaves_shm": _leave_shared_memory,
+    "leaves_file": _leave_temporary_file,
+    "holds_port": _hold_port,
+    "changes_folder": lambda: os.chdir("/"),
+    "writes_checkpoint": lambda: (Path("ckpt.pt").write_text("weights"), Path("out/new.txt").write_text("log")),
+    "stops_itself": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+}
+
+
+def compute_loss(model, batch):
+    how = behaviour()
+    inputs, targets = batch
+    STEP["count"] += 1
+    rank = int(os.environ.get("RANK", "0"))
+    if STEP["count"] == 3:
+        if how == "rank_1_raises" and rank == 1:
+            raise ZeroDivisionError("only on rank 1")
+        if how == "rank_1_killed" and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "rank_1_hangs" and rank == 1:
+            _sleep_forever()
+        if how in ONCE:
+            ONCE[how]()
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    if how == "nan":
+        return loss * float("nan")
+    if how == "inf_later":
+        return loss * float("inf") if STEP["count"] > 20 else loss
+    if how == "vector_loss":
+        return nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+    if how == "float_loss":
+        return float(loss)
+    if how == "detached_loss":
+        return loss.detach()
+    return loss
