@@ -12,7 +12,8 @@ import pytest
 from machines import host
 
 from probes.bench import run
-from probes.system import Recorded, System
+from probes.recorded import Recorded
+from probes.system import System
 
 
 def recorded(folder: Path, answers: dict[str, tuple[int, str]]) -> Recorded:

@@ -7,7 +7,7 @@ from pathlib import Path
 from machines import GIB, Machine
 
 from probes import cpu, memory, power
-from probes.system import Recording
+from probes.recorded import Recording
 
 SYSCTL = f"""hw.logicalcpu: 10
 hw.physicalcpu: 10

@@ -11,7 +11,8 @@ import pytest
 from machines import laptop
 
 import probes
-from probes.system import Completed, Recorded, System
+from probes.recorded import Recorded
+from probes.system import Completed, System
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
 FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "autotune", "multiprocessing", "tempfile", "shutil"}
