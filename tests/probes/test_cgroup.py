@@ -29,6 +29,12 @@ PATHS = st.text(alphabet="abc/.-_", max_size=20).map(lambda text: "/" + text)
         ("3:cpuset:/z\n1:cpu:/a\n0::/", f"{V1}\n{UNIFIED}", ["/cpu/a"], ["/cpu/a", "/cpu"]),
         ("2:memory:/m\n0::/a", f"{V1}\n{UNIFIED}", ["/unified/a"], ["/unified/a", "/unified"]),  # hybrid, cpu on v2
         ("1:cpu:/a\n0::/", UNIFIED, [], ["/unified"]),  # v1 is not mounted here
+        (  # of two mounts, the one whose root holds the path shows it
+            "0::/pod/c",
+            f"{V2.replace(' / /sys/fs/cgroup ', ' /other /sys/fs/cgroup/o ')}\n{V2.replace(' / /sys', ' /pod /sys')}",
+            ["/c"],
+            ["/c", ""],
+        ),
         ("", V2, [], None),
         ("0::/", "", [], None),
         ("nonsense", "nonsense", [], None),

@@ -23,6 +23,7 @@ def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "")
         (x86("AuthenticAMD", 25, 17, name="AMD-KVM"), "amd", "zen4"),
         (x86("AuthenticAMD", 31, 3), "amd", "family31-model3"),
         (x86("GenuineIntel", 6, 85, 4), "intel", "skylake-sp"),
+        (x86("GenuineIntel", 6, 85, 5), "intel", "cascade-lake"),
         (x86("GenuineIntel", 6, 85, 7), "intel", "cascade-lake"),
         (x86("GenuineIntel", 6, 85, 11), "intel", "cooper-lake"),
         (x86("GenuineIntel", 6, 106), "intel", "ice-lake-sp"),
