@@ -1,16 +1,25 @@
-"""From a profile to the settings that fit here and now: level, start, machine, and the user's own words."""
+"""From profiles to the settings that fit here and now: which file, level, start, machine, and the user's own words."""
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from autotune.core.clamp import clamp, launched, one_process
 from autotune.core.knobs import LEVELS, includes
+from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.runtime.processes import world_size
-from probes.facts import Inventory
+from autotune.store import profiles, registry
+from probes import budget, cpu, gpu, memory
+from probes.facts import Inventory, Limits, Software, Storage
+from probes.system import System
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,24 @@ class Choice:
     """The device that was tuned; None for whatever there is."""
     step_seconds: float | None = None
     """What one optimizer step should take, where the settings are exactly the measured ones."""
+
+
+def choose(
+    path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
+) -> Choice:
+    """Argument before environment before the best match before nothing."""
+    inventory = _inventory()
+    for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
+        if path:
+            if "://" in str(path):
+                raise ValueError(f"load never downloads; fetch and look at it first: autotune profiles pull {path}")
+            return decide(profiles.read(path), f"{origin}: {path}", level, environment, inventory)
+    target = target or _script()
+    search = registry.search(machine_type(inventory), target)
+    if search.match is None:
+        missing = f"no profile fits this machine and {target or 'this script'}; autotune tune makes one"
+        return Choice(notes=(f"training runs without a profile: {missing}", *search.notes))
+    return decide(search.match.profile, f"found: {search.match.path}", level, environment, inventory)
 
 
 def decide(
@@ -62,12 +89,10 @@ def _as_started(
     if world > 1:
         local = int(environment.get("LOCAL_WORLD_SIZE", world))
         return launched(settings, inventory, world, local)
-    if settings.processes == 1:
-        return clamp(settings, inventory)
+    fitted, said = clamp(settings, inventory)
+    if fitted.processes == 1:
+        return fitted, said
     alone, said = clamp(one_process(settings, inventory), inventory)
-    best, _notes = clamp(settings, inventory)
-    if best.processes == 1:
-        return best, clamp(settings, inventory)[1]
     command = "autotune run --profile P train.py ..."
     note = f"the profile is for {settings.processes} processes, this is one; start them with: {command}"
     return alone, (note, *said)
@@ -85,3 +110,30 @@ def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Set
     return settings.but(threads=threads), (
         f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
     )
+
+
+def _script() -> str | None:
+    """The running script's name without its suffix; None in notebooks and prompts."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(path).stem if path else None
+
+
+def _inventory() -> Inventory:
+    """What clamping and matching need, without the probes that start a process: this one has PyTorch already."""
+    system = System()
+    processors = cpu.probe(system)
+    return Inventory(
+        cpu=processors,
+        budget=budget.probe(system, processors),
+        memory=memory.probe(system),
+        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
+        limits=Limits(None, None, None),
+        storage=Storage("unknown", "unknown", None),
+        network=(),
+        software=_software(str(torch.__version__), torch.version.cuda),
+    )
+
+
+def _software(version: str, cuda: str | None) -> Software:
+    python = platform.python_version()
+    return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")

@@ -141,7 +141,9 @@ class Feeder:
         return int(from_rank_zero(seed, self.device).item())
 
     def _prepared(self, loader: DataLoader[Any], dealt: Plan | None) -> PreparedLoader:
-        move = loading.mover(self.device, channels_last=self.channels_last, non_blocking=loader.pin_memory)
-        prepared = PreparedLoader(loader, move, self.progress, dealt)
+        def mover() -> loading.Mover | None:  # asked when a pass begins: a model may be prepared after its loader
+            return loading.mover(self.device, channels_last=self.channels_last, non_blocking=loader.pin_memory)
+
+        prepared = PreparedLoader(loader, mover, self.progress, dealt)
         prepared.on_start = self.on_start
         return prepared

@@ -139,12 +139,12 @@ class PreparedLoader:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], move: Mover | None, progress: Progress, plan: Plan | None = None
+        self, loader: DataLoader[Any], mover: Callable[[], Mover | None], progress: Progress, plan: Plan | None = None
     ) -> None:
         self.loader, self.plan = loader, plan
         self.on_start: Callable[[], None] = lambda: None
         """Called when a pass over accumulated batches begins."""
-        self._move, self._progress = move, progress
+        self._mover, self._progress = mover, progress
         self._epoch: int | None = None
 
     def __len__(self) -> int:
@@ -175,7 +175,8 @@ class PreparedLoader:
     def __iter__(self) -> Iterator[Any]:
         self._next_epoch()
         if self.plan is None or (self.plan.accumulation == 1 and self.plan.world == 1):
-            return iter(self.loader) if self._move is None else map(self._move, self.loader)
+            move = self._mover()
+            return iter(self.loader) if move is None else map(move, self.loader)
         return self._micro_batches()
 
     def _next_epoch(self) -> None:
@@ -190,7 +191,7 @@ class PreparedLoader:
         self._epoch = epoch
 
     def _micro_batches(self) -> Iterator[Any]:
-        progress, move = self._progress, self._move
+        progress, move = self._progress, self._mover()
         before = progress.weight, progress.boundary
         self.on_start()
         try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import platform
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,14 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.runtime import precision, processes, switches
-from autotune.runtime.choice import Choice, decide
 from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
-from probes.facts import Inventory, Limits, Software, Storage
 
 _AT_BOUNDARY = contextlib.nullcontext()
 """Entered at every boundary; one object, since it has no state."""
@@ -181,6 +176,12 @@ class Session:
         """What this session has to say."""
         return tuple(self._notes.texts)
 
+    @property
+    def weight(self) -> float:
+        """Weight of the current micro-batch: losses times weights, summed over a step and averaged over processes,
+        are the loss of the global batch."""
+        return self._progress.weight
+
     # What trials read ---------------------------------------------------------------------------------------------
 
     @property
@@ -235,8 +236,10 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     """
     if os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0"):
         return Session(None, origin="AUTOTUNE_DISABLE")
+    from autotune.runtime.choice import Choice, choose  # here: trials know their settings and need no store
+
     try:
-        choice = _choose(path_or_url, target, level)
+        choice = choose(path_or_url, target, level, os.environ)
     except Exception as error:  # whatever is wrong with a profile or a probe, training goes on
         choice = Choice(notes=(f"training runs without a profile: {error or type(error).__name__}",))
     session = Session(
@@ -251,51 +254,3 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     if session.world_size > 1:
         atexit.register(session.close)
     return session
-
-
-def _choose(path_or_url: str | Path | None, target: str | None, level: str | None) -> Choice:
-    """Argument before environment before the best match before nothing."""
-    from autotune.store import profiles, registry
-
-    inventory = _inventory()
-    for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", os.environ.get("AUTOTUNE_PROFILE"))):
-        if path:
-            if "://" in str(path):
-                raise ValueError(f"load never downloads; fetch and look at it first: autotune profiles pull {path}")
-            return decide(profiles.read(path), f"{origin}: {path}", level, os.environ, inventory)
-    target = target or _script()
-    search = registry.search(machine_type(inventory), target)
-    if search.match is None:
-        missing = f"no profile fits this machine and {target or 'this script'}; autotune tune makes one"
-        return Choice(notes=(f"training runs without a profile: {missing}", *search.notes))
-    return decide(search.match.profile, f"found: {search.match.path}", level, os.environ, inventory)
-
-
-def _script() -> str | None:
-    """The running script's name without its suffix; None in notebooks and prompts."""
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(path).stem if path else None
-
-
-def _inventory() -> Inventory:
-    """What clamping and matching need, without the probes that start a process: this one has PyTorch already."""
-    from probes import budget, cpu, gpu, memory
-    from probes.system import System
-
-    system = System()
-    processors = cpu.probe(system)
-    return Inventory(
-        cpu=processors,
-        budget=budget.probe(system, processors),
-        memory=memory.probe(system),
-        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
-        limits=Limits(None, None, None),
-        storage=Storage("unknown", "unknown", None),
-        network=(),
-        software=_software(str(torch.__version__), torch.version.cuda),
-    )
-
-
-def _software(version: str, cuda: str | None) -> Software:
-    python = platform.python_version()
-    return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.core.clamp import clamp, launched, one_process, with_processes
+from autotune.core.settings import COMPILE_MODES, PRECISIONS, Settings
+from tests.runtime.records import inventory
+
+MACHINES = st.builds(
+    inventory,
+    threads=st.integers(1, 20),
+    gpus=st.integers(0, 4),
+    features=st.sampled_from([("avx2",), ("avx2", "avx512_bf16")]),
+)
+SETTINGS = st.builds(
+    Settings,
+    processes=st.integers(1, 32),
+    threads=st.integers(1, 64),
+    interop_threads=st.integers(1, 8),
+    backend=st.sampled_from(["gloo", "nccl"]),
+    num_workers=st.integers(0, 16),
+    prefetch_factor=st.sampled_from([None, 2, 4]),
+    persistent_workers=st.booleans(),
+    pin_memory=st.booleans(),
+    batch_size=st.integers(1, 64),
+    accumulation=st.integers(1, 8),
+    cudnn_benchmark=st.booleans(),
+    compile=st.sampled_from(COMPILE_MODES),
+    precision=st.sampled_from(PRECISIONS),
+)
+
+
+@given(settings=SETTINGS, machine=MACHINES)
+def test_clamped_settings_fit_keep_the_batch_and_stay(settings: Settings, machine: object) -> None:
+    fitted, notes = clamp(settings, machine)  # type: ignore[arg-type]
+    budget = machine.budget.threads  # type: ignore[attr-defined]
+    assert fitted.processes * fitted.threads <= budget
+    assert fitted.processes * fitted.num_workers <= budget
+    assert fitted.interop_threads <= max(settings.interop_threads, 1)
+    assert fitted.global_batch == settings.global_batch
+    assert clamp(fitted, machine) == (fitted, ())  # type: ignore[arg-type]
+    assert bool(notes) == (fitted != settings) or not notes
+    if not machine.gpus:  # type: ignore[attr-defined]
+        assert fitted.backend in (None, "gloo")
+        assert not fitted.pin_memory
+        assert not fitted.cudnn_benchmark
+        assert fitted.precision in ("fp32", "bf16")
+        assert fitted.compile in ("off", "default")
+    elif fitted.backend == "nccl":
+        assert fitted.processes <= len(machine.gpus)  # type: ignore[attr-defined]
+        assert fitted.batch_size <= settings.batch_size
+
+
+@given(settings=SETTINGS, machine=MACHINES)
+def test_one_process_uses_the_budget_and_keeps_the_batch(settings: Settings, machine: object) -> None:
+    alone = one_process(settings, machine)  # type: ignore[arg-type]
+    budget = machine.budget.threads  # type: ignore[attr-defined]
+    assert alone.processes == 1
+    assert alone.global_batch == settings.global_batch
+    assert alone.threads == min(budget, settings.processes * settings.threads)
+    assert alone.num_workers <= budget
+    assert (alone.num_workers > 0) == (settings.num_workers > 0)
+
+
+def test_asked_and_applied_are_named() -> None:
+    settings = Settings(processes=16, threads=4, num_workers=4, batch_size=8, precision="fp16", pin_memory=True)
+    fitted, notes = clamp(settings, inventory(2))
+    assert fitted == Settings(processes=2, threads=1, num_workers=1, batch_size=64)
+    assert "processes: asked 16, applied 2 (2 online CPUs)" in notes
+    assert "precision: asked fp16, applied fp32 (2 online CPUs)" in notes
+
+
+def test_a_big_profile_on_one_cpu() -> None:
+    big = Settings(processes=8, threads=8, backend="nccl", num_workers=8, batch_size=32, pin_memory=True)
+    fitted, _notes = clamp(big, inventory(1))
+    assert (fitted.processes, fitted.threads, fitted.num_workers, fitted.global_batch) == (1, 1, 1, 256)
+
+
+def test_gpus_keep_their_micro_batch_and_accumulate() -> None:
+    big = Settings(processes=8, threads=2, backend="nccl", num_workers=4, batch_size=32)
+    fitted, notes = clamp(big, inventory(16, gpus=2))
+    assert (fitted.processes, fitted.batch_size, fitted.accumulation) == (2, 32, 4)
+    assert any(note.startswith("accumulation: asked 1, applied 4") for note in notes)
+
+
+@pytest.mark.parametrize("features", [("avx2",), ("avx512_bf16",)])
+def test_bf16_needs_instructions(features: tuple[str, ...]) -> None:
+    fitted, _notes = clamp(Settings(precision="bf16"), inventory(features=features))
+    assert fitted.precision == ("bf16" if features == ("avx512_bf16",) else "fp32")
+
+
+def test_no_compiler_no_compile() -> None:
+    machine = inventory(compiler=None, compiler_reason="no C++ compiler found")
+    assert clamp(Settings(compile="default"), machine)[0].compile == "off"
+    unknown = inventory(compiler=None)
+    assert clamp(Settings(compile="default"), unknown)[0].compile == "default"
+
+
+def test_the_launched_world_is_kept() -> None:
+    settings = Settings(processes=2, threads=1, batch_size=32)
+    same, notes = launched(settings, inventory(1), world=2, local=2)
+    assert (same, notes) == (settings, ())  # each rank may be bound to one CPU: that is no smaller machine
+    more, notes = launched(settings, inventory(8), world=4, local=4)
+    assert (more.processes, more.batch_size, more.global_batch) == (4, 16, 64)
+    assert any("started as 4 processes" in note for note in notes)
+
+
+def test_a_world_that_does_not_divide_rounds_up() -> None:
+    assert with_processes(Settings(batch_size=50), 4, inventory(8)).batch_size == 13

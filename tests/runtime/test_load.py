@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import autotune
+from autotune.core.settings import Settings
+from autotune.runtime.choice import decide
+from autotune.store import profiles
+
+from .records import inventory, network, profile, quiet, shuffled, train
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A profile for one process with settings that differ in the loader only, at two levels."""
+    path = tmp_path / "own.yaml"
+    settings = quiet(batch_size=8, accumulation=2)
+    path.write_text(profiles.dump(profile(settings, max=settings.but(batch_size=16))))
+    return path
+
+
+def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "autotune"]
+
+
+def test_no_profile_is_baseline_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with autotune.load(target="nothing") as tuned:
+        assert (tuned.settings, tuned.origin) == (None, "defaults")
+        parameters, _losses = train(tuned, shuffled(64, 16))
+    assert len(notices(caplog)) == 1
+    assert "nothing" in notices(caplog)[0]
+    assert len(parameters) == 4
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"schema: [",
+        b"\xff\xfe\x00",
+        b"schema: autotune.profile/99\n",
+        b"schema: autotune.profile/0\n",
+        b"!!python/object/apply:os.system [exit]",
+        b"[" * 5000,
+        b"x" * 100_000,
+    ],
+    ids=["empty", "corrupt", "binary", "future", "old", "evil", "deep", "large"],
+)
+def test_bad_profiles_are_baseline_and_one_notice(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with autotune.load(path) as tuned:
+        assert tuned.settings is None
+        train(tuned, shuffled(32, 16), epochs=1)
+    assert len(notices(caplog)) == 1
+
+
+@pytest.mark.parametrize("path", ["absent.yaml", "https://example.org/p.yaml", "."])
+def test_what_cannot_be_read_is_named(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    with autotune.load(path) as tuned:
+        assert tuned.settings is None
+    assert len(notices(caplog)) == 1
+    assert path in notices(caplog)[0]
+
+
+@pytest.mark.parametrize("broken", ["probes.cpu.probe", "autotune.store.profiles.read"])
+def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with mock.patch(broken, side_effect=ZeroDivisionError), autotune.load(written) as tuned:
+        assert tuned.settings is None
+    assert notices(caplog) == ["autotune: training runs without a profile: ZeroDivisionError"]
+
+
+def test_a_notice_reaches_stderr_without_any_logging_set_up(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    with mock.patch.object(root, "handlers", []), autotune.load("absent.yaml"):
+        pass
+    assert "absent.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("level", ["safe", "max"])
+def test_argument_before_environment(level: str, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILE", "absent.yaml")
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "amp")
+    with autotune.load(written, level=level) as tuned:
+        assert (tuned.level, tuned.origin) == (level, f"argument: {written}")
+        assert tuned.settings == quiet(batch_size=16 if level == "max" else 8, accumulation=2)
+    monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "max")
+    with autotune.load() as tuned:
+        assert (tuned.level, tuned.origin) == ("max", f"AUTOTUNE_PROFILE: {written}")
+
+
+@pytest.mark.parametrize(("wanted", "found", "said"), [("amp", "safe", 1), ("fast", "safe", 1), (None, "safe", 0)])
+def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, found: str, said: int) -> None:
+    data = profile(Settings(batch_size=8), max=Settings(batch_size=16))
+    choice = decide(data, "test", wanted, {}, inventory())
+    assert (choice.level, len(choice.notes)) == (found, said)
+
+
+def test_profiles_beside_the_script_are_found(tmp_path: Path) -> None:
+    from autotune.core.machine import machine_type
+    from autotune.runtime.choice import _inventory
+
+    machine = machine_type(_inventory()).as_dict()
+    settings = quiet(batch_size=8, accumulation=2)
+    path = tmp_path / "profiles" / machine["key"] / "train.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(profiles.dump(autotune_profile(settings, machine)))
+    with autotune.load(target="train") as tuned:
+        assert tuned.settings == settings
+        assert tuned.origin.startswith("found: ")
+    with autotune.load(target="other") as tuned:
+        assert tuned.settings is None
+
+
+def autotune_profile(settings: Settings, machine: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(profile(settings), machine=machine)
+
+
+def test_loading_keeps_random_numbers_and_twice_is_as_good_as_once(written: Path) -> None:
+    state = torch.get_rng_state()
+    with autotune.load(written) as first, autotune.load(written) as second:
+        assert first.settings == second.settings
+        train(second, shuffled(32, 16), epochs=1)
+    with autotune.load(written):
+        assert torch.equal(state, torch.get_rng_state())
+
+
+SETTERS = (
+    "torch.set_num_threads",
+    "torch.set_num_interop_threads",
+    "torch.set_float32_matmul_precision",
+    "torch.use_deterministic_algorithms",
+    "torch.set_flush_denormal",
+    "torch.nn.Module.compile",
+    "torch.distributed.init_process_group",
+    "resource.setrlimit",
+)
+
+
+def test_disable_calls_no_setter(written: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
+    monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
+    environment = dict(os.environ)
+    patches = [mock.patch(name) for name in SETTERS]
+    setters = [patch.start() for patch in patches]
+    try:
+        tuned = autotune.load(written)
+        train(tuned, shuffled(32, 16), epochs=1)
+        tuned.close()
+    finally:
+        for patch in patches:
+            patch.stop()
+    assert [setter.call_count for setter in setters] == [0] * len(SETTERS)
+    assert (tuned.settings, tuned.notes, notices(caplog)) == (None, (), [])
+    assert dict(os.environ) == environment
+
+
+def test_disabled_training_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for inputs, targets in shuffled(64, 16):
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    parameters, _losses = train(autotune.load(), shuffled(64, 16), epochs=1)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), parameters, strict=True))
+
+
+def test_a_profile_for_several_processes_started_as_one() -> None:
+    settings = Settings(processes=4, threads=2, num_workers=1, batch_size=16)
+    choice = decide(profile(settings), "test", None, {}, inventory(8))
+    assert choice.settings == Settings(threads=8, num_workers=4, batch_size=64)
+    assert "autotune run" in choice.notes[0]
+    assert choice.step_seconds is None
+
+
+def test_started_as_more_processes_than_the_profile() -> None:
+    environment = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    choice = decide(profile(Settings(threads=8, batch_size=64)), "test", None, environment, inventory(8))
+    assert choice.settings == Settings(processes=4, threads=2, batch_size=16)
+    assert any("started as 4 processes" in note for note in choice.notes)
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads", "said"),
+    [
+        ({"OMP_NUM_THREADS": "3"}, 3, True),
+        ({"OMP_NUM_THREADS": "8"}, 8, False),
+        ({"OMP_NUM_THREADS": "4,2"}, 8, False),
+        ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 8, False),
+        ({}, 8, False),
+    ],
+)
+def test_the_users_threads_win(environment: dict[str, str], threads: int, said: bool) -> None:
+    choice = decide(profile(Settings(threads=8)), "test", None, environment, inventory(8))
+    assert choice.settings is not None
+    assert choice.settings.threads == threads
+    assert any("OMP_NUM_THREADS" in note for note in choice.notes) is said
+
+
+def test_the_promised_step_time_holds_for_the_measured_settings_only() -> None:
+    data = profile(Settings(threads=2, batch_size=50), rate=1000.0)
+    assert decide(data, "test", None, {}, inventory(2)).step_seconds == pytest.approx(0.05)
+    assert decide(data, "test", None, {}, inventory(1)).step_seconds is None
+
+
+@given(
+    settings=st.builds(
+        Settings,
+        processes=st.integers(1, 9),
+        threads=st.integers(1, 64),
+        num_workers=st.integers(0, 64),
+        batch_size=st.integers(1, 64),
+        accumulation=st.integers(1, 4),
+    ),
+    world=st.integers(1, 9),
+    threads=st.integers(1, 9),
+)
+def test_any_profile_fits_any_start(settings: Settings, world: int, threads: int) -> None:
+    environment = {"WORLD_SIZE": str(world), "RANK": "0"}
+    choice = decide(profile(settings), "test", None, environment, inventory(threads))
+    assert choice.settings is not None
+    assert choice.settings.processes == world
+    assert choice.settings.threads <= threads
+    assert choice.settings.global_batch >= settings.global_batch

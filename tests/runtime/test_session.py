@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from autotune.core.settings import Settings
+from autotune.runtime import compile as compiling
+from autotune.runtime import switches
+from autotune.runtime.optimizer import place_state
+from autotune.runtime.pace import STEPS, WARMUP_STEPS, Pace
+from autotune.runtime.session import Session
+
+from .records import network, quiet, shuffled, train
+
+
+@pytest.mark.parametrize(("samples", "drop_last"), [(192, False), (150, False), (150, True), (65, False)])
+@pytest.mark.parametrize("accumulation", [2, 4, 5])
+def test_accumulation_equals_the_full_batch(samples: int, drop_last: bool, accumulation: int) -> None:
+    with Session(quiet(batch_size=64), device="cpu") as session:
+        whole, losses = train(session, shuffled(samples, 64, drop_last=drop_last))
+    settings = quiet(batch_size=-(-64 // accumulation), accumulation=accumulation)
+    with Session(settings, device="cpu", level="safe") as session:
+        parts, again = train(session, shuffled(samples, 64, drop_last=drop_last))
+        assert session.optimizer_steps == len(losses)
+    assert losses == pytest.approx(again, rel=1e-4)
+    for a, b in zip(whole, parts, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_zero_grad_may_come_before_or_after_the_step(before: bool) -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
+        optimizer, loader = session.prepare(
+            torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0, 10.0, 20.0], batch_size=2)
+        )
+        for batch in loader:
+            with session.accumulate():
+                if before:
+                    optimizer.zero_grad()
+                session.backward((weight * batch).mean())
+                optimizer.step()
+                if not before:
+                    optimizer.zero_grad()
+    assert weight.item() == pytest.approx(-17.0)
+
+
+def test_gradients_of_a_pass_left_half_way_are_dropped() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
+        optimizer, loader = session.prepare(torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0], batch_size=2))
+        for last in (0, 1):
+            for k, batch in enumerate(loader):
+                with session.accumulate():
+                    session.backward((weight * batch).mean())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if k == last:
+                    break
+    assert weight.item() == pytest.approx(-2.0)
+
+
+def test_prepare_takes_anything_in_any_order_and_twice() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    with Session(quiet(batch_size=4), device="cpu") as session:
+        loader, same, steps, ours, other = session.prepare(shuffled(8, 4), model, scheduler, optimizer, "text")
+        assert same is model
+        assert other == "text"
+        assert session.prepare(ours) is ours
+        assert session.prepare(optimizer) is ours
+        assert session.prepare(loader, model) == (loader, model)
+        assert isinstance(ours, torch.optim.Optimizer)
+        assert ours.param_groups is optimizer.param_groups
+        assert "SGD" in repr(ours)
+        late = torch.optim.lr_scheduler.StepLR(ours, 1)
+        ours.step()
+        late.step()
+        steps.step()
+        assert steps.get_last_lr() == [optimizer.param_groups[0]["lr"]]
+
+
+def test_schedulers_count_optimizer_steps() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    with Session(quiet(batch_size=2, accumulation=4), device="cpu") as session:
+        model, optimizer, loader, scheduler = session.prepare(model, optimizer, shuffled(24, 8), scheduler)
+        for inputs, targets in loader:
+            with session.accumulate(model):
+                session.backward(nn.functional.mse_loss(model(inputs), targets))
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+    assert scheduler.get_last_lr() == [0.125]
+
+
+def test_clipping_acts_at_the_boundary_only() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    norms = []
+    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
+        optimizer, loader = session.prepare(torch.optim.SGD([weight], lr=1.0), DataLoader([3.0, 5.0], batch_size=2))
+        for batch in loader:
+            with session.accumulate():
+                session.backward((weight * batch).mean())
+                norms.append(session.clip_grad_norm_([weight], 1.0).item())
+                optimizer.step()
+                optimizer.zero_grad()
+    assert norms == [0.0, 4.0]
+    assert weight.item() == pytest.approx(-1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+@pytest.mark.parametrize("implementation", ["foreach", "fused"])
+def test_optimizer_implementation_is_switched_with_its_state(kind: str, implementation: str) -> None:
+    model, plain = network(), network()
+    made, reference = (getattr(torch.optim, kind)(m.parameters(), lr=0.1) for m in (model, plain))
+    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+        for round_ in range(3):
+            optimizer = made if round_ == 0 else session.prepare(made)  # the first step leaves state behind
+            for m, o in ((model, optimizer), (plain, reference)):
+                m(torch.ones(4, 8)).sum().backward()
+                o.step()
+                o.zero_grad()
+        assert "optimizer_impl" not in dict(session.not_applied)
+        assert all(group[implementation] is True for group in made.param_groups)
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_step_counters_go_where_the_implementation_wants_them() -> None:
+    weight = nn.Parameter(torch.zeros(1, device="meta"))
+    optimizer = torch.optim.Adam([weight])
+    optimizer.state[weight] = {"step": torch.zeros(()), "exp_avg": torch.zeros(1)}  # as resumed from a checkpoint
+    place_state(optimizer)
+    assert optimizer.state[weight]["step"].device.type == "cpu"
+    assert optimizer.state[weight]["exp_avg"].device.type == "meta"
+    optimizer.param_groups[0]["fused"] = True
+    place_state(optimizer)
+    assert optimizer.state[weight]["step"].device.type == "meta"
+
+
+@pytest.mark.parametrize("wanted", ["foreach", "fused"])
+def test_an_optimizer_without_the_implementation_says_so(wanted: str) -> None:
+    with Session(quiet(optimizer_impl=wanted), device="cpu") as session:
+        session.prepare(torch.optim.LBFGS(network().parameters()))
+        assert "LBFGS" in dict(session.not_applied)["optimizer_impl"]
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Any:
+    """A process group of one."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_unwrapped_state_loads_strictly_both_ways(
+    compiled: bool, shared: bool, group: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    with Session(quiet(compile="default" if compiled else "off", precision="bf16"), device="cpu") as session:
+        model = session.prepare(network())
+        if shared:
+            model = DistributedDataParallel(model)
+        model(torch.ones(2, 8)).sum().backward()
+        assert "compile" not in dict(session.not_applied)
+        state = session.unwrap(model).state_dict()
+        network().load_state_dict(state, strict=True)
+        session.unwrap(model).load_state_dict(network().state_dict(), strict=True)
+        session.unwrap(torch.compile(model, backend="eager")).load_state_dict(state, strict=True)
+        twin = copy.deepcopy(session.unwrap(model))
+        pickle.loads(pickle.dumps(twin)).load_state_dict(state)
+
+
+def test_a_failing_compiler_is_said_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    torch._dynamo.reset()  # else an earlier test's graph would serve
+    monkeypatch.setattr(compiling, "BACKEND", broken)
+    with Session(quiet(compile="default"), device="cpu") as session:
+        model = session.prepare(network())
+        assert model(torch.ones(2, 8)).shape == (2, 1)
+        assert "no compiler here" in dict(session.not_applied)["compile"]
+
+
+def test_errors_of_the_model_itself_stay_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyError("mine")
+
+    with Session(quiet(), device="cpu") as session, pytest.raises(KeyError, match="mine"):
+        session.prepare(Wrong())(torch.ones(1))
+
+
+def test_channels_last_reaches_model_and_batches() -> None:
+    class Seen(nn.Conv2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.is_contiguous(memory_format=torch.channels_last)
+            return super().forward(x)
+
+    with Session(quiet(channels_last=True), device="cpu") as session:
+        loader = session.prepare(DataLoader(torch.ones(2, 3, 4, 4), batch_size=2))  # before its model
+        model = session.prepare(Seen(3, 4, 3))
+        assert model.weight.is_contiguous(memory_format=torch.channels_last)
+        model(next(iter(loader)))
+    with Session(quiet(channels_last=True), device="cpu") as session:
+        session.prepare(network())
+        assert "no two-dimensional" in dict(session.not_applied)["channels_last"]
+
+
+def test_process_wide_switches_are_put_back() -> None:
+    threads = torch.get_num_threads()
+    with Session(quiet(threads=threads + 1), device="cpu") as session:
+        assert torch.get_num_threads() == threads + 1
+        assert session.not_applied == ()
+        torch.set_num_threads(threads)
+        assert "in force" in dict(session.not_applied)["threads"]
+    assert torch.get_num_threads() == threads
+
+
+def test_what_comes_too_late_or_does_not_exist_is_listed() -> None:
+    late = torch.get_num_interop_threads() + 1
+    with mock.patch("torch.set_num_interop_threads", side_effect=RuntimeError("cannot set")):
+        session = Session(
+            quiet(interop_threads=late, allocator="jemalloc", cudnn_benchmark=True, pin_memory=True, processes=2),
+            device="cpu",
+        )
+    assert set(dict(session.not_applied)) == {
+        "interop_threads",
+        "allocator",
+        "cudnn_benchmark",
+        "pin_memory",
+        "processes",
+    }
+    assert len(session.notes) == 5
+    session.close()
+
+
+@pytest.mark.parametrize(("text", "applied"), [("7f r-xp /usr/lib/libjemalloc.so.2\n", True), ("", False)])
+def test_the_allocator_is_looked_up_in_the_maps(tmp_path: Path, text: str, applied: bool) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text(text)
+    assert (switches.check_allocator("jemalloc", maps).refused is None) is applied
+    assert "cannot tell" in (switches.check_allocator("jemalloc", tmp_path / "absent").refused or "")
+    assert switches.check_allocator("default", tmp_path / "absent") == switches.NOTHING
+
+
+def test_deterministic_mode_keeps_cudnn_from_benchmarking() -> None:
+    with mock.patch("torch.are_deterministic_algorithms_enabled", return_value=True):
+        assert "deterministic" in (switches.set_cudnn_benchmark(True, torch.device("cuda")).refused or "")
+    switched = switches.set_cudnn_benchmark(True, torch.device("cuda"))
+    assert torch.backends.cudnn.benchmark
+    assert switched.undo is not None
+    switched.undo()
+
+
+def test_max_takes_the_profiles_batch_and_safe_the_users() -> None:
+    settings = quiet(batch_size=16, accumulation=2)
+    for level, batch in (("max", 32), ("safe", 8), (None, 8)):
+        with Session(settings, device="cpu", level=level) as session:
+            sampler = session.prepare(shuffled(64, 8)).loader.batch_sampler
+            assert (sampler.plan.batch if level == "max" else sampler.batch_size) == batch
+
+
+def test_random_numbers_are_left_alone() -> None:
+    state = torch.get_rng_state()
+    with Session(quiet(batch_size=4, accumulation=2, num_workers=1, optimizer_impl="fused"), device="cpu") as session:
+        model = network()
+        session.prepare(model, torch.optim.Adam(model.parameters()), shuffled(8, 8))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_one_warning_where_steps_are_much_slower_than_promised() -> None:
+    said: list[str] = []
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 0.03
+        return now[0]
+
+    slow, fine = (Pace(expected, said.append, lambda: now[0]) for expected in (0.010, 0.030))
+    for _ in range(WARMUP_STEPS + STEPS - 1):
+        tick()
+        assert slow.tick()
+        assert fine.tick()
+    tick()
+    assert not slow.tick()
+    assert not fine.tick()
+    assert len(said) == 1
+    assert "30 ms" in said[0]
+    assert "10 ms" in said[0]
+
+
+def test_pace_is_watched_through_the_optimizer_and_then_costs_nothing() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    with Session(quiet(), device="cpu", step_seconds=1e-12) as session:
+        optimizer = session.prepare(torch.optim.SGD([weight], lr=1.0))
+        for _ in range(WARMUP_STEPS + STEPS):
+            assert optimizer.watch is not None
+            optimizer.step()
+        assert optimizer.watch is None
+        assert len(session.notes) == 1
+
+
+def test_baseline_session_leaves_everything_as_it_is() -> None:
+    loader, model = shuffled(8, 4), network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with Session(None, device="cpu") as session:
+        same, ours, prepared = session.prepare(model, optimizer, loader)
+        assert same is model
+        assert ours.optimizer is optimizer
+        assert prepared.loader is loader
+        assert session.not_applied == ()
+        assert session.state_dict() == {}
+        session.synchronize()
+
+
+def test_settings_are_kept_for_the_report() -> None:
+    settings = Settings(threads=torch.get_num_threads(), interop_threads=torch.get_num_interop_threads(), batch_size=3)
+    with Session(settings, device="cpu", level="amp", origin="test") as session:
+        assert (session.settings, session.level, session.origin, session.rank, session.world_size, session.is_main) == (
+            settings,
+            "amp",
+            "test",
+            0,
+            1,
+            True,
+        )
