@@ -19,8 +19,8 @@ _SPACES = re.compile(r"\s+")
 def names() -> tuple[str, ...]:
     """This machine's host name and this user's names, where long enough to be recognised in a text."""
     found = {platform.node(), platform.node().split(".")[0], *_user()}
-    common = {"root", "user", "localhost", "home"}
-    return tuple(sorted((name for name in found if len(name) >= 4 and name.lower() not in common), key=len)[::-1])
+    common = {"root", "user", "localhost", "home", "cpu", "gpu", "amp", "max", "safe", "torch", "train", "data"}
+    return tuple(sorted((name for name in found if len(name) >= 3 and name.lower() not in common), key=len)[::-1])
 
 
 def _user() -> tuple[str, ...]:

@@ -88,8 +88,7 @@ def write(path: Path | str, profile: Profile) -> Path:
     text = dump(profile, path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS):
-            _replace(path, text)
+        _replace(path, text)
     except Timeout:
         raise ProfileError(f"{path}: another process has been writing it for {LOCK_SECONDS:g} s. Try again.") from None
     except OSError as error:
@@ -123,7 +122,8 @@ def to_data(profile: Profile) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        # a named pipe must not hold up the reader, whoever put it there
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ProfileError(f"{path}: is not a plain file.")
             raw = file.read(MAX_BYTES + 1)
@@ -173,7 +173,8 @@ def _replace(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        with FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS):
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
