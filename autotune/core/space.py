@@ -60,9 +60,8 @@ class Space:
         """Why ``settings`` are not in this space; None where they are. The baseline always is."""
         if settings == self.context.baseline:
             return None
-        for name, values in self.values.items():
-            value = getattr(settings, name)
-            if value not in values and not _neutral(settings, name):
+        for name, value in vars(settings).items():
+            if value not in self.values[name] and not _neutral(settings, name):
                 return f"{name}={value} is not offered"
         if settings.global_batch not in self.global_batches:
             return f"global batch {settings.global_batch} is not offered at level {self.level}"

@@ -12,8 +12,8 @@ from autotune.core.space import Space
 
 SMALL = 1500
 """Spaces with no more combinations than this are enumerated."""
-PAIRS = 150
-RANDOM = 50
+PAIRS = 80
+RANDOM = 30
 
 
 def combinations(space: Space) -> int:

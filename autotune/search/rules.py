@@ -1,11 +1,11 @@
-"""What failed trials forbid: settings that would fail the same way are never proposed."""
+"""What past trials forbid: repeating one, or failing the same way again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
-from autotune.core.settings import Settings
+from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.search.protocol import Observation
 
 GROWTH = 4
@@ -17,11 +17,16 @@ class Forbidden:
 
     def __init__(self, history: Iterable[Observation]) -> None:
         observations = tuple(history)
+        self._seen = {o.settings for o in observations}
         self._fine = [o.settings for o in observations if isinstance(o.outcome, Completed)]
         self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
         self._failed = [o for o in observations if not isinstance(o.outcome, Completed)]
 
     def __call__(self, settings: Settings) -> bool:
+        """True where ``settings`` were tried already or would fail."""
+        return settings in self._seen or self.fails(settings)
+
+    def fails(self, settings: Settings) -> bool:
         """True where a failure already seen would come again, or memory would be jumped at."""
         return settings.batch_size > self._most or any(self._repeats(failure, settings) for failure in self._failed)
 
@@ -37,7 +42,12 @@ class Forbidden:
             return lower and settings.precision == failed.precision and same_compile
         if isinstance(outcome, NotApplied) and hasattr(failed, outcome.knob):
             return bool(getattr(settings, outcome.knob) == getattr(failed, outcome.knob))
-        return False
+        return self._shares_suspects(settings, failed)
+
+    def _shares_suspects(self, settings: Settings, failed: Settings) -> bool:
+        """True where ``settings`` hold every value of ``failed`` that never worked: each success narrows the blame."""
+        suspects = [name for name in KNOB_NAMES if not any(_same(s, failed, name) for s in self._fine)]
+        return bool(suspects) and all(_same(settings, failed, name) for name in suspects)
 
     def _needs_as_much(self, settings: Settings, failed: Settings, where: str) -> bool:
         """True where ``settings`` need at least the memory that ``failed`` did not get.
@@ -55,6 +65,10 @@ class Forbidden:
         if where == "device" or not fitted:
             return True
         return settings.processes >= failed.processes and settings.num_workers >= failed.num_workers
+
+
+def _same(first: Settings, second: Settings, name: str) -> bool:
+    return bool(getattr(first, name) == getattr(second, name))
 
 
 def _kind(settings: Settings) -> tuple[str, str, bool]:

@@ -19,10 +19,15 @@ from autotune.search.surrogate import Surrogate
 
 WORTHWHILE = 0.005
 """Stop where no setting promises more than this share of the rate."""
+STUCK = 0.02
+"""The same where the last `PATIENCE` trials brought nothing: small promises have been broken by then."""
+PATIENCE = 8
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
 DESIGNED = 2
+"""A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
 CLIMB = 12
+"""Moves of such a jump at most."""
 
 
 class StagedSearch:
@@ -80,61 +85,63 @@ class Planner:
     def propose(self, history: Sequence[Observation]) -> Proposal | None:
         """The next trial after ``history``; None where nothing is worth one."""
         number = len(history)
-        seen = {observation.settings for observation in history}
-        if self._start not in seen:
+        if all(observation.settings != self._start for observation in history):
             return Proposal(self._start, "baseline", number, None, 0.0)
-        rates = [o.rate for o in history if o.rate]
-        if not rates:
+        if not any(o.rate and o.settings in self._space for o in history):
             return None
-        expected = Prior(self._space, history)
-        model = Surrogate(history, expected, self._noise, self._device)
-        best = finalists(history, self._space, 1, model=model, baseline=True)[0]
-        rate = math.exp(float(model.log_rates([best])[0]))
-        forbidden = Forbidden(history)
+        model = Surrogate(history, Prior(self._space, history), self._noise, self._device)
+        best = finalists(history, self._space, 3, model=model, baseline=True)
+        avoid = Forbidden(history)
+        jump = self._jump(history, model, best[0], avoid)
+        if jump is not None:
+            pool, stage = [jump], "design"
+        else:
+            pool, stage = [s for s in self._pool(best, number) if not avoid(s)], "model"
+        enough = STUCK if self._stuck(history, model, best[0]) else WORTHWHILE
+        return self._choose(pool, stage, model, best[0], number, enough) if pool else None
 
-        def fresh(settings: Settings) -> bool:
-            return settings not in seen and not forbidden(settings)
+    def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings) -> bool:
+        """True where this level's last trials all failed to beat what was known before them."""
+        own = [o.settings for o in history if o.level == self._space.level]
+        if len(own) <= PATIENCE:
+            return False
+        before = [o.settings for o in history[:-PATIENCE] if o.rate]
+        rates = model.log_rates([best, *before])
+        return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
 
-        if self._tried(history) < DESIGNED:
-            jump = self._climb(best, model, forbidden)
-            if fresh(jump):
-                gain = float(model.gains([jump], best).expected_improvement()[0])
-                return Proposal(jump, "design", number, gain, CLEAR_LOSER * rate)
-        pool = [s for s in self._pool(history, model, number) if fresh(s)]
-        if not pool:
-            return None
+    def _choose(
+        self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, number: int, enough: float
+    ) -> Proposal | None:
+        """What promises most per second of trial; None where nothing promises enough."""
         improvement = model.gains(pool, best).expected_improvement()
-        if improvement.max() < WORTHWHILE:
+        if stage != "design" and improvement.max() < enough:
             return None
-        costs = np.array([trial_seconds(s, rate) for s in pool])
-        index = int(np.argmax(improvement / costs))
-        near = {s for _, s in self._space.moves(best, far=True)}
-        stage = "moves" if pool[index] in near else "model"
-        return Proposal(pool[index], stage, number, float(improvement[index]), CLEAR_LOSER * rate)
+        rate = math.exp(float(model.log_rates([best])[0]))
+        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate) for s in pool])))
+        settings, gain = pool[index], float(improvement[index])
+        if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
+            stage = "moves"
+        return Proposal(settings, stage, number, gain, CLEAR_LOSER * rate)
 
-    def _climb(self, settings: Settings, model: Surrogate, forbidden: Forbidden) -> Settings:
-        """Where the expected rate is highest, one move at a time: a jump that combines all moves that promise."""
-        top = float(model.log_rates([settings])[0])
+    def _jump(
+        self, history: Sequence[Observation], model: Surrogate, best: Settings, avoid: Forbidden
+    ) -> Settings | None:
+        """Where the expected rate is highest, climbed to move by move; None where this level has jumped already."""
+        if sum(observation.level == self._space.level for observation in history) >= DESIGNED:
+            return None
+        settings, top = best, float(model.log_rates([best])[0])
         for _ in range(CLIMB):
-            moves = [s for _, s in self._space.moves(settings, far=True) if not forbidden(s)]
-            if not moves:
-                break
-            rates = model.log_rates(moves)
+            moves = [s for _, s in self._space.moves(settings, far=True) if not avoid.fails(s)]
+            rates = model.log_rates(moves) if moves else np.array([-math.inf])
             if rates.max() <= top + 1e-9:
                 break
             settings, top = moves[int(rates.argmax())], float(rates.max())
-        return settings
+        return None if avoid(settings) else settings
 
-    def _tried(self, history: Sequence[Observation]) -> int:
-        """Trials of this level's own so far."""
-        return sum(observation.level == self._space.level for observation in history)
-
-    def _pool(self, history: Sequence[Observation], model: Surrogate, number: int) -> Sequence[Settings]:
+    def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:
             return self._all
-        rng = np.random.default_rng((self._seed, number))
-        centres = finalists(history, self._space, 3, model=model, baseline=True)
-        return candidates(self._space, centres, rng)
+        return candidates(self._space, best, np.random.default_rng((self._seed, number)))
 
 
 def finalists(

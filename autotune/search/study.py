@@ -66,10 +66,13 @@ class Study:
     def begin(self, proposal: Proposal, level: str) -> None:
         """Record that ``proposal`` starts now."""
         self.optuna.enqueue_trial(parameters(proposal.settings))
-        trial = self.optuna.ask(distributions(proposal.settings))
+        self.adopt(self.optuna.ask(distributions(proposal.settings)), proposal.number, level, proposal.stage)
+
+    def adopt(self, trial: optuna.Trial, number: int, level: str, stage: str) -> None:
+        """Take over ``trial``, whose parameters are settings already, as proposal ``number``."""
         trial.set_user_attr("level", level)
-        trial.set_user_attr("stage", proposal.stage)
-        self._running[proposal.number] = trial
+        trial.set_user_attr("stage", stage)
+        self._running[number] = trial
 
     def finish(self, proposal: Proposal, observation: Observation) -> None:
         """Record what became of ``proposal``; one that never began (a planned repeat, say) begins and ends here."""

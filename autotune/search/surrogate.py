@@ -25,6 +25,8 @@ INTERACTION = 1.0
 DRIFT_SPREAD = 0.02
 DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
+FACTORS = (1 / 3, 3.0)
+"""By how much a group's spread may turn out smaller or larger than expected."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
 """A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
@@ -114,7 +116,7 @@ class Surrogate:
         spreads, best = prior.copy(), self._log_likelihood(prior)
         moved = [k for k, block in enumerate(self._likeness) if (block < 1).any()]
         for k in moved:
-            for factor in (1 / 3, 3.0):
+            for factor in FACTORS:
                 other = spreads.copy()
                 other[k] = prior[k] * factor
                 score = self._log_likelihood(other) - 0.5

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from autotune.core.settings import Settings
 from tests.search.simulator import GIB, Machine, Work, context, inventory
 
 
@@ -57,9 +59,30 @@ def big(train_seconds: float | None = None) -> Machine:
     return Machine("big", context(host, 256, convolutions=True, train_seconds=train_seconds), work)
 
 
+@dataclass(frozen=True)
+class Indifferent(Machine):
+    """The baseline is best: every decision that departs from it costs the same share of the rate."""
+
+    loss: float = 0.0
+
+    def rate(self, settings: Settings) -> float:
+        """True items/s."""
+        changes = set(settings.difference(self.context.baseline)) - {"backend", "batch_size", "prefetch_factor"}
+        return float(1000.0 * (1 - self.loss) ** len(changes))
+
+    def load_share(self, settings: Settings) -> float:
+        """Nothing is known of the loader."""
+        return 0.0
+
+
 def flat() -> Machine:
     """Nothing matters: the honest answer is "no gain"."""
-    return Machine("flat", context(inventory(), 64, convolutions=True), Work(1e-3, exchange=0.0, contention=1.0))
+    return Indifferent("flat", context(inventory(), 64, convolutions=True), Work(1e-3))
+
+
+def default_best() -> Machine:
+    """Whatever is changed makes it slower."""
+    return Indifferent("default best", context(inventory(), 64, convolutions=True), Work(1e-3), loss=0.05)
 
 
 SMALL = (mlp, images, conv, transformer, embedding)

@@ -1,0 +1,133 @@
+"""The staged search: the contract, and how close to the optimum it comes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from autotune.core.outcome import Crashed
+from autotune.core.space import Space
+from autotune.search.candidates import combinations
+from autotune.search.protocol import Observation, Proposal, Search
+from autotune.search.staged import StagedSearch, finalists
+from autotune.search.study import open_study
+from tests.search import machines
+from tests.search.compare import quality, staged
+from tests.search.contract import SearchContract
+from tests.search.simulator import Bench, Machine
+
+
+class TestContract(SearchContract):
+    def make(self, space: Space, history: Sequence[Observation] = (), seed: int = 0) -> Search:
+        return StagedSearch(space, open_study(), start=space.context.baseline, history=history, seed=seed)
+
+
+def found(machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02) -> list[float]:
+    runs = [staged(Bench(machine, seed, noise=noise), level, trials) for seed in seeds]
+    return [quality(machine, level, run.history) for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("make", "level"), [(machines.images, "safe"), (machines.transformer, "amp"), (machines.embedding, "safe")]
+)
+def test_fifty_seeds_reach_the_optimum_in_25_trials(make, level):
+    qualities = found(make(), level, 25, range(50))
+    assert statistics.median(qualities) >= 0.97
+    assert np.quantile(qualities, 0.1) >= 0.93
+
+
+@pytest.mark.parametrize(("make", "level"), [(machines.mlp, "safe"), (machines.conv, "amp")])
+def test_two_core_machines_within_16_trials(make, level):
+    assert statistics.median(found(make(), level, 16, range(9))) >= 0.97
+
+
+@pytest.mark.parametrize("level", ["safe", "amp", "max"])
+def test_eight_gpus_within_40_trials(level):
+    assert statistics.median(found(machines.big(), level, 40, range(3))) >= 0.97
+
+
+def test_machines_never_seen_before():
+    qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 125)]
+    assert statistics.median(qualities) >= 0.96
+
+
+def test_the_default_leads_where_it_is_best_and_is_run_again():
+    """The loop's planned repeats of the baseline may be told as well: they tell drift and luck from effects."""
+    machine, leads = machines.default_best(), 0
+    for seed in range(20):
+        bench, baseline = Bench(machine, seed), machine.context.baseline
+        search = StagedSearch(machine.space(), open_study(), start=baseline, seed=seed)
+        while len(search.history) < 15 and (proposal := search.ask()) is not None:
+            search.tell(proposal, bench.run(proposal.settings))
+            if len(search.history) % 4 == 0:
+                repeat = Proposal(baseline, "again", len(search.history), None, 0.0)
+                search.tell(repeat, bench.run(baseline))
+        leads += finalists(search.history, machine.space(), 1, baseline=True) == (baseline,)
+        assert baseline not in finalists(search.history, machine.space(), 5)
+    assert leads >= 16
+
+
+def test_one_search_after_another_by_level():
+    """Each level starts where the one below ended and keeps its observations."""
+    machine, study, history, start = machines.transformer(), open_study(), [], None
+    bench = Bench(machine, 4)
+    for level in ("safe", "amp", "max"):
+        space = machine.space(level)
+        search = StagedSearch(space, study, start=start or machine.context.baseline, history=history, seed=4)
+        while len(search.history) < len(history) + 10 and (proposal := search.ask()) is not None:
+            search.tell(proposal, bench.run(proposal.settings))
+        history = search.history
+        start = finalists(history, space, 1)[0]
+        assert machine.rate(start) >= 0.95 * machine.optimum(level)
+    assert [o.level for o in history] == sorted((o.level for o in history), key=["safe", "amp", "max"].index)
+    assert study.observations() == history
+    assert sum(o.settings == machine.context.baseline for o in history) == 1
+
+
+def test_a_choice_that_always_crashes_is_given_up():
+    machine = machines.images()
+    search = StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
+    bench, crashes = Bench(machine), 0
+    for _ in range(20):
+        if (proposal := search.ask()) is None:
+            break
+        broken = proposal.settings.num_workers > 0
+        crashes += broken
+        outcome = Crashed(reason="dataset uses the device") if broken else bench.run(proposal.settings)
+        search.tell(proposal, outcome)
+    assert 1 <= crashes <= 5
+    assert finalists(search.history, machine.space(), 1)[0].num_workers == 0
+
+
+def test_proposing_is_quick_where_millions_compete():
+    """CPU time, not wall time: other processes may be busy."""
+    machine = machines.big(train_seconds=36_000.0)
+    space = machine.space("max")
+    assert combinations(space) > 1_000_000
+    search = StagedSearch(space, open_study(), start=machine.context.baseline)
+    bench, seconds = Bench(machine), []
+    for _ in range(20):
+        began = time.process_time()
+        proposal = search.ask()
+        seconds.append(time.process_time() - began)
+        if proposal is None:
+            break
+        search.tell(proposal, bench.run(proposal.settings))
+    assert len(seconds) > 8
+    assert statistics.median(seconds) < 0.05
+
+
+def test_finalists_shrink_a_lucky_trial():
+    """A single lucky trial of a setting that repeats say is no better does not lead."""
+    machine = machines.conv()
+    space, baseline = machine.space(), machine.context.baseline
+    bench = Bench(machine, noise=0.0, drift=0.0)
+    lucky, steady = baseline.but(interop_threads=1), machine.best()
+    history = [Observation(s, bench.run(s), "safe") for s in (baseline, steady, steady, lucky)]
+    assert finalists(history, space, 5)[0] == steady
+    assert finalists(history[:1], space, 5) == ()
+    assert finalists([], space, 5) == ()
