@@ -40,14 +40,13 @@ class Plan:
         return -(-self.batch // (self.world * self.accumulation))
 
     def parts(self, samples: int) -> int:
-        """Micro-steps for a global batch of ``samples``, the same on every rank; each gets a sample where it can."""
+        """Micro-steps for a global batch of ``samples``, the same on every rank."""
         if samples == self.batch:
             return self.accumulation
-        most = -(-samples // self.world)
-        return min(-(-most // self.micro), max(1, samples // self.world))
+        return -(-samples // (self.world * self.micro))
 
     def sizes(self, samples: int) -> list[int]:
-        """This rank's micro-batches of a global batch of ``samples``. A single 0 where there are too few samples."""
+        """This rank's micro-batches of a global batch of ``samples``; 0 where there are too few for all."""
         own = max(0, -(-(samples - self.rank) // self.world))
         parts = self.parts(samples)
         return [own // parts + (k < own % parts) for k in range(parts)]

@@ -17,12 +17,17 @@ def apply(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> None:
     if model._compiled_call_impl is not None:
         return  # the user has compiled it
     options: dict[str, Any] = {"mode": mode} if BACKEND == "inductor" else {"backend": BACKEND}
+
+    # What model.compile() does, but from a function of this file: Dynamo starts no graph in PyTorch's own files, and
+    # would leave a model that is an nn.Sequential as it is.
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return model._call_impl(*arguments, **keywords)  # type: ignore[no-untyped-call]
+
     try:
-        model.compile(**options)
+        compiled = torch.compile(call, **options)
     except Exception as error:  # an interpreter or platform that torch.compile refuses
         say("compile", _line(error))
         return
-    compiled: Any = model._compiled_call_impl
     model._compiled_call_impl = _Guarded(model, compiled, say)
 
 
@@ -63,5 +68,6 @@ def _compiler_errors() -> tuple[type[BaseException], ...]:
 
 
 def _line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200] if text else ''}"
+    """The first lines of ``error``: the outer one only says that some backend raised."""
+    text = " ".join(str(error).split("\n\n")[0].split())
+    return f"{type(error).__name__}: {text[:200]}"

@@ -69,13 +69,17 @@ def join(
     if device.type == "cuda":
         torch.cuda.set_device(device)
     options: dict[str, Any] = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
-    dist.init_process_group(
-        backend or ("nccl" if device.type == "cuda" else "gloo"),
-        init_method=init_method,
-        rank=rank,
-        world_size=size,
-        **options,
-    )
+    try:
+        dist.init_process_group(
+            backend or ("nccl" if device.type == "cuda" else "gloo"),
+            init_method=init_method,
+            rank=rank,
+            world_size=size,
+            **options,
+        )
+    except BaseException:
+        restore()
+        raise
 
     def leave() -> None:
         if dist.is_initialized():

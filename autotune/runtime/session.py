@@ -241,7 +241,7 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     try:
         choice = choose(path_or_url, target, level, os.environ)
     except Exception as error:  # whatever is wrong with a profile or a probe, training goes on
-        choice = Choice(notes=(f"training runs without a profile: {error or type(error).__name__}",))
+        choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
     session = Session(
         choice.settings,
         choice.device,

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from autotune.core.knobs import LEVELS
 from autotune.core.profile import Evidence, LevelResult, Profile, Target
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings
@@ -55,9 +56,10 @@ def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx
 
 
 def profile(settings: Settings, *, device: str = "cpu", rate: float = 1000.0, **levels: Settings) -> Profile:
-    """A profile that recommends ``settings`` at level ``safe``; more levels by name."""
+    """A profile that recommends level ``safe``; ``settings`` at every level but those named."""
     proof = Proof(1.5, 1.4, 1.6, 0.95, 12)
-    results = {name: LevelResult(chosen, rate, proof, True) for name, chosen in {"safe": settings, **levels}.items()}
+    chosen = dict.fromkeys(LEVELS, settings) | levels
+    results = {name: LevelResult(chosen[name], rate, proof, True) for name in LEVELS}
     facts = {
         "vendor": "amd",
         "family": "epyc-zen4",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from pathlib import Path
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autotune
+from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
-from autotune.runtime.choice import decide
+from autotune.runtime.choice import _inventory, decide
 from autotune.store import profiles
 
 from .records import inventory, network, profile, quiet, shuffled, train
@@ -109,31 +111,23 @@ def test_argument_before_environment(level: str, written: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(("wanted", "found", "said"), [("amp", "safe", 1), ("fast", "safe", 1), (None, "safe", 0)])
 def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, found: str, said: int) -> None:
-    data = profile(Settings(batch_size=8), max=Settings(batch_size=16))
+    data = profile(Settings(batch_size=8))
+    data = dataclasses.replace(data, levels={name: data.levels[name] for name in ("safe", "max")})
     choice = decide(data, "test", wanted, {}, inventory())
     assert (choice.level, len(choice.notes)) == (found, said)
 
 
 def test_profiles_beside_the_script_are_found(tmp_path: Path) -> None:
-    from autotune.core.machine import machine_type
-    from autotune.runtime.choice import _inventory
-
     machine = machine_type(_inventory()).as_dict()
     settings = quiet(batch_size=8, accumulation=2)
     path = tmp_path / "profiles" / machine["key"] / "train.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(profiles.dump(autotune_profile(settings, machine)))
+    path.write_text(profiles.dump(dataclasses.replace(profile(settings), machine=machine)))
     with autotune.load(target="train") as tuned:
         assert tuned.settings == settings
         assert tuned.origin.startswith("found: ")
     with autotune.load(target="other") as tuned:
         assert tuned.settings is None
-
-
-def autotune_profile(settings: Settings, machine: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(profile(settings), machine=machine)
 
 
 def test_loading_keeps_random_numbers_and_twice_is_as_good_as_once(written: Path) -> None:

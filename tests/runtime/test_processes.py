@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+
+from autotune.core.settings import Settings
+from autotune.runtime import processes
+from autotune.runtime.feeder import Feeder
+from autotune.runtime.loader import Progress
+from autotune.runtime.notes import Notes
+from autotune.runtime.session import Session
+
+from .records import quiet, shuffled, train
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = {"equal": (192, 64), "ragged": (193, 64), "accumulated": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two real gloo ranks made of `two_ranks.py`."""
+    folder = tmp_path_factory.mktemp("ranks")
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    script = [sys.executable, str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    started = [
+        subprocess.Popen(script, env={**own, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_two_ranks_train_as_one_process(case: str, ranks: list[dict[str, Any]]) -> None:
+    samples, batch = CASES[case]
+    with Session(quiet(batch_size=batch), device="cpu") as session:
+        parameters, losses = train(session, shuffled(samples, batch))
+    for rank in ranks:
+        assert rank[case]["losses"] == pytest.approx(losses, rel=1e-3, abs=1e-6)
+        for ours, theirs in zip(parameters, rank[case]["parameters"], strict=True):
+            torch.testing.assert_close(ours.flatten(), torch.tensor(theirs), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.torch
+def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["place"] for rank in ranks] == [[0, 2, True], [1, 2, False]]
+    assert [rank["left"] for rank in ranks] == [True, True]
+    assert [rank["not_applied"] for rank in ranks] == [[], []]
+
+
+@pytest.mark.torch
+def test_an_unseeded_shuffle_is_shared_out_and_changes(ranks: list[dict[str, Any]]) -> None:
+    for epoch in (0, 1):
+        assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(10))
+    assert ranks[0]["orders"][0] != ranks[0]["orders"][1]
+
+
+@pytest.mark.torch
+def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dict[str, Any]]) -> None:
+    for epoch in (0, 1):
+        seen = [rank["sampler of its own"][epoch] for rank in ranks]
+        assert sorted(seen[0] + seen[1]) == list(range(8))
+    assert ranks[0]["sampler of its own"][0] != ranks[0]["sampler of its own"][1]
+
+
+@pytest.mark.torch
+def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
+        assert rank["unused"][1] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "single"),
+    [
+        ({}, 1, True),
+        ({"WORLD_SIZE": "4"}, 1, True),  # a scheduler's leftover: no rank, no group
+        ({"WORLD_SIZE": "4", "RANK": "0"}, 4, True),
+        ({"WORLD_SIZE": "4", "RANK": "0", "LOCAL_WORLD_SIZE": "2"}, 4, False),
+        ({"WORLD_SIZE": "4", "RANK": "0", "MASTER_ADDR": "node7"}, 4, False),
+        ({"WORLD_SIZE": "four", "RANK": "0"}, 1, True),
+    ],
+)
+def test_the_launch_is_read_from_the_environment(environment: dict[str, str], size: int, single: bool) -> None:
+    assert processes.world_size(environment) == size
+    assert processes.single_node(environment) is single
+
+
+def test_each_local_rank_has_its_gpu() -> None:
+    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+    assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
+    assert processes.own_device("cuda", {}) == torch.device("cuda")
+    assert processes.own_device("cpu", environment) == torch.device("cpu")
+
+
+def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    undo = processes._on_loopback()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == processes.LOOPBACK
+    undo()
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
+    processes._on_loopback()()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+
+
+def test_a_failed_start_puts_switches_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with (
+        mock.patch("torch.distributed.init_process_group", side_effect=RuntimeError("no peers")),
+        pytest.raises(RuntimeError, match="no peers"),
+    ):
+        Session(Settings(processes=2), device="cpu")
+
+
+class Curriculum(RandomSampler):
+    """A sampler whose order ranks could not agree on."""
+
+
+def test_custom_samplers_are_refused_by_several_processes() -> None:
+    notes = Notes()
+    feeder = Feeder(
+        Settings(processes=2, batch_size=2),
+        "safe",
+        torch.device("cpu"),
+        processes.World(1, 2),
+        Progress(),
+        notes,
+        lambda: None,
+    )
+    data = list(range(8))
+    prepared = feeder.prepare(DataLoader(data, batch_size=4, sampler=Curriculum(data)))
+    assert "Curriculum" in notes.refused["processes"]
+    assert sorted(int(x) for batch in prepared for x in batch) == data
