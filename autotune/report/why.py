@@ -17,7 +17,7 @@ WHY: dict[str, dict[Any, str]] = {
     },
     "threads": {
         MORE: "kernels are large enough for more cores",
-        LESS: "more threads waited more than they worked",
+        LESS: "more threads only waited for each other",
     },
     "interop_threads": {
         MORE: "independent operators run side by side",
@@ -36,7 +36,7 @@ WHY: dict[str, dict[Any, str]] = {
     },
     "prefetch_factor": {
         MORE: "batches in hand smooth over slow ones",
-        LESS: "less memory and cache for waiting batches",
+        LESS: "less memory for waiting batches",
         None: "no workers, nothing to prefetch",
     },
     "persistent_workers": {

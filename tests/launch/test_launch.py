@@ -1,0 +1,126 @@
+"""Settings to environment and command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.core.errors import LaunchError
+from autotune.core.settings import BACKENDS as BACKEND_NAMES
+from autotune.core.settings import Settings
+from autotune.launch.backends import BACKENDS
+from autotune.launch.command import command
+from autotune.launch.environment import PASSIVE, Environment, environment, scrub
+
+from .records import inventory
+
+TWO = Settings(processes=2, threads=4)
+
+
+def test_one_process_is_plain_python() -> None:
+    found = command(Settings(), "train.py", ["--lr", "0.1", "a b"], "/usr/bin/python3")
+    assert found == ["/usr/bin/python3", "train.py", "--lr", "0.1", "a b"]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_several_processes_are_counted_out(backend: str) -> None:
+    found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    assert found == [*start, "train.py", "--nproc-per-node=auto"]
+
+
+def test_a_backend_without_a_launcher_is_an_error() -> None:
+    with pytest.raises(LaunchError, match="backend mpi: cannot be started yet"):
+        command(Settings(processes=2, backend="mpi"), "train.py", [], "py")
+
+
+def test_the_table_has_every_backend() -> None:
+    assert set(BACKENDS) == set(BACKEND_NAMES)
+    assert [name for name, row in BACKENDS.items() if "cuda" in row.devices] == ["gloo", "nccl"]
+
+
+def test_threads_are_set_for_both_libraries() -> None:
+    assert environment(Settings(threads=8), inventory(), {"PATH": "/bin"}) == Environment(
+        {"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "8"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "added", "kept"),
+    [
+        ({"OMP_NUM_THREADS": "3"}, {}, ["OMP_NUM_THREADS"]),
+        ({"OMP_NUM_THREADS": "8"}, {}, []),
+        ({"MKL_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "3"}, ["MKL_NUM_THREADS"]),
+        ({"MKL_NUM_THREADS": "8"}, {"OMP_NUM_THREADS": "8"}, []),
+        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "8"}, {}, ["OMP_NUM_THREADS"]),
+        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}, {}, ["OMP_NUM_THREADS", "MKL_NUM_THREADS"]),
+        ({}, {"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "8"}, []),
+    ],
+)
+def test_the_users_environment_wins_and_is_named(base: dict[str, str], added: dict[str, str], kept: list[str]) -> None:
+    found = environment(Settings(threads=8), inventory(), base)
+    assert found.set == added
+    assert [item.name for item in found.kept] == kept
+    assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
+    assert found.over(base) == {**base, **added}
+
+
+@pytest.mark.parametrize("openmp", ["libgomp", "libiomp5", "libomp", None, "other"])
+@pytest.mark.parametrize("passive", [False, True])
+def test_each_openmp_runtime_gets_its_own_words_only(openmp: str | None, passive: bool) -> None:
+    here = inventory()
+    here = replace(here, software=replace(here.software, openmp=openmp))
+    found = environment(Settings(threads=2), here, {}, passive=passive).set
+    assert any(name.startswith("GOMP_") for name in found) == (passive and openmp == "libgomp")
+    assert any(name.startswith("KMP_") for name in found) == (passive and openmp in ("libiomp5", "libomp"))
+    assert "KMP_DUPLICATE_LIB_OK" not in found
+    assert set(found) - {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} == set(PASSIVE.get(openmp or "", {}) if passive else ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "base", "wanted"),
+    [
+        (TWO, {}, "lo"),
+        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, None),
+        (Settings(), {}, None),
+        (Settings(processes=2, backend="nccl"), {}, None),
+    ],
+)
+def test_gloo_talks_over_the_loopback(settings: Settings, base: dict[str, str], wanted: str | None) -> None:
+    assert environment(settings, inventory(), base).set.get("GLOO_SOCKET_IFNAME") == wanted
+
+
+def test_a_machine_without_a_loopback_is_left_alone() -> None:
+    assert set(environment(TWO, inventory(network=()), {}).set) == {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+
+
+MARKS = (
+    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID "
+    "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE PMIX_RANK PMIX_NAMESPACE "
+    "MV2_COMM_WORLD_RANK HYDI_CONTROL_FD MPI_LOCALRANKID SLURM_PROCID"
+)
+REST = (
+    "PATH HOME CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH LD_PRELOAD http_proxy HTTPS_PROXY NO_PROXY OMP_NUM_THREADS "
+    "LOCAL_CACHE MASTER_KEY RANKING SLURM_JOB_ID SLURM_CPUS_PER_TASK GLOO_SOCKET_IFNAME NCCL_DEBUG I_MPI_ROOT"
+)
+
+
+def test_a_surrounding_jobs_marks_are_removed_and_the_rest_stays() -> None:
+    base = dict.fromkeys(f"{MARKS} {REST}".split(), "1")
+    assert scrub(base) == dict.fromkeys(REST.split(), "1")
+    assert len(base) == len(f"{MARKS} {REST}".split())
+
+
+def test_an_allocator_that_is_missing_is_said_not_raised() -> None:
+    found = environment(Settings(allocator="jemalloc"), inventory(), {}, folders=())
+    assert "LD_PRELOAD" not in found.set
+    assert found.not_applied == (("allocator", "jemalloc is not installed here"),)
+
+
+def test_the_users_own_allocator_stays() -> None:
+    base = {"LD_PRELOAD": "/opt/libtcmalloc.so"}
+    found = environment(Settings(allocator="jemalloc"), inventory(), base)
+    assert "LD_PRELOAD" not in found.set
+    assert [(item.name, item.value) for item in found.kept] == [("LD_PRELOAD", "/opt/libtcmalloc.so")]
+    assert found.not_applied == ()

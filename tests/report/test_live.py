@@ -1,0 +1,88 @@
+"""The live view: what it says, that it stays small, and that it costs next to nothing."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autotune.report import figures, live
+
+from .records import BASELINE, SAFE
+
+PROGRESS = live.Progress(
+    stage="searching",
+    baseline=BASELINE,
+    unit="samples",
+    trying=SAFE,
+    trials=7,
+    baseline_rate=1000.0,
+    best=BASELINE.but(num_workers=1),
+    best_rate=1620.0,
+    elapsed=30.0,
+    budget=90.0,
+    failures=2,
+    last_failure="host memory\nran out [/bold]",
+)
+
+
+def test_the_panel_says_what_matters() -> None:
+    shown = figures.plain(live.render(PROGRESS))
+    for words in (
+        "searching, 7 trials done",
+        "num_workers 4, prefetch_factor 4, persistent_workers on, optimizer_impl fused",
+        "best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s",
+        "2 settings did not work, last: host memory ran out [/bold]",
+        "##########....................",
+        "1 min 00 s left",
+    ):
+        assert words in " ".join(shown.replace("│", " ").split()), words
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) <= 10
+
+
+def test_one_line_is_one_line() -> None:
+    assert live.line(PROGRESS) == (
+        "[30 s] searching | 7 trials | trying num_workers 4, prefetch_factor 4, persistent_workers on, "
+        "optimizer_impl fused | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
+        "2 settings did not work, last: host memory ran out [/bold]"
+    )
+
+
+def test_the_very_start() -> None:
+    start = live.Progress(stage="starting", baseline=BASELINE, unit="samples")
+    assert live.line(start) == "[0 s] starting | 0 trials"
+    shown = figures.plain(live.render(start))
+    assert "measuring your settings first" in shown
+    assert "left" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trying": BASELINE}, "trying your settings"),
+        ({"rounds": {"a": 3, "your settings": 2}}, "a 3, your settings 2"),
+        ({"best_rate": None}, "| your settings 1000 samples/s"),
+        ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
+        ({"elapsed": 200.0}, "[3 min 20 s]"),
+        ({"failures": 1, "last_failure": ""}, "1 setting did not work"),
+        ({"last_failure": "x" * 999}, "x" * live.MAX_REASON),
+    ],
+)
+def test_other_moments(changes: dict[str, object], words: str) -> None:
+    moment = replace(PROGRESS, **changes)  # type: ignore[arg-type]
+    assert words in live.line(moment)
+    assert max(map(len, figures.plain(live.render(moment)).splitlines())) <= 80
+
+
+def test_drawing_is_cheap() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    costs = []
+    for _ in range(30):
+        start = time.process_time()
+        console.print(live.render(PROGRESS))
+        costs.append(time.process_time() - start)
+    assert min(costs) < 0.003
