@@ -1,0 +1,140 @@
+"""What each knob offers, and the reason for what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.core.knobs import BY_NAME, KNOBS, LEVELS, Context, divisors, includes, powers_of_two
+from autotune.core.settings import KNOB_NAMES
+from probes.facts import Gpu
+from tests.search.simulator import GIB, context, inventory
+
+
+def gpu(capability: tuple[int, int]) -> Gpu:
+    return Gpu(0, "GPU-0", "simulated", 16 * GIB, 16 * GIB, capability, False, 0)
+
+
+def with_gpu(capability: tuple[int, int], **changes) -> Context:
+    return context(replace(inventory(gpus=1), gpus=(gpu(capability),)), 64, **changes)
+
+
+def with_features(*features: str) -> Context:
+    host = inventory()
+    return context(replace(host, cpu=replace(host.cpu, features=features)), 64)
+
+
+def offered(name: str, where: Context) -> tuple:
+    return BY_NAME[name].choices(where).values
+
+
+def reasons(name: str, where: Context) -> dict:
+    return dict(BY_NAME[name].choices(where).left_out)
+
+
+def test_one_row_for_every_field_of_settings():
+    assert {knob.name for knob in KNOBS} == set(KNOB_NAMES)
+    assert all(knob.level in LEVELS for knob in KNOBS)
+
+
+def test_two_cpus():
+    where = context(inventory(), 64)
+    assert offered("threads", where) == (1, 2)
+    assert offered("processes", where) == (1, 2)
+    assert offered("num_workers", where) == (0, 1, 2)
+
+
+def test_one_cpu():
+    where = context(inventory(1, 1), 64)
+    assert offered("threads", where) == (1,)
+    assert offered("processes", where) == (1,)
+    assert reasons("processes", where) == {2: "the budget is one CPU"}
+
+
+def test_threads_beyond_what_torch_would_take():
+    """A sandbox may show torch one CPU of eight."""
+    host = inventory(8, 8)
+    where = context(replace(host, software=replace(host.software, default_threads=1)), 64)
+    assert 8 in offered("threads", where)
+
+
+@pytest.mark.parametrize("feature", ["avx512_bf16", "amx_bf16", "bf16", "sve_bf16"])
+def test_bf16_on_cpus_needs_the_instructions(feature):
+    assert offered("precision", with_features("avx2", feature)) == ("fp32", "bf16")
+
+
+def test_bf16_without_instructions_is_left_out_with_the_reason():
+    where = with_features("avx2", "avx512f")
+    assert offered("precision", where) == ("fp32",)
+    assert reasons("precision", where)["bf16"] == "this CPU has no bfloat16 instructions"
+    assert "fp16" in reasons("precision", where)
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [
+        ((6, 1), ("fp32",)),
+        ((7, 5), ("fp32", "fp16")),
+        ((8, 0), ("fp32", "tf32", "bf16", "fp16")),
+        ((9, 0), ("fp32", "tf32", "bf16", "fp16")),
+    ],
+)
+def test_precision_on_gpus_goes_by_capability(capability, expected):
+    assert offered("precision", with_gpu(capability)) == expected
+
+
+def test_pinned_memory_only_with_an_accelerator():
+    assert offered("pin_memory", context(inventory(), 64)) == (False,)
+    assert offered("pin_memory", with_gpu((8, 0))) == (False, True)
+
+
+def test_channels_last_only_with_convolutions():
+    assert offered("channels_last", context(inventory(), 64)) == (False,)
+    assert offered("channels_last", context(inventory(), 64, convolutions=True)) == (False, True)
+
+
+def test_cudnn_benchmark_only_for_fixed_shapes():
+    assert offered("cudnn_benchmark", with_gpu((8, 0), convolutions=True)) == (False, True)
+    assert offered("cudnn_benchmark", with_gpu((8, 0), convolutions=True, sample_variation=3.0)) == (False,)
+
+
+@pytest.mark.parametrize(
+    ("train_seconds", "compiler", "expected", "reason"),
+    [
+        (None, "g++", ("off",), "--train-time"),
+        (60.0, "g++", ("off",), "cannot pay back"),
+        (36_000.0, None, ("off",), "no C++ compiler"),
+        (36_000.0, "g++", ("off", "default"), None),
+    ],
+)
+def test_compile_must_be_possible_and_pay_back(train_seconds, compiler, expected, reason):
+    host = inventory()
+    where = context(replace(host, software=replace(host.software, compiler=compiler)), 64, train_seconds=train_seconds)
+    assert offered("compile", where) == expected
+    assert reason is None or reason in reasons("compile", where)["default"]
+
+
+def test_processes_must_divide_the_batch_and_have_a_backend():
+    assert offered("processes", context(inventory(4, 4), 50)) == (1, 2)
+    assert "does not divide" in reasons("processes", context(inventory(4, 4), 50))[4]
+    host = inventory()
+    bare = context(replace(host, software=replace(host.software, backends=())), 64)
+    assert offered("processes", bare) == (1,)
+    assert "no gloo backend" in reasons("processes", bare)[2]
+
+
+def test_what_the_task_refuses_is_not_offered():
+    where = context(inventory(), 64, workers_refused="dataset.transform does not pickle", processes_refused="iterable")
+    assert offered("num_workers", where) == (0,)
+    assert reasons("num_workers", where) == {1: "dataset.transform does not pickle"}
+    assert reasons("processes", where) == {2: "iterable"}
+
+
+def test_levels_include_the_ones_before():
+    assert [includes("amp", level) for level in LEVELS] == [True, True, False]
+
+
+def test_numbers():
+    assert powers_of_two(9) == [1, 2, 4, 8]
+    assert divisors(12) == [1, 2, 3, 4, 6, 12]

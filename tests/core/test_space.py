@@ -1,0 +1,173 @@
+"""Spaces: nothing infeasible in, nothing feasible lost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.core.errors import UsageError
+from autotune.core.knobs import LEVELS, THREAD_SLACK
+from autotune.core.settings import Settings
+from autotune.core.space import Space, build
+from tests.search.simulator import GIB, context, inventory
+
+BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
+    lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)
+)
+SPACES = st.builds(
+    lambda host, batch, level, convolutions: build(context(host, batch, convolutions=convolutions), level),
+    BUDGETS,
+    st.integers(1, 512),
+    st.sampled_from(LEVELS),
+    st.booleans(),
+)
+
+
+def walk(space: Space, seed: int, steps: int = 40) -> list[Settings]:
+    """Settings met on a random walk from the baseline."""
+    rng = random.Random(seed)
+    met = [space.context.baseline]
+    for _ in range(steps):
+        met.append(space.random_move(met[-1], rng.randrange) or met[-1])
+    return met
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=60, deadline=None)
+def test_no_settings_exceed_the_budget(space, seed):
+    budget = space.context.inventory.budget.threads
+    for found in walk(space, seed):
+        assert found.processes * found.threads <= max(budget, found.processes)
+        assert found.processes <= budget
+        assert found.processes * found.num_workers <= budget
+        assert found == space.context.baseline or (
+            found.processes * (found.threads + found.num_workers) <= budget * THREAD_SLACK
+        )
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=60, deadline=None)
+def test_the_global_batch_is_the_users_own_below_max(space, seed):
+    own = space.context.baseline.global_batch
+    batches = {found.global_batch for found in walk(space, seed)}
+    if space.level != "max":
+        assert batches == {own}
+    assert all(batch % own == 0 and batch <= 16 * own for batch in batches)
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=40, deadline=None)
+def test_moves_are_feasible_distinct_and_change_something(space, seed):
+    here = walk(space, seed)[-1]
+    assert here in space
+    near, far = (dict.fromkeys(s for _, s in space.moves(here, far=far)) for far in (False, True))
+    assert here not in far
+    assert all(found in space for found in far)
+    assert near.keys() <= far.keys()
+    assert len(list(space.moves(here, far=True))) == len(far)
+
+
+@given(SPACES)
+@settings(max_examples=40, deadline=None)
+def test_the_baseline_is_always_contained(space):
+    baseline = space.context.baseline
+    assert baseline in space
+    odd = baseline.but(threads=999, num_workers=7, prefetch_factor=3)
+    assert odd in build(replace(space.context, baseline=odd), space.level)
+
+
+def test_two_cpus():
+    everything = set(build(context(inventory(), 16), "safe").enumerate())
+    assert {s.threads for s in everything} == {1, 2}
+    assert {s.processes for s in everything} == {1, 2}
+    assert {s.num_workers for s in everything} == {0, 1, 2}
+    assert {s.precision for s in everything} == {"fp32"}
+    assert {(s.processes, s.threads) for s in everything} == {(1, 1), (1, 2), (2, 1)}
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_enumeration_gives_each_feasible_setting_once(batch):
+    """A walk through moves reaches nothing that enumeration misses, and both agree with `refusal`."""
+    space = build(context(inventory(), batch), "safe", {"optimizer_impl": "default", "prefetch_factor": 2})
+    everything = list(space.enumerate())
+    assert len(everything) == len(set(everything))
+    assert all(found in space for found in everything)
+    reached, frontier = {space.context.baseline}, [space.context.baseline]
+    while frontier:
+        fresh = {s for _, s in space.moves(frontier.pop(), far=True)} - reached
+        reached |= fresh
+        frontier += fresh
+    assert reached == set(everything)
+
+
+def test_precision_waits_for_amp():
+    where = context(inventory(), 16)
+    assert build(where, "safe").values["precision"] == ("fp32",)
+    assert build(where, "amp").values["precision"] == ("fp32", "bf16")
+
+
+def test_batches_wait_for_max():
+    where = context(inventory(), 64)
+    assert build(where, "amp").global_batches == (64,)
+    assert build(where, "max").global_batches == (64, 128, 256, 512, 1024)
+    assert build(context(inventory(), 64, samples=1500), "max").global_batches == (64, 128)
+
+
+def test_shared_memory_bounds_workers():
+    host = inventory()
+    tiny = replace(host, memory=replace(host.memory, shm_free=2**20))
+    space = build(context(tiny, 64), "safe")
+    refused = space.refusal(space.context.baseline.but(num_workers=1))
+    assert refused is not None
+    assert "--shm-size" in refused
+
+
+def test_process_limit_bounds_threads():
+    host = inventory(8, 8)
+    few = replace(host, limits=replace(host.limits, processes=24, processes_source="pids.max"))
+    refused = build(context(few, 64), "safe").refusal(
+        Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
+    )
+    assert refused is not None
+    assert "pids.max" in refused
+
+
+def test_memory_bounds_processes():
+    host = inventory(memory=GIB)
+    refused = build(context(host, 64, parameters=50_000_000), "safe").refusal(
+        Settings(processes=2, threads=1, interop_threads=2, batch_size=32)
+    )
+    assert refused is not None
+    assert "the limit is 1.0 GiB" in refused
+
+
+def test_batch_norm_needs_two_samples():
+    space = build(context(inventory(), 2, convolutions=True), "safe")
+    alone = space.context.baseline.but(batch_size=1, accumulation=2)
+    assert space.refusal(alone) == "BatchNorm cannot train on a batch of one sample"
+
+
+def test_the_users_odd_value_has_neighbours():
+    baseline = Settings(threads=2, interop_threads=2, batch_size=64, num_workers=1, prefetch_factor=3)
+    space = build(replace(context(inventory(), 64), baseline=baseline), "safe")
+    assert space.values["prefetch_factor"] == (1, 2, 3, 4, 8)
+    steps = {s.prefetch_factor for what, s in space.moves(baseline) if what == "prefetch_factor"}
+    assert steps == {2, 4}
+
+
+def test_fixed_knobs_stay():
+    space = build(context(inventory(), 64), "safe", {"num_workers": 0})
+    assert {s.num_workers for s in walk(space, 1)} == {0}
+    with pytest.raises(UsageError, match="no such knob"):
+        build(context(inventory(), 64), "safe", {"workers": 0})
+
+
+def test_processes_trade_for_workers_both_ways():
+    space = build(context(inventory(8, 8), 64), "safe")
+    here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)
+    reshaped = {(s.processes, s.threads, s.num_workers) for what, s in space.moves(here) if "processes" in what}
+    assert {(2, 4, 2), (2, 4, 4)} <= reshaped
