@@ -124,6 +124,17 @@ class Space:
                     seen.add(settings)
                     yield settings
 
+    def conformed(self, settings: Settings) -> Settings:
+        """Feasible settings close to ``settings`` that hold every pinned value; ``settings`` where there are none.
+
+        The baseline may differ from what the user pins, in more knobs than one move can change.
+        """
+        pinned = {name: only[0] for name, only in self.values.items() if len(only) == 1 and name not in BOUND}
+        here = settings.but(**pinned)
+        shapes = self._alternatives("processes x threads", here, far=True)
+        reshaped = (self._moved("processes x threads", here, shape) for shape in shapes)
+        return next((found for found in (here, *reshaped) if found in self), settings)
+
     def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
         """Feasible settings one decision away, as ``(what moves, settings)``.
 
@@ -202,7 +213,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     Args:
         context: machine, task and baseline.
         level: ``safe``, ``amp`` or ``max``.
-        fixed: values the user pins with ``--fix``; they override the choices.
+        fixed: values the user pins with ``--fix``; they override the choices from the knob's own level on.
 
     Raises:
         UsageError: ``fixed`` names an unknown knob.
@@ -216,7 +227,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     for knob in KNOBS:
         own = getattr(context.baseline, knob.name)
         choices = _offered(knob.choices(context), own, includes(level, knob.level), knob.ordinal)
-        values[knob.name] = (fixed[knob.name],) if knob.name in fixed else choices.values
+        pinned = knob.name in fixed and includes(level, knob.level)
+        values[knob.name] = (fixed[knob.name],) if pinned else choices.values
         left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
     batches = _global_batches(context) if level == "max" else (context.baseline.global_batch,)
     if level == "max" and "batch_size" not in fixed:

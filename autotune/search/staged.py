@@ -129,7 +129,8 @@ class Planner:
         """Where the expected rate is highest, climbed to move by move; None where this level has jumped already."""
         if sum(observation.level == self._space.level for observation in history) >= DESIGNED:
             return None
-        settings, top = best, float(model.log_rates([best])[0])
+        settings = self._space.conformed(best)
+        top = float(model.log_rates([settings])[0])
         for _ in range(CLIMB):
             moves = [s for _, s in self._space.moves(settings, far=True) if not avoid.fails(s)]
             rates = model.log_rates(moves) if moves else np.array([-math.inf])
@@ -141,7 +142,9 @@ class Planner:
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:
             return self._all
-        return candidates(self._space, best, np.random.default_rng((self._seed, number)))
+        return candidates(
+            self._space, [self._space.conformed(s) for s in best], np.random.default_rng((self._seed, number))
+        )
 
 
 def finalists(

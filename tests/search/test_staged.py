@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.core.outcome import Crashed
-from autotune.core.space import Space
+from autotune.core.space import Space, build
 from autotune.search.candidates import combinations
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch, finalists
@@ -101,6 +101,18 @@ def test_a_choice_that_always_crashes_is_given_up():
         search.tell(proposal, outcome)
     assert 1 <= crashes <= 5
     assert finalists(search.history, machine.space(), 1)[0].num_workers == 0
+
+
+def test_pinned_knobs_are_searched_around():
+    """The baseline itself holds none of the pinned values."""
+    machine = machines.conv()
+    space = build(machine.context, "safe", {"processes": 2, "threads": 1, "num_workers": 1, "interop_threads": 1})
+    search, bench = StagedSearch(space, open_study(), start=machine.context.baseline), Bench(machine)
+    for _ in range(8):
+        proposal = search.ask()
+        search.tell(proposal, bench.run(proposal.settings))
+    tried = [observation.settings for observation in search.history[1:]]
+    assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
 
 
 def test_proposing_is_quick_where_millions_compete():
