@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.core.decide import BASELINE, SAME, UNTRIED, decide, typical_rate, undecided
+from autotune.core.proof import IDENTITY, Round
+from autotune.core.settings import Settings
+
+OWN = Settings(threads=2, batch_size=32)
+SAFE = OWN.but(num_workers=2)
+AMP = SAFE.but(precision="bf16")
+MAX = AMP.but(batch_size=128)
+ALL = {"safe": SAFE, "amp": AMP, "max": MAX}
+LEVELS = ("safe", "amp", "max")
+
+
+def proof_rounds(noise: float = 0.002, generations: int = 4, seed: int = 0, **speeds: float) -> list[Round]:
+    """Three rounds per generation; a contender's rate is its speed times 100, with a little noise."""
+    draw = random.Random(seed)
+    return [
+        Round(number, {name: 100 * speed * math.exp(draw.gauss(0, noise)) for name, speed in speeds.items()})
+        for number in range(1, generations + 1)
+        for _ in range(3)
+    ]
+
+
+class TestAccepting:
+    def test_each_level_that_is_proven_keeps_its_own(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=1.5, max=2.0))
+        assert [results[level].settings for level in LEVELS] == [SAFE, AMP, MAX]
+        assert all(results[level].proven and not results[level].note for level in LEVELS)
+        assert [results[level].rate for level in LEVELS] == pytest.approx([120, 150, 200], rel=0.01)
+        assert results["max"].speedup.value == pytest.approx(2.0, rel=0.01), "against the baseline, not the level below"
+
+    @pytest.mark.parametrize(
+        ("speeds", "expected"),
+        [
+            ({"safe": 1.2, "amp": 1.2, "max": 1.2}, (SAFE, SAFE, SAFE)),
+            ({"safe": 1.2, "amp": 1.1, "max": 1.5}, (SAFE, SAFE, MAX)),
+            ({"safe": 1.0, "amp": 1.3, "max": 1.3}, (OWN, AMP, AMP)),
+            ({"safe": 0.8, "amp": 0.9, "max": 1.2}, (OWN, OWN, MAX)),
+            ({"safe": 1.0, "amp": 1.0, "max": 1.0}, (OWN, OWN, OWN)),
+        ],
+    )
+    def test_a_level_must_beat_the_baseline_and_the_level_below(
+        self, speeds: dict[str, float], expected: tuple[Settings, ...]
+    ) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, **speeds))
+        assert tuple(results[level].settings for level in LEVELS) == expected
+
+    def test_faster_than_safe_but_not_than_the_baseline_is_not_enough(self) -> None:
+        """Safe failed to prove itself, so the amp's opponent is the baseline."""
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=0.7, amp=1.0, max=1.0))
+        assert results["amp"].settings == OWN
+
+
+class TestCarrying:
+    def test_the_baseline_is_kept_with_its_rate_and_identity(self) -> None:
+        results = decide(OWN, 123.0, {}, [])
+        for level in LEVELS:
+            result = results[level]
+            assert (result.settings, result.rate, result.speedup, result.proven) == (OWN, 123.0, IDENTITY, False)
+            assert result.note == SAME[level]
+
+    def test_a_level_carries_rate_and_proof_of_the_level_below(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.3, amp=1.2, max=1.1))
+        for level in ("amp", "max"):
+            assert results[level].speedup == results["safe"].speedup
+            assert results[level].rate == results["safe"].rate
+            assert results[level].proven
+            assert results[level].note
+
+    def test_the_same_settings_again_are_the_level_below(self) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE, "amp": SAFE}, proof_rounds(baseline=1, safe=1.3, amp=9.0))
+        assert results["amp"].settings == SAFE
+        assert results["amp"].note == SAME["amp"]
+        assert results["amp"].speedup == results["safe"].speedup
+
+    def test_a_contender_that_is_the_baseline_needs_no_proof(self) -> None:
+        results = decide(OWN, 100.0, {"safe": OWN}, proof_rounds(baseline=1, safe=5.0))
+        assert results["safe"].speedup == IDENTITY
+        assert not results["safe"].proven
+
+    def test_only_the_asked_levels_are_answered(self) -> None:
+        assert list(decide(OWN, 100.0, ALL, [], levels=("safe", "amp"))) == ["safe", "amp"]
+
+
+class TestNotes:
+    def test_no_gain(self) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(baseline=1, safe=0.98))
+        assert results["safe"].note == SAME["safe"]
+
+    def test_cannot_tell_shows_figures(self) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(noise=0.1, baseline=1, safe=1.05))
+        note = results["safe"].note
+        assert note.startswith("cannot tell: ")
+        assert "does not exclude no gain" in note
+        assert not results["safe"].proven
+
+    @pytest.mark.parametrize("generations", [0, 1], ids=["no round", "one generation"])
+    def test_no_proof_within_the_budget(self, generations: int) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(generations=generations, baseline=1, safe=3.0))
+        assert results["safe"].settings == OWN
+        assert results["safe"].note == UNTRIED
+
+    def test_a_contender_that_never_ran_is_not_reached(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2))
+        assert results["safe"].proven
+        assert results["amp"].settings == SAFE
+        assert results["amp"].note == UNTRIED
+
+
+class TestUndecided:
+    @pytest.mark.parametrize(
+        ("speeds", "noise", "expected"),
+        [
+            ({"safe": 1.5, "amp": 2.0}, 0.002, False),
+            ({"safe": 0.7, "amp": 0.6}, 0.002, False),
+            ({"safe": 1.05, "amp": 2.0}, 0.1, True),
+            ({"safe": 1.5, "amp": 1.52}, 0.02, True),
+        ],
+        ids=["clear gains", "clear losses", "against the baseline", "against the level below"],
+    )
+    def test_while_more_rounds_could_change_the_answer(
+        self, speeds: dict[str, float], noise: float, expected: bool
+    ) -> None:
+        contenders = {"safe": SAFE, "amp": AMP}
+        assert undecided(contenders, proof_rounds(noise=noise, baseline=1, **speeds)) is expected
+
+    def test_not_without_contenders(self) -> None:
+        assert not undecided({}, [])
+
+
+class TestTypicalRate:
+    def test_is_the_geometric_mean(self) -> None:
+        turns = [Round(0, {"a": 50.0}), Round(0, {"a": 200.0}), Round(1, {"b": 7.0}), Round(1, {"a": 0.0})]
+        assert typical_rate(turns, "a") == pytest.approx(100.0)
+
+    def test_is_zero_for_the_unknown(self) -> None:
+        assert typical_rate([], "a") == 0.0
+
+    def test_ratio_is_the_proofs_value(self) -> None:
+        turns = proof_rounds(noise=0.1, baseline=1, safe=1.4, amp=1.5, max=1.6)
+        result = decide(OWN, typical_rate(turns, BASELINE), {"safe": SAFE}, turns)["safe"]
+        assert result.rate / typical_rate(turns, BASELINE) == pytest.approx(result.speedup.value)
+
+
+SPEEDS = st.floats(0.5, 2.0)
+
+
+@given(SPEEDS, SPEEDS, SPEEDS, st.floats(0, 0.2), st.integers(0, 99), st.integers(0, 6))
+def test_whatever_the_rounds_the_answer_holds_together(
+    safe: float, amp: float, largest: float, noise: float, seed: int, generations: int
+) -> None:
+    turns = proof_rounds(noise, generations, seed, baseline=1.0, safe=safe, amp=amp, max=largest)
+    results = decide(OWN, 100.0, ALL, turns)
+    assert tuple(results) == LEVELS
+    rates = [100.0 if not result.proven else result.rate for result in results.values()]
+    for level, result in results.items():
+        assert result.settings in (OWN, *ALL.values())
+        assert result.proven == result.speedup.gain == (result.settings != OWN)
+        assert (result.settings == ALL[level]) == (not result.note)
+    if all(result.settings == ALL[level] for level, result in results.items()):
+        assert rates == sorted(rates)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from autotune.core import errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.AutotuneError, 1),
+        (errors.UsageError, 2),
+        (errors.ContractError, 2),
+        (errors.ProfileError, 2),
+        (errors.UserCodeError, 3),
+        (errors.NothingUsable, 4),
+        (errors.LaunchError, 4),
+        (errors.Interrupted, 130),
+    ],
+)
+def test_exit_codes_are_the_documented_ones(kind: type[errors.AutotuneError], code: int) -> None:
+    assert kind.exit_code == code
+
+
+def test_every_error_is_drawn_in_the_docstring_and_is_an_autotune_error() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
+    assert len(kinds) == 8
+    for kind in kinds:
+        assert kind.__name__ in (errors.__doc__ or "")
+        assert issubclass(kind, errors.AutotuneError) or kind is errors.Interrupted
+
+
+def test_a_users_error_carries_its_own_traceback() -> None:
+    error = errors.UserCodeError("it failed", "Traceback: ...")
+    assert (str(error), error.traceback) == ("it failed", "Traceback: ...")
+    assert errors.UserCodeError("it failed").traceback == ""
+
+
+def test_an_interruption_passes_through_except_exception() -> None:
+    assert not issubclass(errors.Interrupted, Exception)
+    interruption = errors.Interrupted(signal.SIGTERM)
+    assert interruption.signal == signal.SIGTERM
+    assert "15" in str(interruption)

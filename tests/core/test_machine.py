@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.core.machine import gpu_slug, machine_type, slug
+from probes.facts import CpuBudget, Inventory
+from probes.inventory import probe
+from tests.search.simulator import GIB, inventory
+
+
+def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:
+    """``machine`` with its processor and GPUs called so."""
+    found = tuple(replace(gpu, name=name) for gpu, name in zip(machine.gpus, gpus, strict=True))
+    return replace(machine, cpu=replace(machine.cpu, family=family, vendor=vendor), gpus=found)
+
+
+def within(machine: Inventory, cpus: tuple[int, ...]) -> Inventory:
+    """``machine`` through an affinity mask."""
+    return replace(machine, budget=CpuBudget(cpus, None, len(cpus), len(cpus), len(cpus), "affinity mask"))
+
+
+class TestKey:
+    @pytest.mark.parametrize(
+        ("machine", "key"),
+        [
+            (named(inventory(8, 8, memory=32 * GIB)), "amd-epyc-zen4-8c-32g"),
+            (named(inventory(2, 2, memory=GIB // 2)), "amd-epyc-zen4-2c-1g"),
+            (
+                named(inventory(16, 16, memory=64 * GIB, gpus=1), "NVIDIA GeForce RTX 4090"),
+                "amd-epyc-zen4-16c-64g-rtx-4090",
+            ),
+            (
+                named(inventory(64, 64, sockets=2, gpus=8, memory=512 * GIB), *["NVIDIA H200"] * 8),
+                "amd-epyc-zen4-2s-64c-512g-h200x8",
+            ),
+            (
+                named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"),
+                "amd-epyc-zen4-8c-8g-h200x2-t4",
+            ),
+            (named(inventory(), family="", vendor="unknown"), "unknown-2c-8g"),
+            (named(inventory(), family="family25-model17", vendor="amd"), "amd-family25-model17-2c-8g"),
+            (named(inventory(), family="Sapphire Rapids/SP!", vendor="intel"), "intel-sapphire-rapids-sp-2c-8g"),
+        ],
+    )
+    def test_is_readable(self, machine: Inventory, key: str) -> None:
+        assert machine_type(machine).key == key
+
+    def test_goes_by_the_budget_not_by_the_hardware(self) -> None:
+        big = inventory(64, 64, sockets=2, memory=64 * GIB)
+        found = machine_type(within(big, (0, 1, 2, 3)))
+        assert (found.threads, found.cores, found.sockets, found.nodes) == (4, 4, 1, 1)
+        assert "2s" not in found.key
+        assert found.key.endswith("-4c-64g")
+
+    def test_memory_is_the_containers_limit(self) -> None:
+        machine = inventory(memory=64 * GIB)
+        limited = replace(machine, memory=replace(machine.memory, limit=2 * GIB))
+        assert machine_type(limited).memory_gib == 2
+
+    def test_memory_a_little_off_is_the_same_machine(self) -> None:
+        sizes = {machine_type(inventory(memory=int(size * GIB))).key for size in (7.6, 7.75, 8.0, 8.2)}
+        assert len(sizes) == 1
+
+    def test_an_unknown_budget_is_one_socket(self) -> None:
+        found = machine_type(within(inventory(), (99,)))
+        assert (found.sockets, found.nodes) == (1, 1)
+
+
+class TestFacts:
+    def test_as_dict_is_key_and_facts(self) -> None:
+        found = machine_type(named(inventory(gpus=1), "NVIDIA H200"))
+        data = found.as_dict()
+        assert json.loads(json.dumps(data)) == data
+        assert list(data) == ["key", "facts"]
+        assert data["facts"]["gpus"] == ["h200"]
+        assert set(data["facts"]) == {name for name in vars(found) if name != "key"}
+
+    def test_hold_no_uuid_host_user_or_path(self) -> None:
+        machine = inventory(gpus=2)
+        machine = replace(machine, gpus=tuple(replace(gpu, uuid=f"GPU-secret-{gpu.index}") for gpu in machine.gpus))
+        assert "secret" not in json.dumps(machine_type(machine).as_dict())
+
+    def test_of_this_very_machine_hold_no_host_or_user(self) -> None:
+        text = json.dumps(machine_type(probe()).as_dict()).lower()
+        host = platform.node().lower()
+        for name in {host, host.split(".")[0], str(Path.home()).lower()}:
+            assert not re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text) or len(name) < 3
+        user = getpass.getuser()
+        assert user == "root" or user not in text
+        assert "/" not in text.replace("n/a", "")
+
+
+class TestSlug:
+    @given(st.text())
+    def test_is_a_safe_file_name_and_stays(self, text: str) -> None:
+        found = slug(text)
+        assert re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", found)
+        assert "--" not in found
+        assert slug(found) == found
+
+    @given(st.text(), st.text())
+    def test_does_not_depend_on_case_or_padding(self, text: str, other: str) -> None:
+        ascii_text = text.encode("ascii", "ignore").decode()
+        assert slug(ascii_text.upper()) == slug(ascii_text.lower()) == slug(f" -. {ascii_text} ._")
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("NVIDIA H200", "h200"),
+            ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+            ("Tesla T4", "t4"),
+            ("NVIDIA L40S", "l40s"),
+            ("NVIDIA L4", "l4"),
+            ("Quadro RTX 6000", "rtx-6000"),
+            ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
+            ("", "gpu"),
+            ("NVIDIA", "gpu"),
+            ("显卡", "gpu"),
+        ],
+    )
+    def test_of_gpus(self, name: str, expected: str) -> None:
+        assert gpu_slug(replace(inventory(gpus=1).gpus[0], name=name)) == expected

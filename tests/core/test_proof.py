@@ -1,0 +1,194 @@
+"""The statistics of the proof, against tables and against machines with known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.core.proof import (
+    CONFIDENCE,
+    IDENTITY,
+    MIN_GAIN,
+    Proof,
+    Round,
+    compare,
+    student_cdf,
+    student_quantile,
+)
+
+TABLE = [  # (probability, df, quantile): published tables of Student's t
+    (0.75, 1, 1.000),
+    (0.95, 1, 6.314),
+    (0.975, 1, 12.706),
+    (0.9875, 1, 25.452),
+    (0.975, 2, 4.303),
+    (0.95, 3, 2.353),
+    (0.975, 3, 3.182),
+    (0.9875, 3, 4.177),
+    (0.99, 4, 3.747),
+    (0.975, 5, 2.571),
+    (0.975, 7, 2.365),
+    (0.9875, 7, 2.841),
+    (0.995, 10, 3.169),
+    (0.95, 30, 1.697),
+    (0.975, 120, 1.980),
+]
+NOISE = {"generation": 0.02, "round": 0.05}
+
+
+def rounds(ratios: list[list[float]], base: float = 100.0) -> list[Round]:
+    """One inner list per generation: the ratio of ``ours`` to ``theirs`` of each round."""
+    return [
+        Round(number, {"ours": base * ratio, "theirs": base})
+        for number, generation in enumerate(ratios)
+        for ratio in generation
+    ]
+
+
+def machine(seed: int, effect: float) -> Callable[[int], list[Round]]:
+    """Generations of three rounds: each process has luck of its own, each block noise, both share a drifting base."""
+    draw = random.Random(seed)
+
+    def generation(number: int) -> list[Round]:
+        base = 1000 * math.exp(draw.gauss(0, 0.1))
+        luck = [draw.gauss(0, NOISE["generation"]) for _ in range(2)]
+        return [
+            Round(
+                number,
+                {
+                    "ours": base * effect * math.exp(luck[0] + draw.gauss(0, NOISE["round"])),
+                    "theirs": base * math.exp(luck[1] + draw.gauss(0, NOISE["round"])),
+                },
+            )
+            for _ in range(3)
+        ]
+
+    return generation
+
+
+def two_looks(seed: int, effect: float) -> Proof:
+    """A first look after four generations and, where undecided, one more after eight: as the tuner uses it."""
+    generation = machine(seed, effect)
+    seen = [turn for number in range(4) for turn in generation(number)]
+    proof = compare(seen, "ours", "theirs")
+    if proof.undecided:
+        seen += [turn for number in range(4, 8) for turn in generation(number)]
+        proof = compare(seen, "ours", "theirs")
+    return proof
+
+
+class TestStudent:
+    @pytest.mark.parametrize(("probability", "df", "quantile"), TABLE)
+    def test_quantiles_agree_with_the_table(self, probability: float, df: int, quantile: float) -> None:
+        assert student_quantile(probability, df) == pytest.approx(quantile, abs=6e-4)
+
+    @given(st.floats(0.51, 0.9999), st.integers(1, 60))
+    def test_cdf_inverts_the_quantile(self, probability: float, df: int) -> None:
+        assert student_cdf(student_quantile(probability, df), df) == pytest.approx(probability, abs=1e-9)
+
+    @given(st.floats(0.0, 50.0), st.floats(0.0, 5.0), st.integers(1, 60))
+    def test_cdf_rises_from_one_half(self, t: float, step: float, df: int) -> None:
+        assert 0.5 <= student_cdf(t, df) <= student_cdf(t + step, df) + 1e-12 <= 1 + 1e-9
+
+
+class TestCompare:
+    def test_is_the_geometric_mean_over_generations(self) -> None:
+        proof = compare(rounds([[2.0, 2.0], [0.5]]), "ours", "theirs")
+        assert proof.value == pytest.approx(1.0), "a generation counts once, however many rounds it has"
+        assert proof.rounds == 3
+
+    def test_matches_the_formula_by_hand(self) -> None:
+        proof = compare(rounds([[1.1], [1.2], [1.3], [1.2]]), "ours", "theirs")
+        logs = [math.log(ratio) for ratio in (1.1, 1.2, 1.3, 1.2)]
+        centre = sum(logs) / 4
+        half = 4.17653 * math.sqrt(sum((log - centre) ** 2 for log in logs) / 3 / 4)
+        assert proof.value == pytest.approx(math.exp(centre))
+        assert (proof.low, proof.high) == pytest.approx((math.exp(centre - half), math.exp(centre + half)), rel=1e-4)
+        assert proof.confidence == CONFIDENCE
+
+    @pytest.mark.parametrize("count", [1, 3, 100])
+    def test_one_generation_proves_nothing(self, count: int) -> None:
+        proof = compare(rounds([[2.0] * count]), "ours", "theirs")
+        assert (proof.value, proof.low, proof.high) == (pytest.approx(2.0), 0.0, math.inf)
+        assert not proof.gain
+        assert proof.undecided
+
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            [],
+            [Round(0, {"ours": 1.0})],
+            [Round(0, {"theirs": 1.0})],
+            [Round(0, {"ours": 0.0, "theirs": 1.0}), Round(1, {"ours": 1.0, "theirs": 0.0})],
+        ],
+        ids=["none", "only ours", "only theirs", "zero rates"],
+    )
+    def test_without_a_common_round_nothing_is_known(self, seen: list[Round]) -> None:
+        proof = compare(seen, "ours", "theirs")
+        assert (proof.value, proof.low, proof.high, proof.rounds) == (1.0, 0.0, math.inf, 0)
+        assert not proof.gain
+
+    def test_rounds_in_which_one_was_missing_do_not_count(self) -> None:
+        whole = rounds([[1.2], [1.3], [1.25]])
+        ragged = [*whole, Round(3, {"ours": 900.0}), Round(3, {"theirs": 1.0})]
+        assert compare(ragged, "ours", "theirs") == compare(whole, "ours", "theirs")
+
+    @given(st.lists(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=4), min_size=2, max_size=6))
+    def test_the_other_way_round_is_the_inverse(self, ratios: list[list[float]]) -> None:
+        seen = rounds(ratios)
+        one, other = compare(seen, "ours", "theirs"), compare(seen, "theirs", "ours")
+        assert one.value == pytest.approx(1 / other.value)
+        assert one.low == pytest.approx(1 / other.high)
+        assert one.low <= one.value * (1 + 1e-12)
+        assert one.value <= one.high * (1 + 1e-12)
+
+    @given(st.lists(st.floats(0.01, 100.0), min_size=4, max_size=4))
+    def test_drift_that_hits_both_cancels(self, bases: list[float]) -> None:
+        drifting = [Round(number, {"ours": 1.2 * base, "theirs": base}) for number, base in enumerate(bases)]
+        assert compare(drifting, "ours", "theirs").low == pytest.approx(1.2)
+
+
+class TestClaims:
+    @pytest.mark.parametrize(
+        ("low", "high", "gain", "undecided"),
+        [
+            (1.05, 1.2, True, False),
+            (MIN_GAIN, 1.2, False, True),
+            (0.9, 1.2, False, True),
+            (0.9, MIN_GAIN, False, False),
+            (0.0, math.inf, False, True),
+        ],
+    )
+    def test_need_the_whole_interval(self, low: float, high: float, gain: bool, undecided: bool) -> None:
+        proof = Proof(1.0, low, high, CONFIDENCE, 4)
+        assert (proof.gain, proof.undecided) == (gain, undecided)
+
+    def test_identity_is_decided_and_no_gain(self) -> None:
+        assert not IDENTITY.gain
+        assert not IDENTITY.undecided
+
+
+class TestSimulated:
+    """G03: 2 % luck of processes, 5 % noise of blocks; figures are those of the two-look rule."""
+
+    def test_same_settings_are_hardly_ever_called_faster(self) -> None:
+        proofs = [two_looks(seed, effect=1.0) for seed in range(400)]
+        assert sum(proof.gain for proof in proofs) <= 8, "false claims above 2 %"
+        covered = sum(proof.low <= 1.0 <= proof.high for proof in proofs)
+        assert covered >= 0.93 * len(proofs)
+
+    def test_intervals_cover_a_true_effect(self) -> None:
+        proofs = [two_looks(seed, effect=1.05) for seed in range(400)]
+        assert sum(proof.low <= 1.05 <= proof.high for proof in proofs) >= 0.93 * len(proofs)
+
+    def test_a_fifth_more_is_found(self) -> None:
+        found = sum(two_looks(seed, effect=1.2).gain for seed in range(400))
+        assert found >= 0.95 * 400
+
+    def test_slower_is_never_called_faster(self) -> None:
+        assert not any(two_looks(seed, effect=0.9).gain for seed in range(200))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.core.settings import KNOB_NAMES
+from autotune.core.task import TaskFacts
+
+FACTS = TaskFacts(
+    name="resnet",
+    samples=50_000,
+    iterable=False,
+    parameters=11_000_000,
+    has_convolutions=True,
+    has_batch_norm=True,
+    optimizer="AdamW",
+    optimizer_impls=("default", "foreach", "fused"),
+    sample_bytes=12_288,
+    sample_variation=1.0,
+    unit="samples",
+    device="cpu",
+    current={"batch_size": 64, "persistent_workers": True},
+    workers_refused="the iterable dataset repeats",
+    warnings=("BatchNorm", "shapes vary"),
+)
+
+
+def through_json(facts: TaskFacts) -> TaskFacts:
+    return TaskFacts.from_dict(json.loads(json.dumps(facts.as_dict())))
+
+
+def test_survives_json() -> None:
+    assert through_json(FACTS) == FACTS
+
+
+@given(
+    samples=st.none() | st.integers(0, 10**9),
+    current=st.dictionaries(st.sampled_from(KNOB_NAMES), st.booleans() | st.integers() | st.text() | st.none()),
+    impls=st.lists(st.sampled_from(["default", "foreach", "fused"]), unique=True).map(tuple),
+    refused=st.none() | st.text(),
+    warnings=st.lists(st.text()).map(tuple),
+)
+def test_any_facts_survive_json(
+    samples: int | None, current: dict[str, Any], impls: tuple[str, ...], refused: str | None, warnings: tuple[str, ...]
+) -> None:
+    facts = replace(
+        FACTS,
+        samples=samples,
+        current=current,
+        optimizer_impls=impls,
+        processes_refused=refused,
+        warnings=warnings,
+    )
+    assert through_json(facts) == facts
+
+
+def test_older_reports_without_warnings_are_read() -> None:
+    data = FACTS.as_dict()
+    del data["warnings"]
+    assert TaskFacts.from_dict(data).warnings == ()
+
+
+def test_unknown_facts_are_refused() -> None:
+    with pytest.raises(TypeError, match="surprise"):
+        TaskFacts.from_dict(FACTS.as_dict() | {"surprise": 1})
