@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET = 75.0
 LEAST_BUDGET = 5.0
+FINISH_SECONDS = 1.0
+"""Kept back from the budget for ending the last trial and writing the profile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ class _Session:
         self, runner: Runner, inventory: Inventory, options: Options, observe: Observer, started: float
     ) -> None:
         self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
-        self.started, self.deadline = started, started + options.budget
+        self.started, self.deadline = started, started + options.budget - FINISH_SECONDS
         self.warnings: list[str] = []
 
     def tune(self, path: Path) -> Profile:

@@ -62,7 +62,7 @@ def tune(
         answer = api.run(task, options, view.update, started)
     _say(final.text(answer.profile, answer.inventory, answer.path))
     if as_json:
-        print(json.dumps({"path": str(answer.path), **to_data(answer.profile)}))
+        print(json.dumps({"path": str(answer.path.resolve()), **to_data(answer.profile)}))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from autotune.core.decide import BASELINE, decide, typical_rate, undecided
 from autotune.core.errors import NothingUsable, UserCodeError
 from autotune.core.outcome import Completed, Outcome, OutOfMemory, Skipped
 from autotune.core.profile import LevelResult
-from autotune.core.proof import Proof, Round
+from autotune.core.proof import CONFIDENCE, Proof, Round
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation, Search
@@ -95,7 +96,7 @@ class Tuning:
         for level in levels:
             settings = self.chosen.get(level, settings)
             own = self.estimates.get(settings, rate)
-            ratio = Proof(value=own / rate if rate else 1.0, low=0.0, high=float("inf"), confidence=0.0, rounds=0)
+            ratio = Proof(own / rate if rate else 1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
             results[level] = LevelResult(settings, own, ratio, proven=False, note="interrupted before the proof")
         return results
 

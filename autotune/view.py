@@ -46,7 +46,7 @@ class View:
         if self.live is not None:
             self.live.update(render(self.progress), refresh=True)
         elif self._news():
-            self.console.print(line(self.progress), highlight=False, soft_wrap=True)
+            self.console.print(line(self.progress), markup=False, highlight=False, soft_wrap=True)
 
     def _news(self) -> bool:
         """Whether a log needs a line: a new stage, a new trial's result, a new failure."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
-from autotune.trial.runner import Limits, Runner, Trial
+from autotune.trial.runner import Runner
+from autotune.trial.running import Limits, Trial
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import check_losses, judge
 

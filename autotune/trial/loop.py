@@ -68,6 +68,7 @@ class TrainingLoop:
     def step(self) -> None:
         """One optimizer step: as many micro-steps as the settings accumulate."""
         before, items = self._done, 0
+        mean = torch.zeros((), device=self.task.device)
         skipped = self.session.skipped_steps
         while self._done == before:
             asked = time.perf_counter()
@@ -79,19 +80,17 @@ class TrainingLoop:
                 self.session.backward(loss)
                 self.optimizer.step()
                 self.optimizer.zero_grad()
-            items += self.count(batch)
+            mean += loss.detach().reshape(()) * self.session.weight
+            items += self.count(batch) if self.session.weight > 0 else 0
             self.batches += 1
-            self._note(loss.detach())
             if now - self._pulsed > PULSE_SECONDS:
                 self._pulsed = now
                 self.pulse()
+        self._total += mean
+        if len(self.losses) < CHECK_STEPS:
+            self.losses.append(mean)
         if self.session.skipped_steps == skipped:
             self._items += items
-
-    def _note(self, loss: torch.Tensor) -> None:
-        self._total += loss
-        if len(self.losses) < CHECK_STEPS * self.spec.settings.accumulation:
-            self.losses.append(loss.float().reshape(()))
 
     def block(self, steps: int) -> Block:
         """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
@@ -155,12 +154,10 @@ class TrainingLoop:
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
 
     def checked_losses(self) -> tuple[float, ...]:
-        """Mean loss over all processes of each of the first optimizer steps."""
-        accumulation = self.spec.settings.accumulation
-        whole = len(self.losses) // accumulation * accumulation
-        if whole == 0:
+        """Loss of the global batch at each of the first optimizer steps."""
+        if not self.losses:
             return ()
-        means = torch.stack(self.losses[:whole]).reshape(-1, accumulation).mean(dim=1)
+        means = torch.stack(self.losses)
         if self.session.world_size > 1:
             dist.all_reduce(means)
             means /= self.session.world_size

@@ -10,9 +10,7 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,73 +20,15 @@ from autotune.core.task import TaskFacts
 from autotune.trial import tree
 from autotune.trial.channel import Channel
 from autotune.trial.paths import StudyPaths
+from autotune.trial.running import Limits, Trial
 from autotune.trial.server import Server
-from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.verdict import End, how_it_ended, is_echo
+from autotune.trial.spec import TrialSpec
+from autotune.trial.verdict import End, how_it_ended
 
 LOAD_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
 KILL_SECONDS = 10.0
 STACK_DUMP_SECONDS = 0.3
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds without a sign of life after which a trial counts as hung, by phase, and the end of the whole budget."""
-
-    starting: float = 60.0
-    compiling: float = 300.0
-    stepping: float = 30.0
-    deadline: float = float("inf")
-    """On the monotonic clock."""
-
-    def of(self, phase: str) -> float:
-        """The limit of ``phase``."""
-        return float(getattr(self, phase))
-
-
-class Trial:
-    """One running trial as the parent sees it. Made by `Runner.start`."""
-
-    def __init__(self, server: Server, channel: Channel, pid: int, limits: Limits, oom_kills: int | None) -> None:
-        self.server, self.channel, self.pid, self.limits = server, channel, pid, limits
-        self.oom_before = oom_kills
-        self.requested = self.signed = time.monotonic()
-        self.phase = "starting"
-        self.start_seconds = 0.0
-        self.events: deque[dict[str, Any]] = deque()
-        self.reports: list[TrialReport] = []
-        self.rank_codes: list[int] = []
-        self.code: int | None = None
-        self.leftovers = 0
-        self.timed_out: str | None = None
-        self.listening = True
-
-    @property
-    def ended(self) -> bool:
-        """True once the whole process tree is gone."""
-        return self.code is not None
-
-    def take(self, message: dict[str, Any]) -> None:
-        """Book one message of the trial's own."""
-        self.signed = time.monotonic()
-        event = message["event"]
-        if event == "phase":
-            self.phase = message["phase"]
-            if message.get("first_step"):
-                self.start_seconds = self.signed - self.requested
-        elif event == "report":
-            self.reports.append(TrialReport.from_dict(message["report"]))
-        elif event == "rank-ended":
-            self.rank_codes.append(message["code"])
-        else:
-            self.events.append(message)
-
-    def report(self) -> TrialReport | None:
-        """The first report of an error that is not the echo of another rank's end, else any report."""
-        errors = [report for report in self.reports if report.error_type is not None]
-        own = [report for report in errors if not is_echo(report)]
-        return next(iter((*own, *errors, *self.reports)), None)
 
 
 class Runner:
@@ -163,19 +103,19 @@ class Runner:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
         self._wait(trial, lambda: bool(trial.events))
         trial.events.clear()
-        self._signal(trial, signal.SIGSTOP)
+        trial.signal(signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: Trial, seconds: float) -> Block | None:
         """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
         if trial.ended:
             return None
-        self._signal(trial, signal.SIGCONT)
+        trial.signal(signal.SIGCONT)
         trial.signed = time.monotonic()
         with contextlib.suppress(OSError):
             trial.channel.send({"request": "block", "seconds": seconds})
         self._wait(trial, lambda: bool(trial.events))
-        self._signal(trial, signal.SIGSTOP)
+        trial.signal(signal.SIGSTOP)
         if not trial.events:
             return None
         message = trial.events.popleft()
@@ -285,7 +225,7 @@ class Runner:
     def _wait(self, trial: Trial, done: Callable[[], bool]) -> None:
         """Sleep until ``done`` or the trial's end; the watchdog ends a trial that shows no sign of life."""
         while not done() and not trial.ended:
-            left = min(trial.signed + trial.limits.of(trial.phase), trial.limits.deadline) - time.monotonic()
+            left = trial.quiet_until - time.monotonic()
             if left <= 0:
                 self._time_out(trial)
                 return
@@ -308,12 +248,6 @@ class Runner:
         give_up = time.monotonic() + STACK_DUMP_SECONDS
         while time.monotonic() < give_up:
             self._pump(give_up - time.monotonic())
-
-    @staticmethod
-    def _signal(trial: Trial, signum: int) -> None:
-        if not trial.ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(trial.pid, signum)
 
     def _pump(self, timeout: float) -> None:
         """Sleep until something arrives, then book all of it."""

@@ -17,6 +17,7 @@ LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
 """Largest relative distance from the fp32 baseline's mean loss over the checked steps."""
 OTHER_BATCH_TOLERANCE = 0.3
 NOISE_FACTOR = 4.0
+SHM_FULL = "/dev/shm is too small for the batches that loader workers hand over (docker: --shm-size)"
 ECHOES = ("closed by peer", "Connection reset by peer")
 MAX_SKIPPED = 0.10
 OOM_TYPES = (
@@ -113,17 +114,19 @@ def _raised(report: TrialReport, end: End) -> Outcome:
     text, kind = report.error or "", report.error_type or ""
     if kind == "SystemExit":
         return Crashed(f"called sys.exit({text}) before the trial was over", report.traceback)
+    text = text if not text.startswith("Caught ") else short(text, len(text))
     worker_killed = re.search(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)", text)
     if worker_killed and end.oom_kills:
         return OutOfMemory("the kernel killed a loader worker: memory limit reached", report.traceback, where="host")
     where = out_of_memory(kind, text)
     if where:
-        return OutOfMemory(f"{kind}: {first_line(text)}", report.traceback, where=where)
-    return Crashed(f"{kind}: {first_line(text)}", report.traceback)
+        words = SHM_FULL if where == "shm" else f"{kind}: {short(text)}"
+        return OutOfMemory(words, report.traceback, where=where)
+    return Crashed(f"{kind}: {short(text)}", report.traceback)
 
 
 def out_of_memory(kind: str, text: str) -> str | None:
-    """``host``, ``device`` or ``shm`` where an exception means that memory ran out. Its class decides, then its text."""
+    """``host``, ``device`` or ``shm`` where an exception means that memory ran out: by its class, then its text."""
     if kind in OOM_TYPES:
         return "device" if "OutOfMemoryError" in kind else "host"
     if kind in ("RuntimeError", "OSError", "torch.AcceleratorError"):
@@ -138,7 +141,7 @@ def how_it_ended(end: End) -> Outcome:
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
     code = codes[0] if codes else 0
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
-        return OutOfMemory("bus error: /dev/shm is full (docker: --shm-size)", end.log, where="shm")
+        return OutOfMemory(SHM_FULL, end.log, where="shm")
     if code == -signal.SIGKILL:
         if end.oom_kills:
             return OutOfMemory("the kernel killed the process: memory limit reached", end.log, where="host")
@@ -175,7 +178,8 @@ def check_losses(
     )
 
 
-def first_line(text: str, width: int = 160) -> str:
-    """The first line of a message, cut to ``width``."""
-    line = text.strip().splitlines()[0] if text.strip() else "no message"
+def short(text: str, width: int = 160) -> str:
+    """The line of a message that says most, cut to ``width``: the first, or the last where torch wrapped a worker's."""
+    lines = text.strip().splitlines() or ["no message"]
+    line = lines[-1] if lines[0].startswith("Caught ") else lines[0]
     return line if len(line) <= width else line[: width - 3] + "..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import os
 import resource
 import signal
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 
 from autotune.core.measurement import Block, Measurement
-from autotune.core.settings import Settings
 from autotune.runtime.session import Session
 from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
@@ -79,8 +77,9 @@ class _Trial:
             load_share=min(1.0, loop.waited / measured) if measured > 0 else 0.0,
             peak_memory=_peak_memory(self.task.device),
         )
-        not_applied = (*session.not_applied, *_read_back(spec.settings))
-        report = TrialReport(measurement=measurement, losses=losses, finite=loop.finite, not_applied=not_applied)
+        report = TrialReport(
+            measurement=measurement, losses=losses, finite=loop.finite, not_applied=session.not_applied
+        )
         self._say("report", rank=0, report=report.as_dict())
 
     def _measure(self, loop: TrainingLoop, pace: float) -> list[Block]:
@@ -135,15 +134,3 @@ def _peak_memory(device: str) -> int:
         return torch.cuda.max_memory_allocated()
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-
-
-def _read_back(settings: Settings) -> list[tuple[str, str]]:
-    """What this process can see of knobs that were applied before it started."""
-    missed: list[tuple[str, str]] = []
-    if torch.get_num_threads() != settings.threads:
-        missed.append(("threads", f"asked for {settings.threads}, PyTorch uses {torch.get_num_threads()}"))
-    if settings.allocator != "default" and os.path.exists("/proc/self/maps"):
-        maps = Path("/proc/self/maps").read_text()
-        if settings.allocator not in maps:
-            missed.append(("allocator", f"{settings.allocator} is not loaded"))
-    return missed

@@ -183,11 +183,11 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     zygote = Zygote(Channel.from_fd(int(arguments[0])))
-    try:
+    with contextlib.suppress(OSError, SystemExit):
         zygote.serve()
-    except (OSError, SystemExit):
-        pass
-    finally:
-        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+    while True:
+        # The death signal may arrive in the middle of cleaning up: then clean up again.
+        with contextlib.suppress(SystemExit):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             zygote.shut_down()
-        os._exit(0)
+            os._exit(0)

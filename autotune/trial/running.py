@@ -1,0 +1,85 @@
+"""One running trial as the parent sees it: its messages, its signs of life, its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.trial.channel import Channel
+from autotune.trial.server import Server
+from autotune.trial.spec import TrialReport
+from autotune.trial.verdict import is_echo
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds without a sign of life after which a trial counts as hung, by phase, and the end of the whole budget."""
+
+    starting: float = 60.0
+    compiling: float = 300.0
+    stepping: float = 30.0
+    deadline: float = float("inf")
+    """On the monotonic clock."""
+
+    def of(self, phase: str) -> float:
+        """The limit of ``phase``."""
+        return float(getattr(self, phase))
+
+
+class Trial:
+    """One running trial as the parent sees it. Made by `Runner.start`."""
+
+    def __init__(self, server: Server, channel: Channel, pid: int, limits: Limits, oom_kills: int | None) -> None:
+        self.server, self.channel, self.pid, self.limits = server, channel, pid, limits
+        self.oom_before = oom_kills
+        self.requested = self.signed = time.monotonic()
+        self.phase = "starting"
+        self.start_seconds = 0.0
+        self.events: deque[dict[str, Any]] = deque()
+        self.reports: list[TrialReport] = []
+        self.rank_codes: list[int] = []
+        self.code: int | None = None
+        self.leftovers = 0
+        self.timed_out: str | None = None
+        self.listening = True
+
+    @property
+    def ended(self) -> bool:
+        """True once the whole process tree is gone."""
+        return self.code is not None
+
+    @property
+    def quiet_until(self) -> float:
+        """When the watchdog's patience ends, on the monotonic clock."""
+        return min(self.signed + self.limits.of(self.phase), self.limits.deadline)
+
+    def signal(self, signum: int) -> None:
+        """Send ``signum`` to the whole process group."""
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signum)
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Book one message of the trial's own."""
+        self.signed = time.monotonic()
+        event = message["event"]
+        if event == "phase":
+            self.phase = message["phase"]
+            if message.get("first_step"):
+                self.start_seconds = self.signed - self.requested
+        elif event == "report":
+            self.reports.append(TrialReport.from_dict(message["report"]))
+        elif event == "rank-ended":
+            self.rank_codes.append(message["code"])
+        else:
+            self.events.append(message)
+
+    def report(self) -> TrialReport | None:
+        """The first report of an error that is not the echo of another rank's end, else any report."""
+        errors = [report for report in self.reports if report.error_type is not None]
+        own = [report for report in errors if not is_echo(report)]
+        return next(iter((*own, *errors, *self.reports)), None)

@@ -1,0 +1,108 @@
+"""Small machines for real: one CPU, half a CPU, a tiny /dev/shm, little memory. Each ends with a profile that fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.harness import MLP, Finished, autotune, cgroup, inside
+
+pytestmark = [pytest.mark.torch, pytest.mark.root]
+
+BIG_BATCHES = """
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+CURRENT = dict(batch_size=32, num_workers=2)
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        return torch.full((65536,), float(index)), index % 3  # 256 KiB: 8 MiB a batch
+
+
+def build_dataset():
+    return Images()
+
+
+def build_model():
+    return nn.Linear(65536, 3)
+
+
+def compute_loss(model, batch):
+    inputs, targets = batch
+    return nn.functional.cross_entropy(model(inputs), targets)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MLP)
+    return tmp_path
+
+
+def tuned(folder: Path, budget: str, prefix: tuple[str, ...]) -> Finished:
+    done = autotune(folder, "tune", "model.py", "--budget", budget, "--json", prefix=prefix)
+    assert done.code == 0, done.err
+    return done
+
+
+def every_settings(done: Finished) -> Iterator[dict]:
+    for level in done.profile["levels"].values():
+        yield level["settings"]
+
+
+def test_one_cpu(folder: Path) -> None:
+    done = tuned(folder, "25s", ("taskset", "-c", "0"))
+    assert "affinity mask" in done.err
+    for settings in every_settings(done):
+        assert (settings["processes"], settings["threads"]) == (1, 1)
+        assert settings["num_workers"] <= 1
+
+
+def test_half_a_cpu(folder: Path) -> None:
+    try:
+        group = cgroup("cpu", cpu__cfs_quota_us="50000")
+    except OSError as error:
+        pytest.skip(f"cannot make a CPU cgroup: {error}")
+    try:
+        done = tuned(folder, "60s", inside(group))
+    finally:
+        group.rmdir()
+    assert "0.5" in done.err
+    for settings in every_settings(done):
+        # A user's own two threads may stay where nothing is proven; a tuned one never exceeds the quota.
+        assert settings["processes"] == 1
+        assert settings == done.profile["baseline"]["settings"] or settings["threads"] == 1
+
+
+def test_a_tiny_shared_memory(folder: Path) -> None:
+    (folder / "model.py").write_text(BIG_BATCHES)
+    probe = os.system("unshare -m true 2>/dev/null")
+    if probe != 0:
+        pytest.skip(f"unshare -m is not permitted (status {probe})")
+    mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")
+    done = tuned(folder, "40s", mount)
+    assert "/dev/shm" in done.err
+    for settings in every_settings(done):
+        assert settings["num_workers"] == 0
+
+
+def test_little_memory(folder: Path) -> None:
+    try:
+        group = cgroup("memory", memory__limit_in_bytes=str(2 * 2**30))
+    except OSError as error:
+        pytest.skip(f"cannot make a memory cgroup: {error}")
+    try:
+        done = tuned(folder, "40s", inside(group))
+    finally:
+        group.rmdir()
+    assert "2.0 GiB" in done.err or "2 GiB" in done.err
+    assert done.profile["machine"]["facts"]["memory_gib"] == 2
