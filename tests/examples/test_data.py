@@ -1,0 +1,132 @@
+"""The examples' data is there without a download, the same every time, and can be learned."""
+
+import importlib.util
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CROPS = 6
+
+SAMPLES = {
+    "digits": ((1, 8, 8), ()),
+    "jpeg_folder": ((3, 128, 128), ()),
+    "char_transformer": ((129,),),
+    "tabular_mlp": ((65,), ()),
+}
+SIZES = {"digits": 1797, "jpeg_folder": 8 * CROPS, "tabular_mlp": 20_000}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small steps, and other work on the machine: threads would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def jpegs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return load("jpeg_folder").jpeg_folder(tmp_path_factory.mktemp("cache"), CROPS)
+
+
+@pytest.fixture(params=SAMPLES)
+def example(request: pytest.FixtureRequest, jpegs: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Each example; the JPEG folder with a few images only, outside the user's cache."""
+    module = load(request.param)
+    if request.param == "jpeg_folder":
+        monkeypatch.setattr(module, "jpeg_folder", lambda _root: jpegs)
+    module.name = request.param
+    return module
+
+
+def tensors(sample: object) -> tuple[Tensor, ...]:
+    return tuple(torch.as_tensor(value) for value in (sample if isinstance(sample, tuple) else (sample,)))
+
+
+def test_samples_have_the_promised_shapes(example: ModuleType) -> None:
+    dataset = example.build_dataset()
+    assert tuple(tuple(value.shape) for value in tensors(dataset[0])) == SAMPLES[example.name]
+    assert len(dataset) == SIZES.get(example.name, len(dataset)) >= 48
+
+
+def test_the_same_seed_gives_the_same_samples(example: ModuleType) -> None:
+    first, second = example.build_dataset(), example.build_dataset()
+    for index in (0, len(first) // 2, len(first) - 1):
+        torch.manual_seed(index)
+        expected = tensors(first[index])
+        torch.manual_seed(index)
+        for value, other in zip(expected, tensors(second[index]), strict=True):
+            torch.testing.assert_close(value, other, rtol=0, atol=0)
+
+
+def test_a_few_steps_lower_the_loss(example: ModuleType) -> None:
+    torch.manual_seed(0)
+    dataset = example.build_dataset()
+    few = Subset(dataset, range(0, len(dataset), len(dataset) // 48))
+    batch = next(iter(DataLoader(few, batch_size=8, shuffle=True)))
+    model = example.build_model()
+    build_optimizer = getattr(example, "build_optimizer", torch.optim.AdamW)
+    optimizer = build_optimizer(model.parameters())
+    losses = []
+    for _ in range(6):
+        loss = example.compute_loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_tokens_are_counted() -> None:
+    example = load("char_transformer")
+    assert example.count_items(torch.zeros(4, 129, dtype=torch.int64)) == 4 * 128
+
+
+def test_classes_are_the_photographs(jpegs: Path) -> None:
+    example = load("jpeg_folder")
+    dataset = example.JpegFolder(jpegs)
+    assert sorted(path.name for path in jpegs.iterdir()) == sorted(Path(name).stem for name in example.PHOTOGRAPHS)
+    assert dataset.labels.tolist() == [label for label in range(8) for _ in range(CROPS)]
+
+
+def test_the_folder_is_the_same_wherever_it_is_made(jpegs: Path, tmp_path: Path) -> None:
+    again = load("jpeg_folder").jpeg_folder(tmp_path, CROPS)
+    contents = [{path.relative_to(root): path.read_bytes() for path in root.rglob("*.jpg")} for root in (jpegs, again)]
+    assert contents[0] == contents[1]
+    assert [path.name for path in tmp_path.iterdir()] == [again.name]
+
+
+def make(root: Path) -> int:
+    return sum(1 for _ in load("jpeg_folder").jpeg_folder(root, CROPS).rglob("*.jpg"))
+
+
+def test_processes_that_start_together_share_one_folder(tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        assert pool.map(make, [tmp_path] * 3) == [8 * CROPS] * 3
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_read_only_cache_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("jpeg_folder")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setattr(example.platformdirs, "user_cache_path", lambda _name: blocked / "cache")
+    monkeypatch.setattr(example.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert example.cache_root() == tmp_path
