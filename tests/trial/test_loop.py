@@ -1,0 +1,310 @@
+"""The measured loop in this process, on a clock that only the task's own work moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset
+
+from autotune.core.settings import Settings
+from autotune.runtime import precision
+from autotune.runtime.session import Session
+from autotune.trial import loop as loop_module
+from autotune.trial.loop import TrainingLoop
+from autotune.trial.spec import CHECK_STEPS, TrialSpec
+from autotune.trial.task import Task
+
+BATCH = 8
+STEP = 0.01
+"""Seconds of one micro-step, where a test says nothing else."""
+
+
+class Clock:
+    """Seconds that pass when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Samples(Dataset[Any]):
+    """``count`` samples; reading one takes ``seconds``."""
+
+    def __init__(self, clock: Clock, count: int, seconds: float) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.inputs = torch.randn(count, 3, generator=generator)
+        self.clock, self.seconds = clock, seconds
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        self.clock.now += self.seconds
+        return self.inputs[index], self.inputs[index].sum()
+
+
+class Workshop:
+    """Makes loops over a small regression task, and sees what happens in them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = Clock()
+        self.cost: Callable[[int], float] = lambda _: STEP
+        self.micro_steps = 0
+        self.pulses: list[float] = []
+        self.syncs = 0
+        self.sessions: list[Session] = []
+        monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=self.clock))
+
+    def loop(
+        self,
+        settings: Settings | None = None,
+        *,
+        samples: int = 64,
+        reading: float = 0.0,
+        spec: dict[str, Any] | None = None,
+        **parts: Any,
+    ) -> TrainingLoop:
+        """A loop under ``settings``; ``parts`` replace functions of the task file."""
+        settings = settings or Settings(batch_size=BATCH)
+        module = ModuleType("fake_task")
+        module.build_model = lambda: nn.Linear(3, 1)  # type: ignore[attr-defined]
+        module.build_dataset = lambda: Samples(self.clock, samples, reading)  # type: ignore[attr-defined]
+        module.build_optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.01)  # type: ignore[attr-defined]
+        module.compute_loss = self.loss  # type: ignore[attr-defined]
+        vars(module).update(parts)
+        session = Session(replace(settings, num_workers=0, threads=torch.get_num_threads()), device="cpu")
+        self.sessions.append(session)
+        self.count_syncs(session)
+        whole = TrialSpec(settings=settings, **(spec or {}))
+        return TrainingLoop(Task(module, "fake", "cpu"), session, whole, lambda: self.pulses.append(self.clock.now))
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """Mean squared error; moves the clock by the micro-step's cost."""
+        inputs, targets = batch
+        self.clock.now += self.cost(self.micro_steps)
+        self.micro_steps += 1
+        return nn.functional.mse_loss(model(inputs).squeeze(1), targets)
+
+    def count_syncs(self, session: Session) -> None:
+        """Count how often the loop waits for the device."""
+
+        def synchronize() -> None:
+            self.syncs += 1
+
+        session.synchronize = synchronize  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def workshop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+    found = Workshop(monkeypatch)
+    yield found
+    for session in found.sessions:
+        session.close()
+
+
+class TestBlock:
+    def test_counts_samples_and_wall_time(self, workshop: Workshop) -> None:
+        block = workshop.loop().block(3)
+        assert (block.items, block.steps) == (3 * BATCH, 3)
+        assert block.seconds == pytest.approx(3 * STEP)
+        assert block.rate == pytest.approx(BATCH / STEP)
+
+    def test_counts_the_users_own_items(self, workshop: Workshop) -> None:
+        loop = workshop.loop(count_items=lambda batch: batch[0].numel())
+        assert loop.block(2).items == 2 * BATCH * 3
+
+    def test_counts_what_a_ragged_last_batch_holds(self, workshop: Workshop) -> None:
+        assert workshop.loop(samples=20).block(6).items == 2 * 20
+
+    def test_goes_on_where_the_last_one_ended(self, workshop: Workshop) -> None:
+        loop = workshop.loop(samples=20)
+        assert [loop.block(1).items for _ in range(4)] == [8, 8, 4, 8]
+
+    def test_time_in_the_loader_counts(self, workshop: Workshop) -> None:
+        loop = workshop.loop(reading=STEP)
+        block = loop.block(4)
+        assert block.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
+        assert loop.waited == pytest.approx(4 * BATCH * STEP)
+
+    def test_waits_for_the_device_at_its_edges_only(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(50)
+        assert workshop.syncs == 2
+
+    def test_slow_synchronisation_is_in_the_time(self, workshop: Workshop) -> None:
+        """G01: launching is instant, the work is only seen when waited for."""
+        workshop.cost = lambda _: 0.0
+        loop = workshop.loop()
+
+        def synchronize() -> None:
+            workshop.clock.now += 1.0
+
+        loop.session.synchronize = synchronize  # type: ignore[method-assign]
+        assert loop.block(10).seconds == pytest.approx(1.0)
+
+    @pytest.mark.parametrize(("before", "after", "share"), [((100, 10), (200, 40), 0.3), ((0, 0), (0, 0), 0.0)])
+    def test_notes_what_the_hypervisor_took(
+        self,
+        workshop: Workshop,
+        monkeypatch: pytest.MonkeyPatch,
+        before: tuple[int, int],
+        after: tuple[int, int],
+        share: float,
+    ) -> None:
+        readings = iter([before, after])
+        monkeypatch.setattr(loop_module._CpuTime, "_read", staticmethod(lambda: next(readings)))
+        assert workshop.loop().block(1).stolen == pytest.approx(share)
+
+
+class TestAccumulation:
+    def test_one_step_is_all_its_micro_steps(self, workshop: Workshop) -> None:
+        loop = workshop.loop(Settings(batch_size=BATCH // 4, accumulation=4))
+        block = loop.block(3)
+        assert workshop.micro_steps == 12
+        assert (block.items, block.steps) == (3 * BATCH, 3)
+        assert loop.session.optimizer_steps == 3
+
+    def test_losses_are_those_of_the_whole_batch(self, workshop: Workshop) -> None:
+        whole = workshop.loop(samples=20)
+        parts = workshop.loop(Settings(batch_size=BATCH // 4, accumulation=4), samples=20)
+        for loop in (whole, parts):
+            loop.block(CHECK_STEPS)
+        assert parts.checked_losses() == pytest.approx(whole.checked_losses(), rel=1e-5)
+
+
+class TestSkippedSteps:
+    """F04: steps that a gradient scaler skips take time and earn nothing."""
+
+    @pytest.mark.parametrize(("every", "earning"), [(2, 5), (5, 8), (1, 0)])
+    def test_earn_nothing(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, every: int, earning: int) -> None:
+        class Overflowing(precision.Precision):
+            calls = 0
+
+            def step(self, optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> Any:
+                self.calls += 1
+                if self.calls % every == 0:
+                    self.skipped_steps += 1
+                    return None
+                return super().step(optimizer, *arguments, **options)
+
+        monkeypatch.setattr(precision, "create", lambda name, device: Overflowing(device))
+        loop = workshop.loop()
+        block = loop.block(10)
+        assert block.items == earning * BATCH
+        assert block.steps == 10
+        assert block.seconds == pytest.approx(10 * STEP)
+        assert loop.session.skipped_steps == 10 - earning
+
+
+class TestWarmUp:
+    def test_10_5_2_1_1_is_measured_as_1(self, workshop: Workshop) -> None:
+        """G02: compiling, tuning and turbo are over before the first block."""
+        workshop.cost = lambda step: STEP * {0: 10, 1: 5, 2: 2}.get(step, 1)
+        loop = workshop.loop()
+        _, steps, steady, first = loop.warm_up()
+        assert steady
+        assert steps >= 6
+        assert first == pytest.approx(10 * STEP)
+        assert loop.block(10).rate == pytest.approx(BATCH / STEP, rel=0.03)
+
+    def test_never_steady_ends_at_the_cap_and_says_so(self, workshop: Workshop) -> None:
+        workshop.cost = lambda step: STEP * 1.05**step
+        seconds, steps, steady, _ = workshop.loop(spec={"warmup_seconds": 2.0}).warm_up()
+        assert not steady
+        assert seconds >= 2.0
+        assert seconds < 3.0
+        assert steps >= 3
+
+    @pytest.mark.parametrize("cost", [5.0, 0.2])
+    def test_takes_three_steps_however_slow(self, workshop: Workshop, cost: float) -> None:
+        workshop.cost = lambda _: cost
+        seconds, steps, steady, _ = workshop.loop(spec={"warmup_seconds": 0.1}).warm_up()
+        assert (steps, steady) == (3, False)
+        assert seconds == pytest.approx(3 * cost)
+
+    def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
+        workshop.cost = lambda _: 1e-4
+        seconds, steps, steady, _ = workshop.loop().warm_up()
+        assert steady
+        assert 0.3 <= seconds < 0.4
+        assert steps == pytest.approx(seconds / 1e-4, rel=0.01)
+
+    @pytest.mark.parametrize(("workers", "prefetch"), [(2, 2), (2, 32)])
+    def test_consumes_what_the_loader_had_ready(self, workshop: Workshop, workers: int, prefetch: int) -> None:
+        settings = Settings(batch_size=BATCH, num_workers=workers, prefetch_factor=prefetch)
+        loop = workshop.loop(settings, spec={"warmup_seconds": 60.0})
+        assert loop.warm_up()[1] >= workers * (prefetch + 1)
+
+
+class TestSteps:
+    @pytest.mark.parametrize(
+        ("seconds", "pace", "steps"),
+        [(1.0, 0.1, 10), (1.0, 0.3, 4), (0.0, 0.01, 10), (0.25, 60.0, 1), (0.1, 0.0, 1_000_000)],
+        ids=["fill", "rounded up", "at least a block", "one slow step", "no pace known"],
+    )
+    def test_for_a_block(self, workshop: Workshop, seconds: float, pace: float, steps: int) -> None:
+        assert workshop.loop().steps_for(seconds, pace) == pytest.approx(steps, rel=1e-3)
+
+    def test_one_process_agrees_with_itself(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        assert [loop.agree(steps) for steps in (0, 1, 7)] == [0, 1, 7]
+
+    def test_show_life_about_every_half_second(self, workshop: Workshop) -> None:
+        workshop.cost = lambda _: 0.2
+        loop = workshop.loop()
+        start = workshop.clock.now
+        loop.block(20)
+        gaps = [after - before for before, after in zip([start, *workshop.pulses], workshop.pulses, strict=False)]
+        assert len(gaps) >= 5
+        assert max(gaps) <= loop_module.PULSE_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
+
+
+class TestNumbers:
+    def test_the_first_losses_are_kept(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(CHECK_STEPS + 5)
+        losses = loop.checked_losses()
+        assert len(losses) == CHECK_STEPS
+        assert losses[0] > losses[-1] > 0, "it learns"
+        assert loop.finite
+
+    def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
+        def losses(seed: int) -> tuple[float, ...]:
+            loop = workshop.loop(spec={"seed": seed})
+            loop.block(4)
+            return loop.checked_losses()
+
+        assert losses(0) == losses(0)
+        assert losses(0) != losses(1)
+
+    def test_none_before_the_first_step(self, workshop: Workshop) -> None:
+        assert workshop.loop().checked_losses() == ()
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            value = workshop.loss(model, batch)
+            return value * bad if workshop.micro_steps == CHECK_STEPS + 3 else value
+
+        loop = workshop.loop(compute_loss=loss)
+        loop.block(CHECK_STEPS)
+        assert loop.finite
+        loop.block(CHECK_STEPS)
+        assert not loop.finite
+
+    def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
+        class Nothing(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return iter(())
+
+        with pytest.raises(ValueError, match="no batch: the dataset is empty"):
+            workshop.loop(build_dataset=Nothing).block(1)
