@@ -20,15 +20,15 @@ from autotune.search.protocol import Observation, Search
 
 SEARCH_SHARE = {"safe": 0.5, "amp": 0.3, "max": 0.2}
 """How the searching time is split; what a level leaves goes to the next."""
-GENERATIONS = (4, 4)
+GENERATIONS = (5, 4)
 """Generations of fresh processes at the first look and at the one extension."""
-ROUNDS = 3
+ROUNDS = 2
 """Rounds within each generation."""
-BLOCK_SECONDS = 0.25
+BLOCK_SECONDS = 0.3
 CLOSE = 0.95
 """A finalist within this share of the best estimate may be the true best: it joins the race."""
 FINALISTS = 3
-SETUP_SHARE = 0.6
+SETUP_SHARE = 0.5
 """Share of a trial's time that goes into starting and warming up."""
 PROOF_SHARE = 0.5
 """Most of the budget that the proof may reserve."""

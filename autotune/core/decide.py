@@ -12,12 +12,12 @@ from autotune.core.settings import Settings
 
 BASELINE = "baseline"
 SAME = {
-    "safe": "no gain: your own settings are kept",
+    "safe": "nothing that was tried is faster than your settings",
     "amp": "mixed precision adds no gain here: same settings as safe",
     "max": "another batch size adds no gain here: same settings as amp",
 }
 UNPROVEN = "cannot tell: {value:.2f}x measured, but the interval ({low:.2f} to {high:.2f}) does not exclude no gain"
-UNTRIED = "not reached within the budget"
+UNTRIED = "not proven within the budget"
 
 
 def decide(

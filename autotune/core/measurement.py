@@ -16,6 +16,8 @@ MIN_BLOCK_SECONDS = 0.1
 MIN_WARMUP_STEPS = 3
 MIN_WARMUP_SECONDS = 0.3
 STEADY_BLOCKS = 3
+SLOW_STEP_SECONDS = 0.1
+"""Steps longer than this make blocks of their own: fewer of them show a steady state, and caches stay warm by them."""
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
 """Share of a block's CPU time taken by the hypervisor above which the block says nothing about the settings."""
@@ -111,15 +113,16 @@ def log_standard_error(rates: Sequence[float]) -> float:
     return math.sqrt(total / (count - 1) / count * inflation)
 
 
-def is_steady(step_seconds: Sequence[float]) -> bool:
-    """True once the last three blocks agree with the three before: within 3 %, or within their own scatter.
+def is_steady(step_seconds: Sequence[float], blocks: int = STEADY_BLOCKS) -> bool:
+    """True once the last ``blocks`` blocks agree with those before: within 3 %, or within their own scatter.
 
     Args:
         step_seconds: seconds per step of each warm-up block, oldest first.
+        blocks: how many to compare; two are enough where a step takes long.
     """
-    if len(step_seconds) < 2 * STEADY_BLOCKS:
+    if len(step_seconds) < 2 * blocks:
         return False
-    before = step_seconds[-2 * STEADY_BLOCKS : -STEADY_BLOCKS]
-    after = step_seconds[-STEADY_BLOCKS:]
+    before = step_seconds[-2 * blocks : -blocks]
+    after = step_seconds[-blocks:]
     scatter = math.hypot(log_standard_error(before), log_standard_error(after))
     return abs(math.log(sum(after) / sum(before))) <= max(STEADY_TOLERANCE, scatter)

@@ -16,6 +16,8 @@ from autotune.trial.verdict import check_losses, judge
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
+RESIDENT_WARMUP = 1.0
+"""Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
 LEAST_SECONDS = 10.0
 """...but never less than this."""
 
@@ -67,8 +69,10 @@ class TrialBench:
         limits = replace(self.limits, deadline=deadline)
         try:
             for name in self._shuffled(list(contenders)):
-                trial = self.runner.start(TrialSpec(settings=contenders[name], seed=self.seed, resident=True), limits)
-                trials[name] = trial
+                spec = TrialSpec(
+                    settings=contenders[name], seed=self.seed, resident=True, warmup_seconds=RESIDENT_WARMUP
+                )
+                trials[name] = trial = self.runner.start(spec, limits)
                 self.runner.ready(trial)
             yield TrialContest(self.runner, trials, self.turns)
         finally:

@@ -15,6 +15,8 @@ from autotune.core.measurement import (
     MIN_BLOCK_SECONDS,
     MIN_WARMUP_SECONDS,
     MIN_WARMUP_STEPS,
+    SLOW_STEP_SECONDS,
+    STEADY_BLOCKS,
     Block,
     is_steady,
 )
@@ -127,8 +129,9 @@ class TrainingLoop:
         while True:
             elapsed = time.perf_counter() - started
             due = elapsed >= self.spec.warmup_seconds and steps >= MIN_WARMUP_STEPS
-            steady = self._warm(steps, elapsed) and is_steady(paces)
             pace = paces[-1] if paces else 0.0
+            wanted = STEADY_BLOCKS if pace < SLOW_STEP_SECONDS else STEADY_BLOCKS - 1
+            steady = self._warm(steps, elapsed) and is_steady(paces, wanted)
             count = max(1, math.ceil(WARMUP_BLOCK_SECONDS / pace)) if pace else 1
             count = self.agree(0 if steady or due else count)
             if count == 0:

@@ -21,11 +21,11 @@ class TrialSpec:
     seed: int = 0
     min_seconds: float = 0.3
     """Least measured time after warm-up."""
-    max_seconds: float = 2.0
+    max_seconds: float = 1.0
     """Most measured time after warm-up."""
-    target_error: float = 0.01
+    target_error: float = 0.015
     """Stop at this relative standard error."""
-    warmup_seconds: float = 3.0
+    warmup_seconds: float = 2.0
     """Cap on the warm-up; past it the trial measures anyway and says ``no_steady_state``."""
     give_up_below: float = 0.0
     """Stop early, after warm-up, once the rate is clearly below this (items per second)."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from autotune.core.measurement import Block, Measurement
+from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement
 from autotune.runtime.session import Session
 from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
@@ -115,7 +115,8 @@ class _Trial:
             steps = loop.agree(0 if seconds is None else loop.steps_for(seconds, pace))
             if steps == 0:
                 return []
-            loop.step()  # caches went cold while others ran
+            if pace < SLOW_STEP_SECONDS:
+                loop.step()  # caches went cold while others ran
             block = loop.block(steps)
             pace = block.seconds / steps
             self._say("block", block=vars(block), finite=loop.finite)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-MARKER = b"AUTOTUNE_TRIAL=1"
-"""In the environment of every zygote as it was exec'd, and so of everything below it."""
+MARKER = f"AUTOTUNE_TEST_RUN={os.getpid()}"
+"""In the environment of every process that a run starts, as it was exec'd: nobody else's tuning has it."""
 
 MLP = """
 import torch
@@ -56,6 +60,19 @@ class Finished:
         return yaml.safe_load(Path(self.answer["path"]).read_text())
 
 
+@functools.cache
+def temporary_folder() -> Path:
+    """A short TMPDIR of these tests' own: another tuning run on this machine holds another lock."""
+    folder = Path(tempfile.mkdtemp(prefix="e2e-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    name, _, value = MARKER.partition("=")
+    return os.environ | {"TMPDIR": str(temporary_folder()), name: value}
+
+
 def command(*arguments: str, prefix: tuple[str, ...] = ()) -> list[str]:
     return [*prefix, sys.executable, "-m", "autotune.cli", *arguments]
 
@@ -65,7 +82,7 @@ def autotune(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **env:
     done = subprocess.run(
         command(*arguments, prefix=prefix),
         cwd=folder,
-        env=os.environ | env,
+        env=_environment() | env,
         capture_output=True,
         text=True,
         timeout=150,
@@ -78,6 +95,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(*arguments),
         cwd=folder,
+        env=_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,25 +115,25 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 
 def marked() -> set[int]:
-    """Living processes that belong to some tuning run's trials."""
+    """Living processes of these tests' tuning runs."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 dead = (entry / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-                if not dead and MARKER in (entry / "environ").read_bytes():
+                if not dead and MARKER.encode() in (entry / "environ").read_bytes():
                     found.add(int(entry.name))
             except OSError:
                 continue
     return found
 
 
-def none_left(before: set[int], within: float = 10.0) -> set[int]:
-    """Marked processes beyond ``before`` that still live after ``within`` seconds; returns as soon as there is none."""
+def left(within: float = 10.0) -> set[int]:
+    """Processes of these tests' runs that still live after ``within`` seconds; returns as soon as there is none."""
     give_up = time.monotonic() + within
-    while marked() - before and time.monotonic() < give_up:
+    while marked() and time.monotonic() < give_up:
         signal.sigtimedwait([], 0.05)
-    return marked() - before
+    return marked()
 
 
 def cgroup(controller: str, **values: str) -> Path:
