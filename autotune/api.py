@@ -203,6 +203,7 @@ class _Session:
         partial: bool,
     ) -> Profile:
         task, software = context.task, self.inventory.software
+        self.warnings += _normalisation(task.has_batch_norm, tuning.baseline, results)
         stated = "batch_size" in task.current
         return Profile(
             machine=machine_type(self.inventory).as_dict(),
@@ -220,6 +221,17 @@ class _Session:
                 warnings=(*task.warnings, *self.warnings),
                 partial=partial,
             ),
+        )
+
+
+def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[str, LevelResult]) -> Iterator[str]:
+    """BatchNorm takes its statistics from one process's micro-batch: the one thing that sharing a batch changes."""
+    sizes = {result.settings.batch_size for result in results.values()} - {baseline.batch_size}
+    if has_batch_norm and sizes:
+        others = " or ".join(str(size) for size in sorted(sizes))
+        yield (
+            f"BatchNorm normalises over {others} samples instead of {baseline.batch_size};"
+            " torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.core.baseline import smaller_baselines
@@ -27,6 +27,8 @@ ROUNDS = 2
 BLOCK_SECONDS = 0.3
 CLOSE = 0.95
 """A finalist within this share of the best estimate may be the true best: it joins the race."""
+EQUAL = 0.99
+"""Estimates this near are the same within noise."""
 FINALISTS = 3
 SETUP_SHARE = 0.5
 """Share of a trial's time that goes into starting and warming up."""
@@ -86,7 +88,18 @@ class Tuning:
 
     def results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
         """The answer of each level by the proof."""
-        return decide(self.baseline, self.baseline_rate, self.chosen, self.rounds, levels)
+        results = decide(self.baseline, self.baseline_rate, self.chosen, self.rounds, levels)
+        refused = self._precision_refused()
+        if refused and results["amp"].settings.precision == self.baseline.precision:
+            results["amp"] = replace(results["amp"], note=refused)
+        return results
+
+    def _precision_refused(self) -> str:
+        """Why no other precision ran, where some were tried; empty where one ran."""
+        tried = [o for o in self.history if o.settings.precision != self.baseline.precision]
+        if not tried or any(o.outcome.measured for o in tried):
+            return ""
+        return f"{tried[-1].settings.precision}: {tried[-1].outcome.reason}"
 
     def partial_results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
         """The best so far of each level, without proof: what an interrupted run saves."""
@@ -162,11 +175,17 @@ class Tuner:
             self.trial_seconds = max(0.8 * self.trial_seconds, self.clock() - before)
             search.tell(proposal, outcome)
             self._book(Observation(proposal.settings, outcome, level))
-        best = next(iter(self.finalists(self.tuning.history, space, 1)), start)
+        best = self._simplest(self.finalists(self.tuning.history, space, FINALISTS), start)
         if self._estimate(best) <= max(self._estimate(start), self._estimate(self.tuning.baseline)):
             return start
         self.tuning.chosen[level] = best
         return best
+
+    def _simplest(self, finalists: Sequence[Settings], start: Settings) -> Settings:
+        """The best finalist, or one as fast that changes fewer knobs: what does not matter stays as the user has it."""
+        best = next(iter(finalists), start)
+        equal = [s for s in finalists if self._estimate(s) >= EQUAL * self._estimate(best)]
+        return min(equal, key=lambda s: len(s.difference(self.tuning.baseline)), default=best)
 
     def _over(self, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""

@@ -16,7 +16,7 @@ SAME = {
     "amp": "mixed precision adds no gain here: same settings as safe",
     "max": "another batch size adds no gain here: same settings as amp",
 }
-UNPROVEN = "cannot tell: {value:.2f}x measured, but the interval ({low:.2f} to {high:.2f}) does not exclude no gain"
+UNPROVEN = "cannot tell: {value:.2f}x measured, but not proven ({low:.2f} to {high})"
 UNTRIED = "not proven within the budget"
 
 
@@ -81,4 +81,5 @@ def _why_not(proof: Proof, level: str) -> str:
         return UNTRIED
     if proof.high <= 1.02:
         return SAME[level]
-    return UNPROVEN.format(value=proof.value, low=proof.low, high=proof.high)
+    high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
+    return UNPROVEN.format(value=proof.value, low=proof.low, high=high)

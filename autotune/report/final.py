@@ -17,16 +17,16 @@ from probes.facts import Inventory
 
 HEIGHT = 40
 MAX_GROUPS = 3
-LIMITS = ((16, MAX_GROUPS), (9, MAX_GROUPS), (9, 1), (6, 1))
-"""Changed knobs and details shown: all of them where they fit the screen, else fewer."""
+LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
+"""Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
 HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 
 
 def text(profile: Profile, inventory: Inventory, path: Path) -> str:
     """The whole answer as plain text. Only the lines to copy may be wider than 80 columns."""
     lines: list[str] = []
-    for changes, details in LIMITS:
-        lines = _lines(profile, inventory, path, changes, details)
+    for limits in LIMITS:
+        lines = _lines(profile, inventory, path, *limits)
         if len(lines) <= HEIGHT:
             break
     return "\n".join(line.rstrip() for line in lines)
@@ -70,19 +70,19 @@ def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
     return groups(pairs, most)
 
 
-def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, details: int) -> list[str]:
+def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, details: int, deep: int) -> list[str]:
     parts = (
         _title(profile),
         _machine(inventory),
         _baseline(profile),
         [""],
-        _levels(profile),
+        _levels(profile, deep),
         _changes(profile, changes),
         _batch(profile),
         [""],
-        _section("Left out", not_offered_groups(profile, details)),
-        _section("Failed", failure_groups(profile, details)),
-        _section("Note", profile.evidence.warnings[:details]),
+        _section("Left out", not_offered_groups(profile, details), deep),
+        _section("Failed", failure_groups(profile, details), deep),
+        _section("Note", profile.evidence.warnings[:details], deep),
         _apply(profile, path),
     )
     return [line for part in parts for line in part]
@@ -112,7 +112,7 @@ def _baseline(profile: Profile) -> list[str]:
     return [_row("Baseline", f"{rate} with {figures.summary(profile.baseline)}")]
 
 
-def _levels(profile: Profile) -> list[str]:
+def _levels(profile: Profile, deep: int) -> list[str]:
     lines = ["Level (* recommended)"]
     for name, result in profile.levels.items():
         answer, detail = verdict(profile, name)
@@ -122,7 +122,7 @@ def _levels(profile: Profile) -> list[str]:
         if len(f"{first}  {rate}") <= figures.WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(_cut(first))
-        lines += [_cut(f"{'':<10}{part}") for part in ("; ".join(filter(None, (rate, detail))),) if part]
+        lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
 
 
@@ -168,8 +168,17 @@ def _settled(profile: Profile) -> bool:
     return verdict(profile, profile.recommended)[0] == NO_GAIN
 
 
-def _section(name: str, lines: Sequence[str]) -> list[str]:
-    return [_row(name if index == 0 else "", line) for index, line in enumerate(lines)]
+def _section(name: str, lines: Sequence[str], deep: int) -> list[str]:
+    wrapped = [part for line in lines for part in _wrapped(line, deep)]
+    return [f"{name:<10}{wrapped[0][10:]}", *wrapped[1:]] if wrapped else []
+
+
+def _wrapped(line: str, deep: int) -> list[str]:
+    """One detail under its heading, over ``deep`` lines at most."""
+    indent = " " * 10
+    return textwrap.wrap(
+        line, figures.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
+    )
 
 
 def _row(name: str, words: str) -> str:

@@ -1,4 +1,4 @@
-"""A task that does whatever the file ``behaviour`` in its working folder says: one well-behaved default, many faults."""
+"""A task that does what the file ``behaviour`` in its working folder says: one good default, many faults."""
 
 import ctypes
 import os

@@ -14,7 +14,8 @@ from autotune.core.settings import Settings
 from autotune.trial import tree
 from autotune.trial.environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Limits, Runner
+from autotune.trial.runner import Runner
+from autotune.trial.running import Limits
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import End, judge
 
@@ -134,7 +135,9 @@ def test_every_fault_is_classified_and_leaves_nothing(
 
 def test_a_users_traceback_starts_in_the_users_code(runner: Runner, folder: Path) -> None:
     outcome, _ = attempt(runner, folder, "model_raises", ONE)
-    assert outcome.detail.splitlines()[1].strip().startswith('File "') and "stub.py" in outcome.detail.splitlines()[1]
+    first_frame = outcome.detail.splitlines()[1].strip()
+    assert first_frame.startswith('File "')
+    assert "stub.py" in first_frame
     assert outcome.detail.rstrip().endswith("NameError: name 'Resnet' is not defined")
 
 
