@@ -18,7 +18,7 @@ from autotune.core.baseline import baseline_settings
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
-from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
 from autotune.launch.environment import environment as launch_environment
@@ -31,6 +31,7 @@ from autotune.trial.environment import trial_environment
 from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.tuner import Observer, Tuner, Tuning, settle_baseline
+from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
 from probes.memory import oom_kills
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET = 75.0
 LEAST_BUDGET = 5.0
+CEILING_BUDGET = 60.0
+"""Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 FINISH_SECONDS = 1.0
 """Kept back from the budget for ending the last trial and writing the profile."""
 
@@ -131,9 +134,13 @@ class _Session:
         self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
         self.started, self.deadline = started, started + options.budget - FINISH_SECONDS
         self.warnings: list[str] = []
+        self.gflops: dict[str, float] = {}
 
     def tune(self, path: Path) -> Profile:
         """Run everything; the study's journal lies beside the profile at ``path``."""
+        if self.options.budget >= CEILING_BUDGET:
+            self.observe(stage="measuring matrix products")
+            self.gflops = _gflops(measure(System(), ["gemm"])["gemm"])
         self.observe(stage="loading the task")
         facts = self.runner.describe()
         wanted = baseline_settings(facts, self.inventory)
@@ -142,7 +149,7 @@ class _Session:
         bench = TrialBench(self.runner, wanted, self.options.seed)
         history = study.observations()
         baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
-        context = Context(self.inventory, facts, baseline, self.options.train_seconds)
+        context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops)
         spaces = self._spaces(context)
         tuner = Tuner(bench, spaces, self._search(study), self._finalists(), time.monotonic, self.deadline, history)
         self.observe(baseline=baseline)
@@ -220,8 +227,20 @@ class _Session:
                 not_offered=tuple(NotOffered(o.knob, o.value, o.reason) for o in spaces[LEVELS[-1]].left_out),
                 warnings=(*task.warnings, *self.warnings),
                 partial=partial,
+                ceiling=_ceiling(self.gflops, task.flops_per_item),
             ),
         )
+
+
+def _gflops(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Matrix rate by precision; empty where the benchmark failed."""
+    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
+
+
+def _ceiling(gflops: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
+    if not flops_per_item or "fp32" not in gflops:
+        return None
+    return Ceiling(gflops["fp32"], gflops.get("bf16", 0.0), flops_per_item)
 
 
 def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[str, LevelResult]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class Context:
     baseline: Settings
     train_seconds: float | None = None
     """How long the user means to train; None where not said."""
+    gflops: Mapping[str, float] = field(default_factory=dict)
+    """Measured rate of matrix products by precision, in 1e9 operations per second; empty where not measured."""
 
     @property
     def cuda(self) -> bool:

@@ -50,6 +50,21 @@ class NotOffered:
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """What the hardware can do at most, measured, and what the task asks of it."""
+
+    fp32_gflops: float
+    """Rate of large matrix products on the whole budget, in 1e9 floating-point operations per second."""
+    bf16_gflops: float
+    flops_per_item: float
+
+    def share(self, rate: float, precision: str) -> float:
+        """Share of the matrix rate that ``rate`` items per second use."""
+        most = self.bf16_gflops if precision == "bf16" else self.fp32_gflops
+        return rate * self.flops_per_item / (most * 1e9) if most > 0 else 0.0
+
+
+@dataclass(frozen=True)
 class Evidence:
     """How the answer was found."""
 
@@ -60,6 +75,7 @@ class Evidence:
     warnings: tuple[str, ...] = ()
     partial: bool = False
     """True where tuning was interrupted before the proof."""
+    ceiling: Ceiling | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,7 @@ class Profile:
                 ],
                 "not_offered": [dict(vars(item)) for item in self.evidence.not_offered],
                 "warnings": list(self.evidence.warnings),
+                "ceiling": dict(vars(self.evidence.ceiling)) if self.evidence.ceiling else None,
             },
         }
 

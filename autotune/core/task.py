@@ -31,6 +31,8 @@ class TaskFacts:
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
+    flops_per_item: float = 0.0
+    """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
     workers_refused: str | None = None

@@ -77,6 +77,7 @@ def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, det
         _baseline(profile),
         [""],
         _levels(profile, deep),
+        _ceiling(profile),
         _changes(profile, changes),
         _batch(profile),
         [""],
@@ -124,6 +125,17 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         lines.append(_cut(first))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
+
+
+def _ceiling(profile: Profile) -> list[str]:
+    """How near the recommended level comes to what matrix products reach on this machine."""
+    ceiling, result = profile.evidence.ceiling, profile.level()
+    if ceiling is None or result.settings.precision not in ("fp32", "bf16"):
+        return []
+    before = ceiling.share(profile.baseline_rate, profile.baseline.precision)
+    after = ceiling.share(result.rate, result.settings.precision)
+    used = f"{before:.0%} of this machine's matrix rate before, {after:.0%} at level {profile.recommended}"
+    return [_row("Limit", used)]
 
 
 def _changes(profile: Profile, most: int) -> list[str]:

@@ -23,6 +23,7 @@ BATCH_GAIN = 0.08
 """Log rate won with each doubling of the global batch."""
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 COMPILE_GAIN = {"off": 0.0, "default": 0.08, "reduce-overhead": 0.10, "max-autotune": 0.10}
+MATRIX_SHARE = 0.5
 PRECISION_GAIN = {
     "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
     "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
@@ -39,6 +40,7 @@ class Prior:
             history: observations; the first measured one tells how much of the step the loader takes.
         """
         self._device = space.context.task.device
+        self._gflops = space.context.gflops
         self._cores = space.context.inventory.budget.threads
         self._compute, self._load = self._parts(history)
 
@@ -50,10 +52,16 @@ class Prior:
             + self._layout_gain(settings)
             + OPTIMIZER_GAIN[settings.optimizer_impl]
             + COMPILE_GAIN[settings.compile]
-            + PRECISION_GAIN[self._device][settings.precision]
+            + self._precision_gain(settings.precision)
             + BATCH_GAIN * log2(settings.global_batch)
             - ACCUMULATION_LOSS * log2(settings.accumulation)
         )
+
+    def _precision_gain(self, precision: str) -> float:
+        """Half of the measured gain of matrix products (the rest of a step gains nothing), else a usual value."""
+        if precision in self._gflops and self._gflops.get("fp32", 0.0) > 0:
+            return MATRIX_SHARE * log(self._gflops[precision] / self._gflops["fp32"])
+        return PRECISION_GAIN[self._device][precision]
 
     def _parts(self, history: Sequence[Observation]) -> tuple[float, float]:
         """Seconds that one global batch costs in compute (on capacity 1) and in loading (on one worker), relative."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 
-from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings
 
@@ -203,6 +203,14 @@ class NotOfferedRecord(Record):
     reason: Text
 
 
+class CeilingRecord(Record):
+    """`Ceiling`."""
+
+    fp32_gflops: Rate
+    bf16_gflops: Rate
+    flops_per_item: Rate
+
+
 class EvidenceRecord(Record):
     """`Evidence`."""
 
@@ -212,6 +220,7 @@ class EvidenceRecord(Record):
     failures: Annotated[list[FailureRecord], Field(max_length=MAX_ITEMS)]
     not_offered: Annotated[list[NotOfferedRecord], Field(max_length=MAX_ITEMS)]
     warnings: Annotated[list[Text], Field(max_length=MAX_ITEMS)]
+    ceiling: CeilingRecord | None = None
 
     def to_core(self) -> Evidence:
         """`Evidence`."""
@@ -222,6 +231,7 @@ class EvidenceRecord(Record):
             failures=tuple(Failure(**dict(item)) for item in self.failures),
             not_offered=tuple(NotOffered(**dict(item)) for item in self.not_offered),
             warnings=tuple(self.warnings),
+            ceiling=Ceiling(**dict(self.ceiling)) if self.ceiling is not None else None,
         )
 
 

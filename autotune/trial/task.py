@@ -18,9 +18,11 @@ import torch
 import torch.distributed
 import torch.nn.parallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.core.settings import KNOB_NAMES, OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
+from autotune.runtime.loader import mover
 
 LOOKED_AT = 8
 """Samples whose size is read."""
@@ -162,10 +164,25 @@ def facts(task: Task, seed: int) -> TaskFacts:
         sample_variation=max(sizes) / median if median else 1.0,
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
+        flops_per_item=_flops_per_item(task, model, seed),
         current=current,
         workers_refused=refusal,
         processes_refused="an iterable dataset cannot be divided equally between processes" if iterable else None,
     )
+
+
+def _flops_per_item(task: Task, model: torch.nn.Module, seed: int) -> float:
+    """Operations of one small batch's forward and backward, per item; 0 where they cannot be counted."""
+    try:
+        move = mover(torch.device(task.device), channels_last=False, non_blocking=False)
+        batch = next(iter(task.build_loader(2, seed)))
+        batch = move(batch) if move is not None else batch
+        counter = FlopCounterMode(display=False)
+        with counter:
+            torch.autograd.backward(task.loss(model, batch))
+        return counter.get_total_flops() / max(1, task.counter()(batch))
+    except Exception:
+        return 0.0
 
 
 def _length(dataset: Dataset[Any]) -> int | None:
