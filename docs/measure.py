@@ -1,0 +1,181 @@
+"""The figures in `docs/decisions`, measured again on this machine.
+
+    python docs/measure.py start|proof|batch|channel|compile [--pairs 10]
+
+Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
+machine-wide lock, so that no tuning run disturbs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from autotune.core.measurement import Measurement
+from autotune.core.proof import CONFIDENCE, MIN_GAIN, Round, compare, student_quantile
+from autotune.core.settings import Settings
+from autotune.store import lock
+from autotune.trial.channel import Channel
+from autotune.trial.environment import trial_environment
+from autotune.trial.paths import StudyPaths
+from autotune.trial.runner import Limits, Runner
+from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.tuner import GENERATIONS, ROUNDS
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+TASK = EXAMPLES / "tabular_mlp.py"
+THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+"""Appended to a task file, this makes a fork unsafe, so that every trial starts as a fresh process."""
+PATIENT = Limits(starting=300.0, compiling=300.0, stepping=300.0)
+SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=32)
+
+
+@contextlib.contextmanager
+def runner(task: Path) -> Iterator[Runner]:
+    paths = StudyPaths.create()
+    environment = trial_environment(os.environ, paths, threads=os.cpu_count() or 1, memory=8 * 2**30)
+    with Runner(task, paths, lambda _allocator: environment, Path.cwd()) as running:
+        running.warm()
+        yield running
+
+
+def start(pairs: int) -> None:
+    """Decision 001: from the request for a trial to the end of its first step, forked and as a fresh process."""
+    spec = TrialSpec(settings=SETTINGS, min_seconds=0.0, max_seconds=0.1)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        threaded = Path(folder) / TASK.name
+        threaded.write_text(TASK.read_text() + THREAD)
+        runners = {"fork": stack.enter_context(runner(TASK)), "fresh": stack.enter_context(runner(threaded))}
+        taken: dict[str, list[float]] = {name: [] for name in runners}
+        for _ in range(pairs):
+            for name in random.sample(sorted(runners), 2):
+                end = runners[name].run(spec, PATIENT)
+                assert bool(end.fresh) == (name == "fresh"), end
+                taken[name].append(end.start_seconds)
+    report("s to the first step", taken, "fresh", "fork")
+
+
+def batch(pairs: int) -> None:
+    """Decision 003: samples/s with batches of 32 and of 1."""
+    rates: dict[str, list[float]] = {"1": [], "32": []}
+    with runner(TASK) as running:
+        for _ in range(pairs):
+            for name in random.sample(sorted(rates), 2):
+                end = running.run(TrialSpec(settings=SETTINGS.but(batch_size=int(name))), PATIENT)
+                rates[name].append(measured(end.report).rate)
+    report("samples/s", rates, "32", "1")
+
+
+def compiled(pairs: int) -> None:
+    """Decision 005: from the request to the end of the first step, compiled (with a cold cache) and not."""
+    taken: dict[str, list[float]] = {"off": [], "default": []}
+    rates: dict[str, list[float]] = {"off": [], "default": []}
+    for _ in range(pairs):
+        for mode in random.sample(sorted(taken), 2):
+            with runner(EXAMPLES / "char_transformer.py") as running:
+                end = running.run(TrialSpec(settings=SETTINGS.but(compile=mode)), PATIENT)
+                rates[mode].append(measured(end.report).rate)
+                taken[mode].append(end.start_seconds)
+    report("s to the first step", taken, "default", "off")
+    report("samples/s", rates, "default", "off")
+
+
+def measured(found: TrialReport | None) -> Measurement:
+    assert found is not None
+    assert found.measurement is not None, found.traceback
+    return found.measurement
+
+
+def channel(pairs: int) -> None:
+    """Decision 004: microseconds for one message there and back, over a socket and as a file renamed into place."""
+    message, count = {"event": "block", "block": {"items": 640, "seconds": 0.25, "steps": 10}}, 1000
+    ours, theirs = Channel.pair()
+    taken: dict[str, list[float]] = {"socket": [], "file": []}
+    with tempfile.TemporaryDirectory() as folder:
+        final, scratch = Path(folder) / "report.json", Path(folder) / "report.tmp"
+
+        def through_socket() -> None:
+            ours.send(message)
+            theirs.receive()
+
+        def through_file() -> None:
+            scratch.write_text(json.dumps(message))
+            scratch.rename(final)
+            json.loads(final.read_text())
+
+        for _ in range(pairs):
+            for name, call in random.sample([("socket", through_socket), ("file", through_file)], 2):
+                taken[name].append(timed(call, count) * 1e6)
+    report("us a message", taken, "file", "socket")
+
+
+def timed(call: Callable[[], None], count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - started) / count
+
+
+def proof(trials: int) -> None:
+    """Decision 002: how often a gain is claimed where there is none.
+
+    Each generation of processes is off by 5 % (layout), each round by another 3 %, both normal on the log scale. The
+    plain way is a t-interval over all rounds, looked at after every generation.
+    """
+    dice = random.Random(0)
+    ours = plain = 0
+    for _ in range(trials):
+        rounds: list[Round] = []
+        claimed_plain = False
+        for generation in range(1, sum(GENERATIONS) + 1):
+            bias = dice.gauss(0.0, 0.05)
+            noisy = [math.exp(bias + dice.gauss(0.0, 0.03)) for _ in range(ROUNDS)]
+            rounds += [Round(generation, {"new": rate, "old": 1.0}) for rate in noisy]
+            claimed_plain |= plain_low(rounds) > math.log(MIN_GAIN)
+            if generation == GENERATIONS[0]:
+                first = compare(rounds, "new", "old").gain
+        plain += claimed_plain
+        ours += first or compare(rounds, "new", "old").gain
+    print(f"false claims in {trials} trials: by generation, two looks {ours / trials:.2%}; ", end="")
+    print(f"by round, a look after every generation {plain / trials:.2%}")
+
+
+def plain_low(rounds: list[Round]) -> float:
+    logs = [math.log(turn.rates["new"]) for turn in rounds]
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    return statistics.mean(logs) - student_quantile((1 + CONFIDENCE) / 2, len(logs) - 1) * error
+
+
+def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) -> None:
+    for name, found in values.items():
+        print(f"{name}: median {statistics.median(found):.4g} {unit} ({min(found):.4g} to {max(found):.4g})")
+    ratios = sorted(a / b for a, b in zip(values[upper], values[lower], strict=True))
+    print(f"{upper} / {lower}: median {statistics.median(ratios):.3g} ({ratios[0]:.3g} to {ratios[-1]:.3g})")
+
+
+FIGURES = {"start": start, "proof": proof, "batch": batch, "channel": channel, "compile": compiled}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=FIGURES)
+    parser.add_argument("--pairs", type=int, default=10)
+    arguments = parser.parse_args()
+    if arguments.figure == "proof":
+        proof(max(arguments.pairs, 4000))
+        return
+    with lock.acquire(600.0, lambda pid: print(f"waiting for process {pid}")):
+        FIGURES[arguments.figure](arguments.pairs)
+
+
+if __name__ == "__main__":
+    main()
