@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -30,9 +30,10 @@ CLOSE = 0.95
 EQUAL = 0.99
 """Estimates this near are the same within noise."""
 FINALISTS = 3
-SETUP_SHARE = 0.5
-"""Share of a trial's time that goes into starting and warming up."""
-PROOF_SHARE = 0.5
+LEAST_GENERATIONS = 2
+WARMUP_SECONDS, WARMUP_STEPS = 0.8, 4
+"""What a contender's warm-up usually takes, whichever is longer."""
+PROOF_SHARE = 0.55
 """Most of the budget that the proof may reserve."""
 
 
@@ -146,6 +147,8 @@ class Tuner:
             self.tuning.book(observation)
         self.started = clock()
         self.trial_seconds = max((o.outcome.seconds for o in history if isinstance(o.outcome, Completed)), default=0.0)
+        starts = [o.outcome.start_seconds for o in history if isinstance(o.outcome, Completed)]
+        self.start_seconds = max(starts, default=0.0)
         self.generation = 0
 
     def run(self, observe: Observer) -> Tuning:
@@ -196,7 +199,7 @@ class Tuner:
         tuning = self.tuning
         tuning.book(observation)
         failures = [o for o in tuning.history if not o.outcome.measured]
-        best = max(tuning.estimates, key=self._estimate, default=None)
+        best = self._best() if tuning.estimates else None
         self.observe(
             trials=len(tuning.history),
             baseline_rate=tuning.baseline_rate or None,
@@ -220,7 +223,7 @@ class Tuner:
             if len(near) > 1:
                 entries |= {f"{level} {number}": settings for number, settings in enumerate(near)}
         time_left = self.deadline - self.clock() - self._proof_seconds()
-        if not entries or time_left < self._generation_seconds(len(entries)):
+        if not entries or time_left < self._generation_seconds(entries.values()):
             return
         self.observe(stage="race between finalists", trying=None)
         rounds = self._generation(0, entries)
@@ -237,14 +240,22 @@ class Tuner:
         tuning = self.tuning
         if not tuning.chosen:
             return
-        contenders = {BASELINE: tuning.baseline, **tuning.chosen}
+        contenders = self._affordable({BASELINE: tuning.baseline, **tuning.chosen})
         self.observe(stage="proof", trying=None)
         self._generations(contenders, GENERATIONS[0])
         if undecided(tuning.chosen, tuning.rounds):
             self._generations(contenders, GENERATIONS[1])
 
+    def _affordable(self, contenders: dict[str, Settings]) -> dict[str, Settings]:
+        """As many levels, lowest first, as can be proven in the time left: two generations prove, one does not."""
+        while len(contenders) > 2:
+            if self.clock() + LEAST_GENERATIONS * self._generation_seconds(contenders.values()) <= self.deadline:
+                break
+            contenders.popitem()
+        return contenders
+
     def _generations(self, contenders: Mapping[str, Settings], count: int) -> None:
-        longest = self._generation_seconds(len(contenders))
+        longest = self._generation_seconds(contenders.values())
         for _ in range(count):
             before = self.clock()
             if before + longest > self.deadline:
@@ -263,14 +274,24 @@ class Tuner:
                 self.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
         return rounds
 
-    def _generation_seconds(self, contenders: int) -> float:
-        """Expected duration of one generation: every contender starts and warms up once."""
-        return contenders * (SETUP_SHARE * self.trial_seconds + ROUNDS * BLOCK_SECONDS * 1.5)
+    def _generation_seconds(self, contenders: Iterable[Settings]) -> float:
+        """Expected duration of one generation: every contender starts, warms up, and takes its blocks."""
+        return sum(self._resident_seconds(settings) for settings in contenders)
+
+    def _resident_seconds(self, settings: Settings) -> float:
+        rate = self._estimate(settings) or self._estimate(self.tuning.baseline)
+        step = settings.global_batch / rate if rate else 0.0
+        warm = max(WARMUP_SECONDS, WARMUP_STEPS * step)
+        return self.start_seconds + warm + ROUNDS * max(BLOCK_SECONDS, 1.5 * step)
 
     def _proof_seconds(self) -> float:
-        """Time kept back for the first look, at most `PROOF_SHARE` of the whole run."""
-        wanted = GENERATIONS[0] * self._generation_seconds(1 + len(self.spaces))
+        """Time kept back for the first look at what is known now, at most `PROOF_SHARE` of the whole run."""
+        likely = [self.tuning.baseline] + [self._best()] * len(self.spaces)
+        wanted = GENERATIONS[0] * self._generation_seconds(likely)
         return min(wanted, PROOF_SHARE * (self.deadline - self.started))
+
+    def _best(self) -> Settings:
+        return max(self.tuning.estimates, key=self._estimate, default=self.tuning.baseline)
 
 
 def settle_baseline(

@@ -35,7 +35,7 @@ class Room:
 IMPURE = "os time random subprocess logging"
 CHILD = "trial.zygote trial.leader trial.worker trial.loop trial.task trial.script trial.shm"
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
-PARENT = "trial.runner trial.verdict trial.server trial.bench trial.environment"
+PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
 ROOTS = f"core search store report launch tuner probes {BOTH} {PARENT}"

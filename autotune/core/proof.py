@@ -2,8 +2,9 @@
 
 Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
 neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
-generation, not the round: the interval is Student's over generation means. It is looked at twice at most (first look,
-one extension), each at half of the error, so that the stated confidence holds (Bonferroni).
+generation, not the round: the interval is Student's over generation means, with a prior on their spread. It is looked
+at twice at most (first look, one extension), each at half of the error, so that the stated confidence holds
+(Bonferroni).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 
 CONFIDENCE = 0.95
 LOOKS = 2
+PRIOR_SPREAD = 0.03
+"""Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
+PRIOR_GENERATIONS = 2
 MIN_GAIN = 1.01
 """A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
 
@@ -73,9 +77,9 @@ def compare(rounds: Sequence[Round], contender: str, reference: str) -> Proof:
     centre = sum(means) / len(means)
     if len(means) < 2:
         return Proof(value=math.exp(centre), low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=count)
-    variance = sum((value - centre) ** 2 for value in means) / (len(means) - 1)
+    variance, df = _generation_variance(list(by_generation.values()), means, centre)
     tail = (1 - CONFIDENCE) / LOOKS / 2
-    half = student_quantile(1 - tail, len(means) - 1) * math.sqrt(variance / len(means))
+    half = student_quantile(1 - tail, df) * math.sqrt(variance / len(means))
     return Proof(
         value=math.exp(centre),
         low=math.exp(centre - half),
@@ -83,6 +87,24 @@ def compare(rounds: Sequence[Round], contender: str, reference: str) -> Proof:
         confidence=CONFIDENCE,
         rounds=count,
     )
+
+
+def _generation_variance(
+    generations: Sequence[Sequence[float]], means: Sequence[float], centre: float
+) -> tuple[float, int]:
+    """Variance of one generation's mean log ratio, and its degrees of freedom.
+
+    The sample variance of few generations may be small by luck. What is known beforehand of processes of the same
+    settings counts as `PRIOR_GENERATIONS` more (a scaled inverse chi-square prior), with the scatter of rounds, pooled
+    within generations, on top.
+    """
+    within = [(value - mean) ** 2 for logs, mean in zip(generations, means, strict=True) for value in logs]
+    spare = len(within) - len(means)
+    rounds = sum(within) / spare if spare > 0 else 0.0
+    prior = PRIOR_SPREAD**2 + rounds * len(means) / len(within)
+    seen = sum((mean - centre) ** 2 for mean in means)
+    df = PRIOR_GENERATIONS + len(means) - 1
+    return (PRIOR_GENERATIONS * prior + seen) / df, df
 
 
 def student_quantile(probability: float, df: int) -> float:

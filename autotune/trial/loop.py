@@ -128,7 +128,7 @@ class TrainingLoop:
         steps = 1
         while True:
             elapsed = time.perf_counter() - started
-            due = elapsed >= self.spec.warmup_seconds and steps >= MIN_WARMUP_STEPS
+            due = elapsed >= self.spec.warmup_seconds and steps >= self._least_steps(elapsed, steps)
             pace = paces[-1] if paces else 0.0
             wanted = STEADY_BLOCKS if pace < SLOW_STEP_SECONDS else STEADY_BLOCKS - 1
             steady = self._warm(steps, elapsed) and is_steady(paces, wanted)
@@ -138,6 +138,11 @@ class TrainingLoop:
                 return elapsed, steps, steady, first
             paces.append(self._warm_block(count) / count)
             steps += count
+
+    def _least_steps(self, elapsed: float, steps: int) -> int:
+        """Steps that a warm-up needs; a resident's slow steps need fewer, since its settings were measured before."""
+        slow = elapsed / steps > SLOW_STEP_SECONDS
+        return MIN_WARMUP_STEPS - 1 if slow and self.spec.resident else MIN_WARMUP_STEPS
 
     def _warm_block(self, steps: int) -> float:
         started = time.perf_counter()

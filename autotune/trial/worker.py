@@ -62,9 +62,10 @@ class _Trial:
         session.synchronize()
         self._say("phase", phase="stepping", first_step=True)
         warm = loop.warm_up()
+        pace = warm[0] / max(1, warm[1])
         loop.waited = 0.0
         started = time.perf_counter()
-        blocks = self._resident(loop) if spec.resident else self._measure(loop, warm[0] / max(1, warm[1]))
+        blocks = self._resident(loop, pace) if spec.resident else self._measure(loop, pace)
         measured = time.perf_counter() - started
         losses = loop.checked_losses()
         measurement = Measurement(
@@ -106,9 +107,8 @@ class _Trial:
             return True
         return seconds >= self.spec.min_seconds and measurement.relative_error <= self.spec.target_error
 
-    def _resident(self, loop: TrainingLoop) -> list[Block]:
+    def _resident(self, loop: TrainingLoop, pace: float) -> list[Block]:
         """Measure a block whenever the tuner asks; ends at its word."""
-        pace = loop.block(1).seconds
         self._say("ready")
         while True:
             seconds = self._next_request()
