@@ -27,7 +27,8 @@ from autotune.store import lock
 from autotune.trial.channel import Channel
 from autotune.trial.environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Limits, Runner
+from autotune.trial.runner import Runner
+from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.tuner import GENERATIONS, ROUNDS
 
