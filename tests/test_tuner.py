@@ -107,7 +107,12 @@ class FakeContest:
 
 def completed(rate: float, seconds: float = 1.0) -> Completed:
     """A measured trial of so many items per second."""
-    return Completed(measurement=Measurement((Block(round(1e6 * rate), 1e6, 1),)), losses=(1.0,), seconds=seconds)
+    return Completed(
+        measurement=Measurement((Block(round(1e6 * rate), 1e6, 1),)),
+        losses=(1.0,),
+        seconds=seconds,
+        start_seconds=0.6 * seconds,
+    )
 
 
 @dataclass
@@ -359,6 +364,25 @@ class TestProof:
         assert tuner.run(quiet).baseline_rate == pytest.approx(1000.0, rel=0.01)
 
 
+class TestRefusedPrecision:
+    @pytest.mark.parametrize("fate", [NotApplied("precision: autocast stays off"), WrongNumbers("NaN")])
+    def test_the_answer_says_why_no_other_precision_ran(self, fate: Outcome) -> None:
+        bench = FakeBench(
+            speeds({FASTER: 1.5}), noise=STILL, fate=lambda chosen: fate if chosen.precision == "bf16" else None
+        )
+        results = make(bench, listed(safe=[FASTER], amp=[LOW])).run(quiet).results(LEVELS)
+        assert results["amp"].settings == FASTER
+        assert results["amp"].note == f"bf16: {fate.reason}"
+
+    def test_one_that_ran_is_judged_by_its_speed(self) -> None:
+        other = LOW.but(num_workers=2)
+        bench = FakeBench(
+            speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
+        )
+        results = make(bench, listed(safe=[FASTER], amp=[LOW, other])).run(quiet).results(LEVELS)
+        assert results["amp"].note == SAME["amp"]
+
+
 class TestRace:
     def bench(self, winner: Settings) -> FakeBench:
         """Trials say FAST by a hair; taking turns shows the winner."""
@@ -385,11 +409,28 @@ class TestRace:
         make(bench, listed(safe=[FAST, FASTER])).run(quiet)
         assert all(BASELINE in contest for contest in bench.contests)
 
-    def test_no_race_where_the_time_is_the_proofs(self) -> None:
-        bench = self.bench(FASTER)
-        tuning = make(bench, listed(safe=[FAST, FASTER]), budget=11.0).run(quiet)
-        assert tuning.chosen["safe"] == FAST
-        assert all(BASELINE in contest for contest in bench.contests)
+    def test_never_takes_the_time_of_the_first_look(self) -> None:
+        """Whatever the budget: where finalists raced, enough generations follow to prove what won."""
+        raced = []
+        for budget in range(6, 60, 2):
+            bench = self.bench(FASTER)
+            tuning = make(bench, listed(safe=[FAST, FASTER]), budget=float(budget)).run(quiet)
+            race = bool(bench.contests) and BASELINE not in bench.contests[0]
+            raced.append(race)
+            if race:
+                assert len({turn.generation for turn in tuning.rounds}) >= 2, budget
+        assert raced == sorted(raced), "more time never takes the race away"
+        assert True in raced
+        assert False in raced
+
+    def test_of_equals_the_simplest_is_chosen(self) -> None:
+        """What does not matter stays as the user has it, though luck measured it a hair faster."""
+        simple, complicated = FAST, FASTER
+        bench = FakeBench(speeds({simple: 1.5, complicated: 1.505}), noise=(0.0, 0.0, 0.0), interrupt_at=(None, 1))
+        tuner = make(bench, listed(safe=[complicated, simple]))
+        with pytest.raises(Interrupted):
+            tuner.run(quiet)
+        assert tuner.tuning.chosen["safe"] == simple
 
 
 class TestInterruption:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.decide import BASELINE, SAME, UNTRIED, decide, typical_rate, undecided
-from autotune.core.proof import IDENTITY, Round
+from autotune.core.proof import IDENTITY, Round, compare
 from autotune.core.settings import Settings
 
 OWN = Settings(threads=2, batch_size=32)
@@ -96,10 +96,12 @@ class TestNotes:
         assert results["safe"].note == SAME["safe"]
 
     def test_cannot_tell_shows_figures(self) -> None:
-        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(noise=0.1, baseline=1, safe=1.05))
+        turns = proof_rounds(noise=0.1, baseline=1, safe=1.05)
+        results = decide(OWN, 100.0, {"safe": SAFE}, turns)
         note = results["safe"].note
+        proof = compare(turns, "safe", BASELINE)
         assert note.startswith("cannot tell: ")
-        assert "does not exclude no gain" in note
+        assert all(f"{figure:.2f}" in note for figure in (proof.value, proof.low, proof.high))
         assert not results["safe"].proven
 
     @pytest.mark.parametrize("generations", [0, 1], ids=["no round", "one generation"])

@@ -82,8 +82,8 @@ def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
         "failures": [{"kind": "crashed", "reason": "SIGSEGV", "changed": {"compile": "default"}}],
         "not_offered": [{"knob": "precision", "value": "fp16", "reason": "slow on CPUs"}],
         "warnings": ["busy"],
-        "ceiling": None,
     }
+    assert {name: data["evidence"][name] for name in evidence} == evidence
 
 
 def test_as_dict_shares_nothing_with_the_profile() -> None:

@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 
 from autotune.core.settings import KNOB_NAMES
 from autotune.core.task import TaskFacts
+from tests.search.simulator import context, inventory
 
-FACTS = TaskFacts(
-    name="resnet",
-    samples=50_000,
-    iterable=False,
-    parameters=11_000_000,
-    has_convolutions=True,
-    has_batch_norm=True,
-    optimizer="AdamW",
-    optimizer_impls=("default", "foreach", "fused"),
-    sample_bytes=12_288,
-    sample_variation=1.0,
-    unit="samples",
-    device="cpu",
+FACTS = replace(
+    context(inventory(), 64).task,
     current={"batch_size": 64, "persistent_workers": True},
     workers_refused="the iterable dataset repeats",
     warnings=("BatchNorm", "shapes vary"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections.abc import Iterator
@@ -62,13 +63,18 @@ def test_what_is_open_is_kept(folder: Path) -> None:
 
 @pytest.fixture
 def mapped(folder: Path) -> Iterator[str]:
-    """A file that this process has mapped and closed."""
+    """A file that this process has mapped and closed. (Python's own ``mmap`` would keep a descriptor.)"""
     make(folder, "psm_mapped")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     descriptor = os.open(folder / "psm_mapped", os.O_RDWR)
-    memory = mmap.mmap(descriptor, 4096)
+    address = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     os.close(descriptor)
+    assert address not in (None, ctypes.c_void_p(-1).value)
     yield "psm_mapped"
-    memory.close()
+    libc.munmap(address, 4096)
 
 
 def test_what_is_mapped_is_kept(folder: Path, mapped: str) -> None:
