@@ -50,13 +50,13 @@ def rounds(ratios: list[list[float]], base: float = 100.0) -> list[Round]:
     ]
 
 
-def machine(seed: int, effect: float) -> Callable[[int], list[Round]]:
+def machine(seed: int, effect: float, spread: float = NOISE["generation"]) -> Callable[[int], list[Round]]:
     """Generations of three rounds: each process has luck of its own, each block noise, both share a drifting base."""
     draw = random.Random(seed)
 
     def generation(number: int) -> list[Round]:
         base = 1000 * math.exp(draw.gauss(0, 0.1))
-        luck = [draw.gauss(0, NOISE["generation"]) for _ in range(2)]
+        luck = [draw.gauss(0, spread) for _ in range(2)]
         return [
             Round(
                 number,
@@ -194,3 +194,13 @@ class TestSimulated:
 
     def test_slower_is_never_called_faster(self) -> None:
         assert not any(two_looks(seed, effect=0.9).gain for seed in range(200))
+
+    @pytest.mark.parametrize("generations", [2, 4, 8])
+    def test_false_claims_stay_rare_where_processes_differ_more_than_the_prior_expects(self, generations: int) -> None:
+        """8 % from process to process, as on a shared machine; two generations are the fewest that may prove."""
+        claims = 0
+        for seed in range(400):
+            generation = machine(seed, effect=1.0, spread=0.08)
+            seen = [turn for number in range(generations) for turn in generation(number)]
+            claims += compare(seen, "ours", "theirs").gain
+        assert claims <= 0.05 * 400
