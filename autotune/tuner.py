@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.core.baseline import smaller_baselines
-from autotune.core.decide import BASELINE, decide, typical_rate, undecided
+from autotune.core.decide import BASELINE, UNREACHED, decide, typical_rate, undecided
 from autotune.core.errors import NothingUsable, UserCodeError
 from autotune.core.outcome import Completed, Outcome, OutOfMemory, Skipped
 from autotune.core.profile import LevelResult
@@ -90,6 +91,9 @@ class Tuning:
     def results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
         """The answer of each level by the proof."""
         results = decide(self.baseline, self.baseline_rate, self.chosen, self.rounds, levels)
+        reached = {observation.level for observation in self.history}
+        for level in set(levels) - reached - set(self.chosen):
+            results[level] = replace(results[level], note=UNREACHED)
         refused = self._precision_refused()
         if refused and results["amp"].settings.precision == self.baseline.precision:
             results["amp"] = replace(results["amp"], note=refused)
@@ -100,7 +104,7 @@ class Tuning:
         tried = [o for o in self.history if o.settings.precision != self.baseline.precision]
         if not tried or any(o.outcome.measured for o in tried):
             return ""
-        return f"{tried[-1].settings.precision}: {tried[-1].outcome.reason}"
+        return f"no {tried[-1].settings.precision}: {tried[-1].outcome.reason}"
 
     def partial_results(self, levels: Sequence[str]) -> dict[str, LevelResult]:
         """The best so far of each level, without proof: what an interrupted run saves."""
@@ -146,7 +150,7 @@ class Tuner:
         for observation in history:
             self.tuning.book(observation)
         self.started = clock()
-        self.trial_seconds = max((o.outcome.seconds for o in history if isinstance(o.outcome, Completed)), default=0.0)
+        self.durations = [o.outcome.seconds for o in history if isinstance(o.outcome, Completed)]
         starts = [o.outcome.start_seconds for o in history if isinstance(o.outcome, Completed)]
         self.start_seconds = max(starts, default=0.0)
         self.generation = 0
@@ -175,7 +179,7 @@ class Tuner:
             self.observe(trying=proposal.settings)
             before = self.clock()
             outcome = self.bench.measure(proposal.settings, proposal.give_up_below, self.deadline)
-            self.trial_seconds = max(0.8 * self.trial_seconds, self.clock() - before)
+            self.durations.append(self.clock() - before)
             search.tell(proposal, outcome)
             self._book(Observation(proposal.settings, outcome, level))
         best = self._simplest(self.finalists(self.tuning.history, space, FINALISTS), start)
@@ -193,7 +197,7 @@ class Tuner:
     def _over(self, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""
         searching = self.deadline - self.started - self._proof_seconds()
-        return self.clock() + self.trial_seconds > self.started + searching * share
+        return self.clock() + statistics.median(self.durations or [0.0]) > self.started + searching * share
 
     def _book(self, observation: Observation) -> None:
         tuning = self.tuning

@@ -12,12 +12,13 @@ from autotune.core.settings import Settings
 
 BASELINE = "baseline"
 SAME = {
-    "safe": "nothing that was tried is faster than your settings",
-    "amp": "mixed precision adds no gain here: same settings as safe",
-    "max": "another batch size adds no gain here: same settings as amp",
+    "safe": "no gain: nothing that was tried is faster than your settings",
+    "amp": "no gain from mixed precision: same settings as safe",
+    "max": "no gain from another batch size: same settings as amp",
 }
 UNPROVEN = "cannot tell: {value:.2f}x measured, but not proven ({low:.2f} to {high})"
-UNTRIED = "not proven within the budget"
+UNTRIED = "cannot tell: not proven within the budget"
+UNREACHED = "not reached within the budget: a longer --budget tries it"
 
 
 def decide(

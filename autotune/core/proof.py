@@ -16,9 +16,9 @@ from typing import Any
 
 CONFIDENCE = 0.95
 LOOKS = 2
-PRIOR_SPREAD = 0.03
+PRIOR_SPREAD = 0.05
 """Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
-PRIOR_GENERATIONS = 2
+PRIOR_GENERATIONS = 1
 MIN_GAIN = 1.01
 """A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
 

@@ -22,9 +22,16 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
         return f"nothing beyond {same}", result.note
     if result.settings != profile.baseline:
         return f"not proven: {figures.interval(result.speedup)}", result.note
-    answer = CANNOT_TELL if result.speedup.undecided and result.speedup.rounds else NO_GAIN
-    measured = figures.interval(result.speedup) if result.speedup.rounds else ""
-    return answer, "; ".join(part for part in (measured, result.note) if part)
+    if result.speedup.rounds:
+        return CANNOT_TELL if result.speedup.undecided else NO_GAIN, _joined(
+            figures.interval(result.speedup), result.note
+        )
+    answer, colon, detail = result.note.partition(": ")
+    return (f"{answer}: keep your settings", detail) if colon else (NO_GAIN, result.note)
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def to_apply(profile: Profile) -> bool:

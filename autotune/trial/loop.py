@@ -26,6 +26,8 @@ from autotune.trial.task import Task
 
 WARMUP_BLOCK_SECONDS = 0.04
 PULSE_SECONDS = 0.5
+HOPELESS = 2.0
+"""Steps this many times too slow for the bar end the warm-up at once."""
 
 
 class TrainingLoop:
@@ -51,6 +53,7 @@ class TrainingLoop:
         self.waited = 0.0
         self.batches = 0
         self._items = 0
+        self._step_items = 0
         self._total = torch.zeros((), device=task.device)
         self._pulsed = time.perf_counter()
 
@@ -91,6 +94,7 @@ class TrainingLoop:
         self._total += mean
         if len(self.losses) < CHECK_STEPS:
             self.losses.append(mean)
+        self._step_items = items
         if self.session.skipped_steps == skipped:
             self._items += items
 
@@ -120,12 +124,15 @@ class TrainingLoop:
         dist.broadcast(message, src=0)
         return int(message.item())
 
-    def warm_up(self) -> tuple[float, int, bool, float]:
-        """Step until steady: (seconds, steps, steady, seconds of the first step)."""
+    def first_step(self) -> float:
+        """The first optimizer step, with everything that torch and the loader do once; in seconds."""
+        return self._warm_block(1)
+
+    def warm_up(self) -> tuple[float, int, bool]:
+        """Step until steady, or clearly lost: (seconds, steps, steady)."""
         started = time.perf_counter()
-        first = self._warm_block(1)
         paces: list[float] = []
-        steps = 1
+        steps = 0
         while True:
             elapsed = time.perf_counter() - started
             due = elapsed >= self.spec.warmup_seconds and steps >= self._least_steps(elapsed, steps)
@@ -133,16 +140,23 @@ class TrainingLoop:
             wanted = STEADY_BLOCKS if pace < SLOW_STEP_SECONDS else STEADY_BLOCKS - 1
             steady = self._warm(steps, elapsed) and is_steady(paces, wanted)
             count = max(1, math.ceil(WARMUP_BLOCK_SECONDS / pace)) if pace else 1
-            count = self.agree(0 if steady or due else count)
+            count = self.agree(0 if steady or due or self._lost(paces) else count)
             if count == 0:
-                return elapsed, steps, steady, first
+                return elapsed, steps, steady
             paces.append(self._warm_block(count) / count)
             steps += count
 
     def _least_steps(self, elapsed: float, steps: int) -> int:
         """Steps that a warm-up needs; a resident's slow steps need fewer, since its settings were measured before."""
-        slow = elapsed / steps > SLOW_STEP_SECONDS
+        slow = elapsed / max(1, steps) > SLOW_STEP_SECONDS
         return MIN_WARMUP_STEPS - 1 if slow and self.spec.resident else MIN_WARMUP_STEPS
+
+    def _lost(self, paces: list[float]) -> bool:
+        """True where two steps in a row are far below the bar already: no warm-up makes up for that."""
+        if self.spec.give_up_below <= 0 or len(paces) < 2:
+            return False
+        bar = self._step_items * self.session.world_size / self.spec.give_up_below
+        return min(paces[-2:]) > HOPELESS * bar
 
     def _warm_block(self, steps: int) -> float:
         started = time.perf_counter()

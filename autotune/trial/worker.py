@@ -58,8 +58,7 @@ class _Trial:
         session = Session(spec.settings, device=self.task.device, init_method=f"file://{store}")
         loop = TrainingLoop(self.task, session, spec, lambda: self._say("phase", phase="stepping"))
         self._say("phase", phase="compiling" if spec.settings.compile != "off" else "starting")
-        loop.step()
-        session.synchronize()
+        first = loop.first_step()
         self._say("phase", phase="stepping", first_step=True)
         warm = loop.warm_up()
         pace = warm[0] / max(1, warm[1])
@@ -74,7 +73,7 @@ class _Trial:
             warmup_steps=warm[1],
             steady=warm[2],
             skipped_steps=session.skipped_steps,
-            first_step_seconds=warm[3],
+            first_step_seconds=first,
             load_share=min(1.0, loop.waited / measured) if measured > 0 else 0.0,
             peak_memory=_peak_memory(self.task.device),
         )
