@@ -30,7 +30,8 @@ from autotune.trial.contract import recognise
 from autotune.trial.environment import trial_environment
 from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
-from autotune.tuner import Observer, Tuner, Tuning, settle_baseline
+from autotune.tuner import Tuner
+from autotune.tuning import Observer, Tuning, settle_baseline
 from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET = 75.0
 LEAST_BUDGET = 5.0
+FOLLOWERS = {
+    "num_workers": ("prefetch_factor",),
+    "processes": ("threads", "backend", "batch_size"),
+    "accumulation": ("batch_size",),
+}
+"""Knobs that cannot stay where they are when another moves: ``--only`` frees them too."""
 CEILING_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 FINISH_SECONDS = 1.0
@@ -109,8 +116,8 @@ def run(task: Path, options: Options, observe: Observer = lambda **_: None, star
     machine = machine_type(inventory)
     path = options.profile or registry.default_path(machine.key, file.name)
     waiting = lock.acquire(options.budget, lambda pid: observe(stage=f"waiting for the tuning run of process {pid}"))
-    paths = StudyPaths.create()
     with _signals_raise(), waiting:
+        paths = StudyPaths.create()
         runner = Runner(
             file.path,
             paths,
@@ -197,7 +204,8 @@ class _Session:
         fixed = dict(self.options.fix or {})
         if self.options.only:
             kept = context.baseline.as_dict()
-            fixed |= {name: kept[name] for name in KNOB_NAMES if name not in self.options.only and name not in fixed}
+            free = {follower for name in self.options.only for follower in (name, *FOLLOWERS.get(name, ()))}
+            fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
 
     def _profile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -149,7 +150,8 @@ def list_profiles() -> None:
     from autotune.store.registry import list_profiles as found
 
     for item in found():
-        print(item)
+        profile = item.profile
+        print(f"{item.path}  {profile.target.name} on {profile.key}" if profile else item.problem)
 
 
 @profiles_app.command("match")
@@ -192,7 +194,7 @@ def _pin(text: str) -> tuple[str, Any]:
     if not equals:
         raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
     words = {"true": True, "false": False, "none": None}
-    return name, words.get(value.lower(), int(value) if value.lstrip("-").isdigit() else value)
+    return name, words.get(value.lower(), int(value) if re.fullmatch(r"-?[0-9]+", value) else value)
 
 
 def _say(text: str) -> None:

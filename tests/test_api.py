@@ -161,19 +161,14 @@ class TestSpaces:
         assert tuple(spaces) == LEVELS
         assert [space.level for space in spaces.values()] == list(LEVELS)
 
-    PINNED = pytest.mark.xfail(
-        strict=True,
-        reason="--only pins the knobs that must follow too (prefetch_factor=None, batch_size): nothing moves",
-    )
-
     @pytest.mark.parametrize(
         ("only", "follow"),
         [
             ("optimizer_impl", set()),
             ("channels_last", set()),
-            pytest.param("num_workers", {"prefetch_factor"}, marks=PINNED),
-            pytest.param("processes", {"threads", "backend", "batch_size"}, marks=PINNED),
-            pytest.param("accumulation", {"batch_size"}, marks=PINNED),
+            ("num_workers", {"prefetch_factor"}),
+            ("processes", {"threads", "backend", "batch_size"}),
+            ("accumulation", {"batch_size"}),
         ],
     )
     def test_only_lets_this_knob_move_and_what_follows_from_it(self, only: str, follow: set[str]) -> None:
@@ -457,7 +452,6 @@ class TestRun:
         assert not (elsewhere / "out.yaml").exists()
         assert world.closed == 1
 
-    @pytest.mark.xfail(strict=True, reason="the scratch folder is made before the lock is held, and stays behind")
     def test_a_taken_machine_starts_nothing(
         self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

@@ -38,7 +38,7 @@ BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contr
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
-ROOTS = f"core search store report launch tuner probes {BOTH} {PARENT}"
+ROOTS = f"core search store report launch tuner tuning probes {BOTH} {PARENT}"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
 
@@ -59,7 +59,8 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
-    Room("tuner",         "tuner",          "core search",                "", "subprocess logging"),
+    Room("tuner",         "tuner",          "core search tuning",         "", "subprocess logging"),
+    Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
     # The composition roots, where rooms meet:
     Room("cli",           "cli",            f"{ROOTS} api autotune launching view template", "typer rich", prints=True),
     Room("cli: run",      "launching",      "core launch store probes"),

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.core.settings import Settings
+from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
 DEFAULT_BATCH = 32
 """Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
+
+
+FOR_GPUS = ("pin_memory", "cudnn_benchmark")
+"""Switches that many people set everywhere and that do nothing without a GPU."""
+WORDS = {
+    "backend": BACKENDS,
+    "optimizer_impl": OPTIMIZER_IMPLS,
+    "allocator": ALLOCATORS,
+    "compile": COMPILE_MODES,
+    "precision": PRECISIONS,
+}
 
 
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
@@ -22,9 +33,10 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     current = dict(task.current)
     batch = current.pop("batch_size", DEFAULT_BATCH)
     processes, accumulation = current.get("processes", 1), current.get("accumulation", 1)
-    for name, value in (("batch_size", batch), ("processes", processes), ("accumulation", accumulation)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ContractError(f'CURRENT["{name}"] = {value!r}: must be a whole number of at least 1')
+    for name, value in (current | {"batch_size": batch}).items():
+        wanted = _wanted(name, value)
+        if wanted:
+            raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
     if batch % (processes * accumulation):
         raise ContractError(
             f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
@@ -35,10 +47,25 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
         "threads": max(1, (software.default_threads or budget.threads) // (processes if processes > 1 else 1)),
         "interop_threads": software.default_interop_threads or budget.cores,
     }
+    if task.device != "cuda":
+        current = {name: value for name, value in current.items() if name not in FOR_GPUS}
     backend = "nccl" if task.device == "cuda" else "gloo"
     if processes > 1:
         defaults["backend"] = backend  # type: ignore[assignment]
     return Settings(**(defaults | current), batch_size=batch // (processes * accumulation))
+
+
+def _wanted(name: str, value: object) -> str:
+    """What knob ``name`` takes, where ``value`` is not of it; else empty."""
+    if value is None and name in ("backend", "prefetch_factor"):
+        return ""
+    if name in WORDS:
+        return "" if value in WORDS[name] else f"one of {', '.join(WORDS[name])}"
+    if isinstance(getattr(Settings(), name), bool):
+        return "" if isinstance(value, bool) else "True or False"
+    least = 0 if name == "num_workers" else 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return "" if whole else f"a whole number of at least {least}"
 
 
 def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:

@@ -80,7 +80,7 @@ def _carried(below: LevelResult, note: str) -> LevelResult:
 def _why_not(proof: Proof, level: str) -> str:
     if proof.rounds == 0 or math.isinf(proof.high):
         return UNTRIED
-    if proof.high <= 1.02:
+    if proof.high <= 1.02 or (proof.value <= 1.0 and proof.high <= 1.05):
         return SAME[level]
     high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
     return UNPROVEN.format(value=proof.value, low=proof.low, high=high)

@@ -46,6 +46,10 @@ class OutOfMemory(Outcome):
     kind: ClassVar[str] = "out-of-memory"
 
 
+BUDGET_OVER = "the budget lasted"
+"""The phase of a trial that the end of the whole budget cut short: no fault of its own."""
+
+
 @dataclass(frozen=True)
 class TimedOut(Outcome):
     """No progress within the watchdog's limit for the ``phase`` it was in."""

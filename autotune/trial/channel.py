@@ -11,6 +11,8 @@ import socket
 from typing import Any
 
 MAX_MESSAGE = 128 * 1024
+KEPT = (16384, 4096, 1024, 256)
+"""Characters and items kept of long texts and lists, tried in turn: JSON may write six bytes for a character."""
 KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 """macOS has no SEQPACKET for Unix sockets; datagrams keep borders too (but never signal the end)."""
 
@@ -41,8 +43,10 @@ class Channel:
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Send one message, with ``fds`` if given. Raises OSError when the other end is gone."""
         data = json.dumps(message).encode()
-        if len(data) > MAX_MESSAGE:
-            data = json.dumps(_shortened(message)).encode()
+        for kept in KEPT:
+            if len(data) <= MAX_MESSAGE:
+                break
+            data = json.dumps(_shortened(message, kept)).encode()
         if fds:
             socket.send_fds(self.socket, [data], list(fds))
         else:
@@ -61,12 +65,14 @@ class Channel:
         self.socket.close()
 
 
-def _shortened(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with its long texts cut to the tail: the end of a traceback is the part that matters."""
+def _shortened(message: dict[str, Any], kept: int) -> dict[str, Any]:
+    """The message with long texts and lists cut to the tail: the end of a traceback is the part that matters."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, str):
-            return value[-16384:]
+            return value[-kept:]
+        if isinstance(value, list | tuple):
+            return [cut(inner) for inner in value[-kept:]]
         if isinstance(value, dict):
             return {key: cut(inner) for key, inner in value.items()}
         return value

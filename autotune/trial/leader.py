@@ -70,9 +70,18 @@ def _wait(ranks: dict[int, int], channel: Channel) -> int:
         code = os.waitstatus_to_exitcode(status)
         channel.send({"event": "rank-ended", "rank": rank, "code": code})
         if code != 0:
+            _report_ended(ranks, channel)
             tree.kill_tree(os.getpid(), include_root=False)
             return 1
     return 0
+
+
+def _report_ended(ranks: dict[int, int], channel: Channel) -> None:
+    """Ranks that ended meanwhile: a signal that ended one says more than the echo in another."""
+    for pid, rank in ranks.items():
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            channel.send({"event": "rank-ended", "rank": rank, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _flush() -> None:

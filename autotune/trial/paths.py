@@ -10,6 +10,9 @@ from pathlib import Path
 
 MIRROR_ENTRIES = 500
 MIRROR_DEPTH = 3
+MIRROR_FILE_BYTES = 2**20
+MIRROR_BYTES = 8 * 2**20
+"""Copied at most, per file and in all: copying must not slow a trial's start."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,12 @@ class StudyPaths:
 def mirror(source: Path, target: Path) -> None:
     """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
 
-    Folders are real, files are symbolic links. Past ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for
-    hidden folders, the folder itself is linked: still readable, and cheap.
+    Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past
+    ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders, the folder itself is linked: still
+    readable, and cheap.
     """
     target.mkdir(parents=True, exist_ok=True)
-    budget = MIRROR_ENTRIES
+    budget, copied = MIRROR_ENTRIES, 0
     pending = [(source, target, 0)]
     while pending:
         folder, copy, depth = pending.pop(0)
@@ -57,8 +61,19 @@ def mirror(source: Path, target: Path) -> None:
             if shallow and entry.is_dir(follow_symlinks=False):
                 destination.mkdir()
                 pending.append((Path(entry.path), destination, depth + 1))
+            elif (size := _small_file(entry)) is not None and copied + size <= MIRROR_BYTES:
+                shutil.copy2(entry.path, destination)
+                copied += size
             else:
                 destination.symlink_to(entry.path)
+
+
+def _small_file(entry: os.DirEntry[str]) -> int | None:
+    """Size of a regular file worth copying; None for anything else."""
+    if not entry.is_file(follow_symlinks=False):
+        return None
+    size = entry.stat(follow_symlinks=False).st_size
+    return size if size <= MIRROR_FILE_BYTES else None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

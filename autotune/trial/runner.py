@@ -16,6 +16,7 @@ from typing import Any
 
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
+from autotune.core.outcome import BUDGET_OVER
 from autotune.core.task import TaskFacts
 from autotune.trial import tree
 from autotune.trial.channel import Channel
@@ -235,7 +236,7 @@ class Runner:
 
     def _time_out(self, trial: Trial) -> None:
         over = time.monotonic() >= trial.limits.deadline
-        trial.timed_out = "the budget lasted" if over else trial.phase
+        trial.timed_out = BUDGET_OVER if over else trial.phase
         if not over:
             self._dump_stacks(trial)
         self.stop(trial)

@@ -13,8 +13,9 @@ OWN_PREFIXES = ("torch_", "psm_", "sem.mp-", "wnsm_", "__KMP_REGISTERED_LIB_")
 
 def remove_leftovers(since: float) -> None:
     """Delete this user's shared memory made after ``since`` (seconds of epoch) that no living process holds."""
-    stale = [entry for entry in _candidates(since) if entry.name not in _held()]
-    for entry in stale:
+    found = _candidates(since)
+    held = _held() if found else set()
+    for entry in (entry for entry in found if entry.name not in held):
         with contextlib.suppress(OSError):
             entry.unlink()
 

@@ -24,20 +24,29 @@ OOM_TYPES = (
     "torch.OutOfMemoryError",
     "torch.cuda.OutOfMemoryError",
     "MemoryError",
-    "numpy._core._exceptions._ArrayMemoryError",
+    "numpy._core._exceptions.MemoryError",  # its class is _ArrayMemoryError, its __name__ is not
+    "numpy.core._exceptions.MemoryError",
 )
 OOM_TEXTS = (
     (
         re.compile(
-            r"insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)", re.I
+            r"insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)"
+            r"|unable to write to file </torch_",
+            re.I,
         ),
         "shm",
     ),
     (
-        re.compile(r"CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|HIP out of memory|MPS backend out of memory"),
+        re.compile(r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory"),
         "device",
     ),
-    (re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"), "host"),
+    (
+        re.compile(
+            r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
+            r"|_ArrayMemoryError: Unable to allocate"
+        ),
+        "host",
+    ),
 )
 
 
@@ -139,7 +148,7 @@ def how_it_ended(end: End) -> Outcome:
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
-    code = codes[0] if codes else 0
+    code = min(codes[:1] + [code for code in codes if code < 0][:1], default=0)  # a signal says why, an exit code not
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
         return OutOfMemory(SHM_FULL, end.log, where="shm")
     if code == -signal.SIGKILL:
@@ -147,7 +156,8 @@ def how_it_ended(end: End) -> Outcome:
             return OutOfMemory("the kernel killed the process: memory limit reached", end.log, where="host")
         return Crashed("killed by SIGKILL from outside", end.log)
     if code < 0:
-        return Crashed(f"ended by {signal.Signals(-code).name}", end.log)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return Crashed(f"ended by {name}", end.log)
     return Crashed(f"the process ended by itself with exit code {code} before the trial was over", end.log)
 
 

@@ -109,17 +109,12 @@ class TestContradictions:
         ],
         ids=str,
     )
-    @pytest.mark.xfail(strict=True, reason="baseline_settings promises this, but checks only three of CURRENT's knobs")
     def test_a_value_that_no_knob_takes_is_refused_by_name(self, current: dict[str, Any]) -> None:
         with pytest.raises(ContractError, match=next(iter(current))):
             baseline_settings(task(**current), inventory())
 
 
 @pytest.mark.parametrize("current", [{"pin_memory": True}, {"cudnn_benchmark": True}], ids=str)
-@pytest.mark.xfail(
-    strict=True,
-    reason="the baseline ends as NotApplied, tuning as 'the task failed under your own settings'",
-)
 def test_a_switch_for_gpus_has_no_effect_on_a_cpu_and_is_not_asked_for(current: dict[str, Any]) -> None:
     """O07: ``pin_memory=True`` is in most people's loaders; without an accelerator it does nothing."""
     found = baseline_settings(task(**current), inventory())

@@ -106,8 +106,8 @@ class TestCompare:
         proof = compare(rounds([[1.1], [1.2], [1.3], [1.2]]), "ours", "theirs")
         logs = [math.log(ratio) for ratio in (1.1, 1.2, 1.3, 1.2)]
         centre = sum(logs) / 4
-        variance = (2 * 0.03**2 + sum((log - centre) ** 2 for log in logs)) / 5
-        half = 3.16338 * math.sqrt(variance / 4)
+        variance = (0.05**2 + sum((log - centre) ** 2 for log in logs)) / 4
+        half = 3.49541 * math.sqrt(variance / 4)
         assert proof.value == pytest.approx(math.exp(centre))
         assert (proof.low, proof.high) == pytest.approx((math.exp(centre - half), math.exp(centre + half)), rel=1e-4)
         assert proof.confidence == CONFIDENCE

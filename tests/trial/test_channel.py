@@ -107,11 +107,6 @@ class TestTooLong:
         ],
         ids=["escaped letters", "texts in lists", "many numbers"],
     )
-    @pytest.mark.xfail(
-        strict=True,
-        reason="cut by characters, not bytes, and not in lists: the receiver's json.loads fails, or send does",
-        raises=(json.JSONDecodeError, OSError),
-    )
     def test_whatever_is_long_something_arrives(self, ends: Ends, report: dict[str, object]) -> None:
         ends[0].send({"event": "report", "report": report})
         message, _ = ends[1].receive()

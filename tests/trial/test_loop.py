@@ -210,7 +210,8 @@ class TestWarmUp:
         """G02: compiling, tuning and turbo are over before the first block."""
         workshop.cost = lambda step: STEP * {0: 10, 1: 5, 2: 2}.get(step, 1)
         loop = workshop.loop()
-        _, steps, steady, first = loop.warm_up()
+        first = loop.first_step()
+        _, steps, steady = loop.warm_up()
         assert steady
         assert steps >= 6
         assert first == pytest.approx(10 * STEP)
@@ -218,7 +219,7 @@ class TestWarmUp:
 
     def test_never_steady_ends_at_the_cap_and_says_so(self, workshop: Workshop) -> None:
         workshop.cost = lambda step: STEP * 1.05**step
-        seconds, steps, steady, _ = workshop.loop(spec={"warmup_seconds": 2.0}).warm_up()
+        seconds, steps, steady = workshop.loop(spec={"warmup_seconds": 2.0}).warm_up()
         assert not steady
         assert seconds >= 2.0
         assert seconds < 3.0
@@ -227,16 +228,23 @@ class TestWarmUp:
     @pytest.mark.parametrize("cost", [5.0, 0.2])
     def test_takes_three_steps_however_slow(self, workshop: Workshop, cost: float) -> None:
         workshop.cost = lambda _: cost
-        seconds, steps, steady, _ = workshop.loop(spec={"warmup_seconds": 0.1}).warm_up()
+        seconds, steps, steady = workshop.loop(spec={"warmup_seconds": 0.1}).warm_up()
         assert (steps, steady) == (3, False)
         assert seconds == pytest.approx(3 * cost)
 
     def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
         workshop.cost = lambda _: 1e-4
-        seconds, steps, steady, _ = workshop.loop().warm_up()
+        seconds, steps, steady = workshop.loop().warm_up()
         assert steady
         assert 0.3 <= seconds < 0.4
         assert steps == pytest.approx(seconds / 1e-4, rel=0.01)
+
+    @pytest.mark.parametrize(("cost", "steps"), [(STEP, 12), (STEP / 4, 0)])
+    def test_a_clear_loser_ends_at_once(self, workshop: Workshop, cost: float, steps: int) -> None:
+        """A bar that a step of a quarter of `STEP` would just clear."""
+        workshop.cost = lambda _: cost
+        taken = workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)}).warm_up()[1]
+        assert taken <= steps if steps else taken > 12
 
     @pytest.mark.parametrize(("workers", "prefetch"), [(2, 2), (2, 32)])
     def test_consumes_what_the_loader_had_ready(self, workshop: Workshop, workers: int, prefetch: int) -> None:

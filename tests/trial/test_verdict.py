@@ -146,7 +146,6 @@ def test_ends_and_what_is_made_of_them(end: End, outcome: Outcome) -> None:
     assert judge(OWN, end) == outcome
 
 
-@pytest.mark.xfail(strict=True, reason="the first code other than 0 decides, though only the signal says why")
 def test_a_signal_is_the_reason_also_where_the_rank_that_heard_of_it_ended_first() -> None:
     outcome = judge(OWN, ended(raised("RuntimeError", ECHO), 1, -9, oom_kills=1))
     assert outcome == OutOfMemory("the kernel killed the process: memory limit reached", "", where="host")
@@ -156,10 +155,7 @@ def test_a_signal_is_the_reason_also_where_the_rank_that_heard_of_it_ended_first
     "signum",
     [
         *(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)),
-        pytest.param(
-            signal.SIGRTMIN + 1,
-            marks=pytest.mark.xfail(strict=True, reason="most real-time signals have no name in signal.Signals"),
-        ),
+        signal.SIGRTMIN + 1,
     ],
 )
 def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
@@ -251,7 +247,6 @@ class TestOutOfMemory:
         assert outcome.detail == "Traceback"
 
     @pytest.mark.parametrize(("kind", "text", "where"), MISSED)
-    @pytest.mark.xfail(strict=True, reason="real texts that OOM_TEXTS does not know")
     def test_more_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
         assert out_of_memory(kind, text) == where
 
@@ -280,14 +275,12 @@ class TestOutOfMemory:
             fault = describe(error)
             assert out_of_memory(fault["type"], fault["text"]) == "host"
 
-    @pytest.mark.xfail(strict=True, reason="numpy sets __name__ of _ArrayMemoryError to MemoryError")
     def test_numpys_own(self) -> None:
         with pytest.raises(MemoryError) as error:
             numpy.zeros(1 << 50)
         fault = describe(error.value)
         assert out_of_memory(fault["type"], fault["text"]) == "host"
 
-    @pytest.mark.xfail(strict=True, reason="torch re-raises what it cannot construct as RuntimeError")
     def test_numpys_own_in_a_loader_worker(self) -> None:
         text = (
             "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
