@@ -1,0 +1,67 @@
+"""Every example trains as a script, with a profile and without, and learns the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune.core.settings import Settings
+from autotune.store import profiles
+from tests.runtime import records
+
+pytestmark = pytest.mark.torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLAIN = Settings(threads=1, interop_threads=1)
+CASES = {
+    "digits": (PLAIN.but(batch_size=64, channels_last=True, optimizer_impl="fused"), 12, 1e-3),
+    "jpeg_folder": (PLAIN.but(batch_size=64, num_workers=1, persistent_workers=True, channels_last=True), 3, 0.25),
+    "char_transformer": (PLAIN.but(batch_size=16, optimizer_impl="foreach"), 2, 1e-3),
+    "tabular_mlp": (PLAIN.but(batch_size=64, accumulation=2, optimizer_impl="fused"), 20, 1e-3),
+}
+"""Settings, batches to train, and how far the loss may differ: augmentations draw differently in workers."""
+
+
+def train(name: str, folder: Path, *arguments: str, launcher: tuple[str, ...] = (), **env: str) -> float:
+    """Run the example; returns the loss it prints."""
+    line = [sys.executable, *launcher, str(EXAMPLES / f"{name}.py"), "--epochs", "1", *arguments]
+    done = subprocess.run(
+        line, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"} | env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"loss ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found.group(1))
+
+
+def profile(folder: Path, settings: Settings) -> str:
+    return str(profiles.write(folder / "p.yaml", records.profile(settings)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trains_the_same_with_the_profile(name: str, tmp_path: Path) -> None:
+    settings, steps, tolerance = CASES[name]
+    plain = train(name, tmp_path, "--steps", str(steps), AUTOTUNE_DISABLE="1")
+    path = profile(tmp_path, settings)
+    tuned = train(name, tmp_path, "--steps", str(steps * settings.accumulation), "--profile", path)
+    # With accumulation the script prints the loss of its last micro-batch, not of the whole batch.
+    allowed = tolerance if settings.accumulation == 1 else 0.25
+    assert tuned == pytest.approx(plain, rel=allowed)
+
+
+def test_two_processes_end_with_the_weights_of_one(tmp_path: Path) -> None:
+    alone, together = tmp_path / "one.pt", tmp_path / "two.pt"
+    train("tabular_mlp", tmp_path, "--steps", "10", "--save", str(alone), AUTOTUNE_DISABLE="1")
+    path = profile(tmp_path, PLAIN.but(processes=2, batch_size=64))
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    train("tabular_mlp", tmp_path, "--steps", "10", "--save", str(together), "--profile", path, launcher=launcher)
+    one, two = torch.load(alone), torch.load(together)
+    assert one.keys() == two.keys()
+    for key in one:
+        torch.testing.assert_close(two[key], one[key], rtol=1e-3, atol=1e-4)
