@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from autotune.answer import gflops, profile_of
+from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
-from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
-from autotune.launch.environment import environment as launch_environment
-from autotune.launch.environment import scrub
 from autotune.search.protocol import Observation, Search
-from autotune.store import lock, profiles, registry
+from autotune.store import profiles, registry
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
-from autotune.trial.environment import trial_environment
-from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.tuner import Tuner
-from autotune.tuning import Observer, Tuning, settle_baseline
+from autotune.tuning import Observer, settle_baseline
 from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
-from probes.memory import oom_kills
 from probes.system import System
 
 if TYPE_CHECKING:
@@ -109,25 +101,13 @@ def run(task: Path, options: Options, observe: Observer = lambda **_: None, star
         Interrupted: on SIGINT or SIGTERM, after the best so far is written.
     """
     started = time.monotonic() if started is None else started
+    refuse_ranks()
     _check(options)
     file = recognise(task)
-    system = System()
-    inventory = probe(system)
-    machine = machine_type(inventory)
-    path = options.profile or registry.default_path(machine.key, file.name)
-    waiting = lock.acquire(options.budget, lambda pid: observe(stage=f"waiting for the tuning run of process {pid}"))
-    with _signals_raise(), waiting:
-        paths = StudyPaths.create()
-        runner = Runner(
-            file.path,
-            paths,
-            _environment(inventory, paths),
-            Path.cwd(),
-            options.seed,
-            lambda: oom_kills(system),
-        )
-        with runner:
-            profile = _Session(runner, inventory, options, observe, started).tune(path)
+    inventory = probe()
+    path = options.profile or registry.default_path(machine_type(inventory).key, file.name)
+    with open_runner(file.path, inventory, options.seed, options.budget, observe) as runner:
+        profile = _Session(runner, inventory, options, observe, started).tune(path)
     profiles.write(path, profile)
     return Answer(profile, path, inventory)
 
@@ -147,7 +127,7 @@ class _Session:
         """Run everything; the study's journal lies beside the profile at ``path``."""
         if self.options.budget >= CEILING_BUDGET:
             self.observe(stage="measuring matrix products")
-            self.gflops = _gflops(measure(System(), ["gemm"])["gemm"])
+            self.gflops = gflops(measure(System(), ["gemm"])["gemm"])
         self.observe(stage="loading the task")
         facts = self.runner.describe()
         wanted = baseline_settings(facts, self.inventory)
@@ -165,15 +145,27 @@ class _Session:
     def _finish(
         self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
     ) -> Profile:
+        interrupted = None
         try:
             results = tuner.run(self.observe).results(tuple(spaces))
-        except Interrupted:
-            results = tuner.tuning.partial_results(tuple(spaces))
-            profiles.write(path, self._profile(tuner.tuning, results, context, spaces, partial=True))
-            raise
+        except Interrupted as interruption:
+            interrupted, results = interruption, tuner.tuning.partial_results(tuple(spaces))
         if bench.fresh:
             self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
-        return self._profile(tuner.tuning, results, context, spaces, partial=False)
+        profile = profile_of(
+            tuner.tuning,
+            results,
+            context,
+            spaces[LEVELS[-1]].left_out,
+            recommended=self.options.level,
+            seconds=time.monotonic() - self.started,
+            warnings=self.warnings,
+            partial=interrupted is not None,
+        )
+        if interrupted is not None:
+            profiles.write(path, profile)
+            raise interrupted
+        return profile
 
     def _study(self, path: Path, baseline: Settings) -> Study:
         """The Optuna journal beside the profile. Another task text, machine or baseline is another study in it."""
@@ -208,66 +200,6 @@ class _Session:
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
 
-    def _profile(
-        self,
-        tuning: Tuning,
-        results: Mapping[str, LevelResult],
-        context: Context,
-        spaces: Mapping[str, Space],
-        *,
-        partial: bool,
-    ) -> Profile:
-        task, software = context.task, self.inventory.software
-        self.warnings += _normalisation(task.has_batch_norm, tuning.baseline, results)
-        stated = "batch_size" in task.current
-        return Profile(
-            machine=machine_type(self.inventory).as_dict(),
-            software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
-            target=Target(task.name, task.unit, task.device, task.parameters, task.samples),
-            recommended=self.options.level or ("amp" if stated else "max"),
-            baseline=tuning.baseline,
-            baseline_rate=tuning.baseline_rate,
-            levels=results,
-            evidence=Evidence(
-                trials=len(tuning.history),
-                seconds=round(time.monotonic() - self.started, 1),
-                failures=tuple(_failures(tuning)),
-                not_offered=tuple(NotOffered(o.knob, o.value, o.reason) for o in spaces[LEVELS[-1]].left_out),
-                warnings=(*task.warnings, *self.warnings),
-                partial=partial,
-                ceiling=_ceiling(self.gflops, task.flops_per_item),
-            ),
-        )
-
-
-def _gflops(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Matrix rate by precision; empty where the benchmark failed."""
-    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
-
-
-def _ceiling(gflops: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
-    if not flops_per_item or "fp32" not in gflops:
-        return None
-    return Ceiling(gflops["fp32"], gflops.get("bf16", 0.0), flops_per_item)
-
-
-def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[str, LevelResult]) -> Iterator[str]:
-    """BatchNorm takes its statistics from one process's micro-batch: the one thing that sharing a batch changes."""
-    sizes = {result.settings.batch_size for result in results.values()} - {baseline.batch_size}
-    if has_batch_norm and sizes:
-        others = " or ".join(str(size) for size in sorted(sizes))
-        yield (
-            f"BatchNorm normalises over {others} samples instead of {baseline.batch_size};"
-            " torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
-        )
-
-
-def _failures(tuning: Tuning) -> Iterator[Failure]:
-    for observation in tuning.history:
-        if not observation.outcome.measured:
-            changed = {name: mine for name, (mine, _) in observation.settings.difference(tuning.baseline).items()}
-            yield Failure(observation.outcome.kind, observation.outcome.reason, changed)
-
 
 def _check(options: Options) -> None:
     """Refuse what cannot work, before anything is started."""
@@ -278,40 +210,3 @@ def _check(options: Options) -> None:
     unknown = [name for name in options.only if name not in KNOB_NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such knob; knobs are: {', '.join(KNOB_NAMES)}")
-    if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
-        raise UsageError(
-            "tune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
-            " mpiexec: it starts several processes by itself where that pays."
-        )
-
-
-def _environment(inventory: Inventory, paths: StudyPaths) -> Callable[[str], dict[str, str]]:
-    """Environment of the zygote that serves an allocator."""
-
-    def of(allocator: str) -> dict[str, str]:
-        base = scrub(os.environ)
-        preload = launch_environment(Settings(allocator=allocator), inventory, {}).set.get("LD_PRELOAD")
-        threads, memory = inventory.budget.threads, inventory.memory.limit
-        return trial_environment(base, paths, threads=threads, memory=memory, preload=preload)
-
-    return of
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGINT and SIGTERM raise `Interrupted` once, in the main thread; later ones wait for the clean-up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(signum: int, _: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(signum)
-
-    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)

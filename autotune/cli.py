@@ -112,6 +112,25 @@ def show(profile: ProfileArgument) -> None:
 
 
 @app.command()
+def check(
+    profile: ProfileArgument,
+    task: Annotated[Path, typer.Argument(help="The task file that the profile was made from.")],
+    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
+) -> None:
+    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
+    from autotune import checking
+    from autotune.view import View
+
+    allowed = seconds(budget, "--budget")
+    with View(allowed, time.monotonic()) as view:
+        verdict = checking.check(profile, task, level, allowed, view.update)
+    print(verdict.text)
+    if not verdict.holds:
+        raise typer.Exit(4)
+
+
+@app.command()
 def validate(profile: ProfileArgument) -> None:
     """Check a profile against the schema."""
     from autotune.store.profiles import read

@@ -46,7 +46,9 @@ def prepare(script: Path, arguments: list[str], profile: Path | None, level: str
     if profile is None:
         match = registry.find(machine_type(inventory), script.stem)
         if match is None:
-            raise UsageError(f"no profile fits this machine and {script.stem}; make one: autotune tune {script}")
+            raise UsageError(
+                f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
+            )
         profile = match.path
     found = read(profile)
     if level is not None and level not in found.levels:

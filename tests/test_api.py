@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import api
+from autotune import answer, api, bringup
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.knobs import LEVELS
 from autotune.core.machine import machine_type
@@ -101,7 +101,7 @@ class TestEnvironment:
         for name in ("MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"):
             monkeypatch.setenv(name, "7")
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-        found = api._environment(MACHINE, StudyPaths(tmp_path))("default")
+        found = bringup.environment_by_allocator(MACHINE, StudyPaths(tmp_path))("default")
         assert not {"MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"} & set(found)
         assert found["CUDA_VISIBLE_DEVICES"] == "1"
         assert found["TMPDIR"] == str(tmp_path)
@@ -109,14 +109,14 @@ class TestEnvironment:
 
     def test_an_allocator_that_is_not_here_is_not_preloaded(self, tmp_path: Path) -> None:
         gone = replace(MACHINE, software=replace(MACHINE.software, allocators=()))
-        assert "LD_PRELOAD" not in api._environment(gone, StudyPaths(tmp_path))("jemalloc")
+        assert "LD_PRELOAD" not in bringup.environment_by_allocator(gone, StudyPaths(tmp_path))("jemalloc")
 
 
 class TestSignals:
     @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
     def test_raise_once_and_are_put_back(self, signum: signal.Signals) -> None:
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-        with pytest.raises(Interrupted) as interruption, api._signals_raise():
+        with pytest.raises(Interrupted) as interruption, bringup.signals_raise():
             os.kill(os.getpid(), signum)
         assert interruption.value.signal == signum
         assert {each: signal.getsignal(each) for each in before} == before
@@ -132,7 +132,7 @@ class TestSignals:
                 os.kill(os.getpid(), signal.SIGTERM)
                 cleaned.append(True)
 
-        with pytest.raises(Interrupted), api._signals_raise():
+        with pytest.raises(Interrupted), bringup.signals_raise():
             interrupted()
         assert cleaned
 
@@ -140,7 +140,7 @@ class TestSignals:
         seen: list[Any] = []
 
         def other() -> None:
-            with api._signals_raise():
+            with bringup.signals_raise():
                 seen.append(signal.getsignal(signal.SIGINT))
 
         before = signal.getsignal(signal.SIGINT)
@@ -183,6 +183,19 @@ class TestSpaces:
         assert space.values["num_workers"] == (1,)
 
 
+def concluded(tuning: Tuning, results: Any, context: Any, spaces: Any, run: Any, partial: bool = False) -> Any:
+    return answer.profile_of(
+        tuning,
+        results,
+        context,
+        spaces["max"].left_out,
+        recommended=run.options.level,
+        seconds=1.0,
+        warnings=run.warnings,
+        partial=partial,
+    )
+
+
 class TestProfile:
     def made(self, history: list[Observation] = [], partial: bool = False, **options: Any) -> Any:  # noqa: B006
         tuning = Tuning(OWN)
@@ -191,7 +204,7 @@ class TestProfile:
         found = session(**options)
         found.warnings.append("the baseline is your settings without loader workers")
         spaces = found._spaces(CONTEXT)
-        return found._profile(tuning, tuning.results(LEVELS), CONTEXT, spaces, partial=partial)
+        return concluded(tuning, tuning.results(LEVELS), CONTEXT, spaces, found, partial=partial)
 
     def test_holds_machine_task_and_baseline(self) -> None:
         made = self.made([Observation(OWN, _completed(100.0), "safe")])
@@ -233,7 +246,7 @@ class TestProfile:
         found = session(level=level)
         said = replace(CONTEXT, task=replace(CONTEXT.task, current=current))
         tuning = Tuning(OWN)
-        made = found._profile(tuning, tuning.results(LEVELS), said, found._spaces(said), partial=False)
+        made = concluded(tuning, tuning.results(LEVELS), said, found._spaces(said), found)
         assert made.recommended == recommended
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
@@ -244,7 +257,7 @@ class TestProfile:
         tuning.chosen["safe"] = OWN.but(num_workers=1)
         found = session()
         results = tuning.partial_results(LEVELS)
-        made = found._profile(tuning, results, CONTEXT, found._spaces(CONTEXT), partial=True)
+        made = concluded(tuning, results, CONTEXT, found._spaces(CONTEXT), found, partial=True)
         path = profiles.write(tmp_path / "partial.yaml", made)
         read = profiles.read(path)
         assert read.evidence.partial
@@ -265,7 +278,7 @@ class TestCeiling:
     def test_needs_both_the_machines_rate_and_the_tasks_work(
         self, gflops: dict[str, float], flops: float, expected: tuple[float, ...] | None
     ) -> None:
-        found = api._ceiling(gflops, flops)
+        found = answer.ceiling(gflops, flops)
         assert (None if found is None else tuple(vars(found).values())) == expected
 
 
@@ -280,7 +293,7 @@ class TestBatchNorm:
     )
     def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
         results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
-        lines = list(api._normalisation(has, OWN.but(batch_size=32), results))  # type: ignore[arg-type]
+        lines = list(answer._normalisation(has, OWN.but(batch_size=32), results))  # type: ignore[arg-type]
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
 
 
@@ -338,9 +351,9 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         yield
 
     monkeypatch.setattr(api, "probe", lambda *_: MACHINE)
-    monkeypatch.setattr(api, "Runner", Runner)
+    monkeypatch.setattr(bringup, "Runner", Runner)
     monkeypatch.setattr(api, "TrialBench", Bench)
-    monkeypatch.setattr(api.lock, "acquire", unlocked)
+    monkeypatch.setattr(bringup.lock, "acquire", unlocked)
     (elsewhere / "model.py").write_text(TASK)
     return Runner
 
@@ -376,7 +389,7 @@ class TestRun:
         ceiling = api.run(Path("model.py"), replace(self.OPTIONS, budget=api.CEILING_BUDGET)).profile.evidence.ceiling
         assert asked == [["gemm"]]
         assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
-        assert api._gflops(facts) == expected
+        assert answer.gflops(facts) == expected
 
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"
@@ -460,7 +473,7 @@ class TestRun:
             raise NothingUsable("another tuning run holds the machine")
             yield
 
-        monkeypatch.setattr(api.lock, "acquire", taken)
+        monkeypatch.setattr(bringup.lock, "acquire", taken)
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(scratch))

@@ -38,6 +38,7 @@ BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contr
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
+COMMANDS = "api checking launching view template"
 ROOTS = f"core search store report launch tuner tuning probes {BOTH} {PARENT}"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
@@ -62,11 +63,12 @@ TABLE = (
     Room("tuner",         "tuner",          "core search tuning",         "", "subprocess logging"),
     Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
     # The composition roots, where rooms meet:
-    Room("cli",           "cli",            f"{ROOTS} api autotune launching view template", "typer rich", prints=True),
+    Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", prints=True),
     Room("cli: run",      "launching",      "core launch store probes"),
     Room("cli: progress", "view",           "core report",                "rich"),
     Room("cli: init",     "template",       ""),
-    Room("api",           "api",            ROOTS),
+    Room("api",           "api",            f"{ROOTS} answer bringup"),
+    Room("api: parts",    "bringup answer checking", f"{ROOTS} bringup"),
     Room("front door",    "autotune",       "runtime.session api"),
     Room("tune.py",       "tune",           "cli"),
 )

@@ -134,6 +134,8 @@ def _ceiling(profile: Profile) -> list[str]:
         return []
     before = ceiling.share(profile.baseline_rate, profile.baseline.precision)
     after = ceiling.share(result.rate, result.settings.precision)
+    if max(before, after) > 1:
+        return []  # the matrix rate was measured while something else ran
     used = f"{before:.0%} of this machine's matrix rate before, {after:.0%} at level {profile.recommended}"
     return [_row("Limit", used)]
 

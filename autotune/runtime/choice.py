@@ -44,7 +44,7 @@ def choose(
     for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
         if path:
             if "://" in str(path):
-                raise ValueError(f"load never downloads; fetch and look at it first: autotune profiles pull {path}")
+                raise ValueError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
             return decide(profiles.read(path), f"{origin}: {path}", level, environment, inventory)
     target = target or _script()
     search = registry.search(machine_type(inventory), target)

@@ -1,0 +1,88 @@
+"""From a finished tuning run to its `Profile`: what was found, what failed, what was left out, what to mind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from autotune.core.knobs import Context
+from autotune.core.machine import machine_type
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.settings import Settings
+from autotune.core.space import LeftOut
+from autotune.tuning import Tuning
+
+
+def profile_of(
+    tuning: Tuning,
+    results: Mapping[str, LevelResult],
+    context: Context,
+    left_out: Sequence[LeftOut],
+    *,
+    recommended: str | None,
+    seconds: float,
+    warnings: Sequence[str],
+    partial: bool,
+) -> Profile:
+    """The whole answer as data.
+
+    Args:
+        tuning: what was tried and found.
+        results: the answer of each level.
+        context: machine, task and baseline.
+        left_out: values that were never offered.
+        recommended: the level the user asked for; by default ``amp`` where the task states its batch, else ``max``.
+        seconds: duration of the whole run.
+        warnings: what the user should know.
+        partial: True where the run was interrupted.
+    """
+    task, software = context.task, context.inventory.software
+    notes = (*task.warnings, *warnings, *_normalisation(task.has_batch_norm, tuning.baseline, results))
+    return Profile(
+        machine=machine_type(context.inventory).as_dict(),
+        software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
+        target=Target(task.name, task.unit, task.device, task.parameters, task.samples),
+        recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
+        baseline=tuning.baseline,
+        baseline_rate=tuning.baseline_rate,
+        levels=results,
+        evidence=Evidence(
+            trials=len(tuning.history),
+            seconds=round(seconds, 1),
+            failures=tuple(_failures(tuning)),
+            not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
+            warnings=notes,
+            partial=partial,
+            ceiling=ceiling(context.gflops, task.flops_per_item),
+        ),
+    )
+
+
+def gflops(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Matrix rate by precision; empty where the benchmark failed."""
+    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
+
+
+def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
+    """The machine's matrix rate and what an item asks of it; None where either is unknown."""
+    if not flops_per_item or "fp32" not in rates:
+        return None
+    return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
+
+
+def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[str, LevelResult]) -> Iterator[str]:
+    """BatchNorm takes its statistics from one process's micro-batch: the one thing that sharing a batch changes."""
+    sizes = {result.settings.batch_size for result in results.values()} - {baseline.batch_size}
+    if has_batch_norm and sizes:
+        others = " or ".join(str(size) for size in sorted(sizes))
+        yield (
+            f"BatchNorm normalises over {others} samples instead of {baseline.batch_size};"
+            " torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
+        )
+
+
+def _failures(tuning: Tuning) -> Iterator[Failure]:
+    for observation in tuning.history:
+        if not observation.outcome.measured:
+            changed = {name: mine for name, (mine, _) in observation.settings.difference(tuning.baseline).items()}
+            yield Failure(observation.outcome.kind, observation.outcome.reason, changed)
