@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from probes import cgroup, families
 from probes.facts import Cache, Cpu, LogicalCpu, NumaNode
-from probes.system import System
+from probes.system import Facts, System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
@@ -24,6 +25,8 @@ def probe(system: System) -> Cpu:
         return macos.cpu(system)
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
+    if not first.get("flags") and not first.get("Features") and "CPU implementer" not in first and "cpu" not in first:
+        first = _asked(system) | first
     vendor, family = families.identify(first)
     online = online_cpus(system)
     nodes = numa_nodes(system)
@@ -37,6 +40,23 @@ def probe(system: System) -> Cpu:
         caches=_caches(system, online),
         nodes=nodes,
     )
+
+
+def _asked(system: System) -> dict[str, str]:
+    """What py-cpuinfo finds by other ways where the kernel's file says nothing; it takes a second, once per boot."""
+    command = [system.python, "-m", "cpuinfo", "--json"]
+
+    def ask() -> Facts:
+        try:
+            found = json.loads(system.run(command).stdout or "{}")
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    found = system.remember("cpuinfo", [1, system.boot_id(), system.machine], ask)
+    names = {"vendor_id": "vendor_id_raw", "cpu family": "family", "model": "model", "model name": "brand_raw"}
+    record = {name: str(found[key]) for name, key in names.items() if key in found}
+    return record | ({"flags": " ".join(map(str, found["flags"]))} if isinstance(found.get("flags"), list) else {})
 
 
 def throttled_seconds(system: System) -> float | None:

@@ -17,7 +17,8 @@ THREAD_SLACK = 2.0
 """Busy threads plus loader workers of all processes may reach this many times the CPU budget."""
 COMPILE_PAYBACK_SECONDS = 30 * 60
 """Training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
-MIN_BATCH_NORM_BATCH = 2
+MIN_BATCH_NORM_BATCH = 8
+"""BatchNorm statistics of fewer samples are another training (pytorch/pytorch#2584)."""
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 
@@ -146,7 +147,11 @@ def _batch_size(context: Context) -> Choices:
 
 
 def _accumulation(context: Context) -> Choices:
-    batch = context.baseline.global_batch
+    batch, own = context.baseline.global_batch, context.baseline.accumulation
+    if context.task.has_batch_norm:
+        smaller = "BatchNorm would normalise over smaller batches"
+        counts = tuple(count for count in divisors(batch) if count <= own)
+        return Choices(counts, ((2 * own, smaller),))
     return Choices(tuple(count for count in divisors(batch) if count <= 64))
 
 

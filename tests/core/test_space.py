@@ -145,10 +145,16 @@ def test_memory_bounds_processes():
     assert "the limit is 1.0 GiB" in refused
 
 
-def test_batch_norm_needs_two_samples():
-    space = build(context(inventory(), 2, convolutions=True), "safe")
-    alone = space.context.baseline.but(batch_size=1, accumulation=2)
-    assert space.refusal(alone) == "BatchNorm cannot train on a batch of one sample"
+def test_batch_norm_keeps_its_samples():
+    """J04: never smaller micro-batches by accumulating, never fewer than eight samples, unless the user has fewer."""
+    space = build(context(inventory(), 64, convolutions=True), "safe")
+    assert space.values["accumulation"] == (1,)
+    assert any(item.knob == "accumulation" and "BatchNorm" in item.reason for item in space.left_out)
+    assert all(settings.batch_size >= 8 for settings in space.enumerate())
+    tiny = build(context(inventory(), 8, convolutions=True), "safe")
+    assert tiny.refusal(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
+        "BatchNorm would normalise over 4 samples, fewer than 8"
+    )
 
 
 def test_the_users_odd_value_has_neighbours():

@@ -1,0 +1,33 @@
+"""Where the kernel's file says nothing of the processor, py-cpuinfo is asked once."""
+
+import json
+from pathlib import Path
+
+from probes import cpu
+from probes.recorded import Recorded, Recording
+from probes.system import Completed
+
+ANSWER = {"vendor_id_raw": "AuthenticAMD", "family": 25, "model": 17, "brand_raw": "AMD EPYC 9354", "flags": ["avx2", "x"]}
+
+
+class Asked(Recorded):
+    """A recorded machine that answers py-cpuinfo's command line."""
+
+    calls = 0
+
+    def run(self, command, timeout=60.0, cwd=None):  # noqa: ANN001, ANN201
+        if "cpuinfo" in command:
+            type(self).calls += 1
+            return Completed(0, json.dumps(ANSWER), "")
+        return super().run(command, timeout, cwd)
+
+
+def test_an_empty_cpuinfo_is_filled_in_once(tmp_path: Path) -> None:
+    (tmp_path / "root" / "proc").mkdir(parents=True)
+    (tmp_path / "root" / "proc" / "cpuinfo").write_text("")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for _ in range(2):
+        found = cpu.probe(Asked(tmp_path / "root", Recording(), cache))
+        assert (found.vendor, found.family, found.features) == ("amd", "epyc-zen4", ("avx2",))
+    assert Asked.calls == 1
