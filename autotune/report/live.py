@@ -69,7 +69,7 @@ def _rows(progress: Progress) -> list[tuple[str, str]]:
     rows = [("stage", f"{progress.stage}, {figures.count(progress.trials, 'trial')} done")]
     if progress.trying is not None:
         rows.append(("trying", figures.changes(progress.trying, progress.baseline)))
-    rows.append(("best", _best(progress)))
+    rows.append(("best", _best(progress).removeprefix("best ")))
     if progress.best is not None:
         rows.append(("", figures.changes(progress.best, progress.baseline)))
     if progress.rounds:

@@ -8,8 +8,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-MIRROR_ENTRIES = 500
+MIRROR_ENTRIES = 200
 MIRROR_DEPTH = 3
+SOURCES = (".py", ".pyi", ".pyc", ".so", ".md", ".toml", ".lock")
 MIRROR_FILE_BYTES = 2**20
 MIRROR_BYTES = 8 * 2**20
 """Copied at most, per file and in all: copying must not slow a trial's start."""
@@ -44,8 +45,8 @@ def mirror(source: Path, target: Path) -> None:
     """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
 
     Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past
-    ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders, the folder itself is linked: still
-    readable, and cheap.
+    ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders and Python packages, the folder itself
+    is linked: still readable, and cheap (a link takes up to 0.2 ms).
     """
     target.mkdir(parents=True, exist_ok=True)
     budget, copied = MIRROR_ENTRIES, 0
@@ -57,20 +58,26 @@ def mirror(source: Path, target: Path) -> None:
             if destination.exists() or Path(entry.path) in target.parents:
                 continue
             budget -= 1
-            shallow = depth < MIRROR_DEPTH and budget > 0 and not entry.name.startswith(".")
-            if shallow and entry.is_dir(follow_symlinks=False):
+            if depth < MIRROR_DEPTH and budget > 0 and _is_data_folder(entry):
                 destination.mkdir()
                 pending.append((Path(entry.path), destination, depth + 1))
             elif (size := _small_file(entry)) is not None and copied + size <= MIRROR_BYTES:
-                shutil.copy2(entry.path, destination)
+                shutil.copyfile(entry.path, destination)
                 copied += size
             else:
                 destination.symlink_to(entry.path)
 
 
+def _is_data_folder(entry: os.DirEntry[str]) -> bool:
+    """True for a folder that training may write to: neither hidden nor a Python package."""
+    if entry.name.startswith((".", "__")) or not entry.is_dir(follow_symlinks=False):
+        return False
+    return not os.path.exists(f"{entry.path}/__init__.py")
+
+
 def _small_file(entry: os.DirEntry[str]) -> int | None:
-    """Size of a regular file worth copying; None for anything else."""
-    if not entry.is_file(follow_symlinks=False):
+    """Size of a regular file worth copying; None for anything else. Training writes data, not source code."""
+    if not entry.is_file(follow_symlinks=False) or entry.name.endswith(SOURCES):
         return None
     size = entry.stat(follow_symlinks=False).st_size
     return size if size <= MIRROR_FILE_BYTES else None
