@@ -102,11 +102,9 @@ class Space:
         return None
 
     def _numerics(self, settings: Settings) -> str | None:
-        if self.context.task.has_batch_norm:
-            if settings.batch_size < min(MIN_BATCH_NORM_BATCH, self.context.baseline.batch_size):
-                return (
-                    f"BatchNorm would normalise over {settings.batch_size} samples, fewer than {MIN_BATCH_NORM_BATCH}"
-                )
+        least = min(MIN_BATCH_NORM_BATCH, self.context.baseline.batch_size)
+        if self.context.task.has_batch_norm and settings.batch_size < least:
+            return f"BatchNorm would normalise over {settings.batch_size} samples, fewer than {least}"
         samples = self.context.task.samples
         if samples is not None and settings.global_batch > samples:
             return f"global batch {settings.global_batch} is larger than the dataset of {samples}"

@@ -7,7 +7,13 @@ from probes import cpu
 from probes.recorded import Recorded, Recording
 from probes.system import Completed
 
-ANSWER = {"vendor_id_raw": "AuthenticAMD", "family": 25, "model": 17, "brand_raw": "AMD EPYC 9354", "flags": ["avx2", "x"]}
+ANSWER = {
+    "vendor_id_raw": "AuthenticAMD",
+    "family": 25,
+    "model": 17,
+    "brand_raw": "AMD EPYC 9354",
+    "flags": ["avx2", "x"],
+}
 
 
 class Asked(Recorded):
