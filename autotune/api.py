@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ FOLLOWERS = {
 """Knobs that cannot stay where they are when another moves: ``--only`` frees them too."""
 CEILING_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
+LEAST_PATIENCE, PATIENCE_SHARE, MAX_PATIENCE = 10.0, 0.4, 60.0
+"""How long the baseline may show no sign of life: a share of the budget within these seconds."""
 FINISH_SECONDS = 1.0
 """Kept back from the budget for ending the last trial and writing the profile."""
 
@@ -106,6 +109,7 @@ def run(task: Path, options: Options, observe: Observer = lambda **_: None, star
     file = recognise(task)
     inventory = probe()
     path = options.profile or registry.default_path(machine_type(inventory).key, file.name)
+    _make_folder(path)
     with open_runner(file.path, inventory, options.seed, options.budget, observe) as runner:
         profile = _Session(runner, inventory, options, observe, started).tune(path)
     profiles.write(path, profile)
@@ -129,11 +133,13 @@ class _Session:
             self.observe(stage="measuring matrix products")
             self.gflops = gflops(measure(System(), ["gemm"])["gemm"])
         self.observe(stage="loading the task")
+        self.runner.deadline = self.deadline
         facts = self.runner.describe()
         wanted = baseline_settings(facts, self.inventory)
         self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
         study = self._study(path, wanted)
-        bench = TrialBench(self.runner, wanted, self.options.seed)
+        patience = min(MAX_PATIENCE, max(LEAST_PATIENCE, PATIENCE_SHARE * self.options.budget))
+        bench = TrialBench(self.runner, wanted, self.options.seed, patience)
         history = study.observations()
         baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
         context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops)
@@ -172,12 +178,17 @@ class _Session:
         from autotune.search.study import open_study
 
         journal = path.with_suffix(".journal")
-        journal.parent.mkdir(parents=True, exist_ok=True)
         if not self.options.resume:
             journal.unlink(missing_ok=True)
         identity = [self.runner.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
-        return open_study(journal, f"{path.stem}-{digest}")
+        try:
+            return open_study(journal, f"{path.stem}-{digest}")
+        except Exception as error:
+            raise UsageError(
+                f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
+                " starts a new one."
+            ) from error
 
     def _search(self, study: Study) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
         from autotune.search.staged import StagedSearch
@@ -199,6 +210,19 @@ class _Session:
             free = {follower for name in self.options.only for follower in (name, *FOLLOWERS.get(name, ()))}
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
+
+
+def _make_folder(path: Path) -> None:
+    """Find out now, not after the run, that the profile cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
+            " --profile OUT.yaml"
+        ) from error
 
 
 def _check(options: Options) -> None:

@@ -331,7 +331,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     class Bench:
         fresh = ""
 
-        def __init__(self, runner: Any, baseline: Settings, seed: int) -> None:
+        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
             self.baseline = baseline
 
         def remember(self, outcome: Outcome) -> None:

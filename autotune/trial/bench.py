@@ -29,11 +29,12 @@ class TrialBench:
         runner: starts and watches trials.
         baseline: the user's settings; their first measured trial gives the reference losses.
         seed: of data order and weights, and of the order of turns.
+        patience: seconds without a sign of life that the baseline's first trial may take.
     """
 
-    def __init__(self, runner: Runner, baseline: Settings, seed: int = 0) -> None:
+    def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
         self.runner, self.baseline, self.seed = runner, baseline, seed
-        self.limits = Limits(starting=60.0, stepping=60.0)
+        self.limits = Limits(starting=patience, stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.turns = random.Random(seed)
         self.fresh = ""

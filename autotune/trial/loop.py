@@ -26,6 +26,7 @@ from autotune.trial.task import Task
 
 WARMUP_BLOCK_SECONDS = 0.04
 PULSE_SECONDS = 0.5
+AUTOCAST_CHECKS = 2
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
 
@@ -174,6 +175,13 @@ class TrainingLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+
+    def check_whole_autocast(self) -> None:
+        """Losses must also be finite where the user's own loop wraps all of ``compute_loss`` in autocast."""
+        with torch.no_grad(), self.session.autocast():
+            for _ in range(AUTOCAST_CHECKS):
+                self._total += self.task.loss(self.model, next(self.stream)).detach().reshape(())
+        self.finite = self.finite and bool(torch.isfinite(self._total))
 
     def checked_losses(self) -> tuple[float, ...]:
         """Loss of the global batch at each of the first optimizer steps."""

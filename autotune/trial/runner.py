@@ -11,6 +11,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from autotune.trial.verdict import End, how_it_ended
 
 LOAD_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
+FLOPS_SECONDS = 5.0
 KILL_SECONDS = 10.0
 STACK_DUMP_SECONDS = 0.3
 
@@ -59,6 +61,8 @@ class Runner:
         self.trials: dict[int, Trial] = {}
         self.selector = selectors.DefaultSelector()
         self.number = 0
+        self.deadline = float("inf")
+        """End of the whole budget on the monotonic clock; bounds what has no limits of its own."""
 
     def __enter__(self) -> Runner:
         tree.become_subreaper()
@@ -74,13 +78,17 @@ class Runner:
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
-        trial = self._start("describe", None, limits or Limits())
+        trial = self._start("describe", None, limits or Limits(deadline=self.deadline))
         try:
-            self._wait(trial, lambda: trial.ended)
+            self._wait(trial, lambda: bool(trial.events))
+            trial.limits = replace(trial.limits, starting=FLOPS_SECONDS)
+            self._wait(trial, lambda: len(trial.events) > 1)
         finally:
             self.stop(trial)
         if trial.events:
-            return TaskFacts.from_dict(trial.events[0]["facts"])
+            facts = TaskFacts.from_dict(trial.events[0]["facts"])
+            counted = [event["flops_per_item"] for event in trial.events if event["event"] == "flops"]
+            return replace(facts, flops_per_item=counted[0]) if counted else facts
         report = trial.report()
         if report is not None and report.error_type is not None:
             raise UserCodeError(f"{self.task}: {report.error_type}: {report.error}", report.traceback)
@@ -176,12 +184,13 @@ class Runner:
         self.selector.register(server.channel, selectors.EVENT_READ, server)
         self.selector.register(server.log_fd, selectors.EVENT_READ, server)
         server.request("load", task=str(self.task), seed=self.seed, scratch=str(self.paths.root))
-        answer = self._answer(server, LOAD_SECONDS)
+        allowed = max(0.0, min(LOAD_SECONDS, self.deadline - time.monotonic()))
+        answer = self._answer(server, allowed)
         if answer is None:
             timed_out = not server.gone
             tree.kill_tree(server.process.pid)
             code = server.process.wait()
-            how = f"no end within {LOAD_SECONDS:.0f} s" if timed_out else f"the process ended with exit code {code}"
+            how = f"no end within {allowed:.0f} s" if timed_out else f"the process ended with exit code {code}"
             raise UserCodeError(f"{self.task}: {how} while it was imported and its dataset built", server.tail())
         if answer["error"] is not None:
             error = answer["error"]

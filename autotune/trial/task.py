@@ -164,16 +164,16 @@ def facts(task: Task, seed: int) -> TaskFacts:
         sample_variation=max(sizes) / median if median else 1.0,
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
-        flops_per_item=_flops_per_item(task, model, seed),
         current=current,
         workers_refused=refusal,
         processes_refused="an iterable dataset cannot be divided equally between processes" if iterable else None,
     )
 
 
-def _flops_per_item(task: Task, model: torch.nn.Module, seed: int) -> float:
+def flops_per_item(task: Task, seed: int) -> float:
     """Operations of one small batch's forward and backward, per item; 0 where they cannot be counted."""
     try:
+        model = task.build_model(seed)
         move = mover(torch.device(task.device), channels_last=False, non_blocking=False)
         batch = next(iter(task.build_loader(2, seed)))
         batch = move(batch) if move is not None else batch

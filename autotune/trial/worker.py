@@ -18,7 +18,7 @@ from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
 from autotune.trial.loop import TrainingLoop
 from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.task import Task, facts, load
+from autotune.trial.task import Task, facts, flops_per_item, load
 
 MIN_BLOCKS = 3
 CLEAR = 1.15
@@ -34,6 +34,8 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
             task = load(Path(request["task"]))
         if request["job"] == "describe":
             channel.send({"event": "facts", "facts": facts(task, request["seed"]).as_dict()})
+            # Runs the user's step: whatever that does must not cost the facts.
+            channel.send({"event": "flops", "flops_per_item": flops_per_item(task, request["seed"])})
             return 0
         _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank).run()
         return 0
@@ -67,6 +69,8 @@ class _Trial:
         blocks = self._resident(loop, pace) if spec.resident else self._measure(loop, pace)
         measured = time.perf_counter() - started
         losses = loop.checked_losses()
+        if spec.settings.precision in ("bf16", "fp16") and not spec.resident:
+            loop.check_whole_autocast()
         measurement = Measurement(
             blocks=tuple(blocks),
             warmup_seconds=warm[0],

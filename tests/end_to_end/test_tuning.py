@@ -139,8 +139,19 @@ def build_model():
 """
 
 
-def test_bf16_that_overflows_is_never_chosen(folder: Path) -> None:
-    (folder / "model.py").write_text(MLP + NARROW)
+NARROW_LOSS = """
+
+def compute_loss(model, batch):
+    inputs, targets = batch
+    outputs = model(inputs)
+    products = torch.mm(outputs, outputs.T)  # bfloat16 only where the whole loss runs in autocast
+    return nn.functional.cross_entropy(outputs, targets) + torch.log(products * 0 + 1.001 - 1).mean()
+"""
+
+
+@pytest.mark.parametrize("narrow", [NARROW, NARROW_LOSS], ids=["in the model", "in the loss"])
+def test_bf16_that_overflows_is_never_chosen(folder: Path, narrow: str) -> None:
+    (folder / "model.py").write_text(MLP + narrow)
     done = autotune(folder, "tune", "model.py", "--budget", "60s", "--only", "precision", "--json")
     assert done.code == 0, done.err
     assert all(level["settings"]["precision"] == "fp32" for level in done.profile["levels"].values())
