@@ -98,7 +98,7 @@ def _within(settings: Settings, share: int) -> Settings:
     """Threads and workers of one process within its ``share`` of the CPU budget."""
     return settings.but(
         threads=min(settings.threads, share),
-        interop_threads=min(settings.interop_threads, share),
+        interop_threads=min(settings.interop_threads, budget),
         num_workers=min(settings.num_workers, share),
     )
 
