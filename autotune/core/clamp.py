@@ -21,7 +21,7 @@ def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str
     if fitted.processes > limit:
         processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
         fitted = with_processes(fitted, processes, inventory)
-    fitted = _within(fitted, max(1, inventory.budget.threads // fitted.processes))
+    fitted = _within(fitted, max(1, inventory.budget.threads // fitted.processes), inventory.budget.threads)
     return fitted, changes(settings, fitted, inventory.budget.limit)
 
 
@@ -36,13 +36,13 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
     if fitted.processes != world:
         fitted = with_processes(fitted, world, inventory)
         share = max(1, share // max(1, local))
-    fitted = _within(fitted, share)
+    fitted = _within(fitted, share, inventory.budget.threads)
     return fitted, changes(settings, fitted, f"started as {world} processes")
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
     """``settings`` for several processes, as one process that uses the same cores and the same global batch."""
-    return _within(with_processes(settings, 1, inventory), inventory.budget.threads)
+    return _within(with_processes(settings, 1, inventory), inventory.budget.threads, inventory.budget.threads)
 
 
 def with_processes(settings: Settings, processes: int, inventory: Inventory) -> Settings:
@@ -94,8 +94,8 @@ def _most_processes(settings: Settings, inventory: Inventory) -> int:
     return max(1, limit)
 
 
-def _within(settings: Settings, share: int) -> Settings:
-    """Threads and workers of one process within its ``share`` of the CPU budget."""
+def _within(settings: Settings, share: int, budget: int) -> Settings:
+    """Threads and workers of one process within its ``share`` of the CPU ``budget``; inter-op threads mostly wait."""
     return settings.but(
         threads=min(settings.threads, share),
         interop_threads=min(settings.interop_threads, budget),
