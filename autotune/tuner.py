@@ -26,6 +26,9 @@ EQUAL = 0.99
 """Estimates this near are the same within noise."""
 FINALISTS = 3
 LEAST_GENERATIONS = 2
+LEAST_CONTENDERS = 3
+MOST_GAIN = 3.0
+SLOW_STEP_SECONDS = 1.0
 WARMUP_SECONDS, WARMUP_STEPS = 0.8, 4
 """What a contender's warm-up usually takes, whichever is longer."""
 PROOF_SHARE = 0.55
@@ -164,28 +167,34 @@ class Tuner:
             self._generations(contenders, GENERATIONS[1])
 
     def _affordable(self, contenders: dict[str, Settings]) -> dict[str, Settings]:
-        """As many levels, lowest first, as can be proven in the time left: two generations prove, one does not."""
-        while len(contenders) > 2:
+        """Without the highest levels where two generations of them would not fit: one alone proves nothing.
+
+        One slow trial makes the estimate too dark, so two levels always start; what they really take decides then.
+        """
+        while len(contenders) > LEAST_CONTENDERS:
             if self.clock() + LEAST_GENERATIONS * self._generation_seconds(contenders.values()) <= self.deadline:
                 break
             contenders.popitem()
         return contenders
 
-    def _generations(self, contenders: Mapping[str, Settings], count: int) -> None:
-        longest = self._generation_seconds(contenders.values())
+    def _generations(self, contenders: dict[str, Settings], count: int) -> None:
+        """Up to ``count`` generations; where the time left is short for all, the highest levels stay out first."""
+        each = self._generation_seconds(contenders.values()) / len(contenders)
         for _ in range(count):
             before = self.clock()
-            if before + longest > self.deadline:
+            while len(contenders) > 2 and before + each * len(contenders) > self.deadline:
+                contenders.popitem()
+            if before + each * len(contenders) > self.deadline:
                 return
             self.generation += 1
             self.tuning.rounds += self._generation(self.generation, contenders)
-            longest = max(0.7 * longest, self.clock() - before)
+            each = (self.clock() - before) / len(contenders)
 
     def _generation(self, number: int, contenders: Mapping[str, Settings]) -> list[Round]:
         """Start all contenders afresh and let them take blocks in turn."""
         rounds: list[Round] = []
         with self.bench.contest(contenders, self.deadline) as contest:
-            for _ in range(ROUNDS):
+            for _ in range(self._rounds()):
                 rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
                 done = len(self.tuning.rounds) + len(rounds)
                 self.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
@@ -196,10 +205,21 @@ class Tuner:
         return sum(self._resident_seconds(settings) for settings in contenders)
 
     def _resident_seconds(self, settings: Settings) -> float:
-        rate = self._estimate(settings) or self._estimate(self.tuning.baseline)
-        step = settings.global_batch / rate if rate else 0.0
+        step = self._step_seconds(settings)
         warm = max(WARMUP_SECONDS, WARMUP_STEPS * step)
-        return self.start_seconds + warm + ROUNDS * max(BLOCK_SECONDS, 1.5 * step)
+        return self.start_seconds + warm + self._rounds() * max(BLOCK_SECONDS, 1.5 * step)
+
+    def _step_seconds(self, settings: Settings) -> float:
+        """Expected seconds of one optimizer step. A neighbour may have slowed a single trial many times over, so the
+        best rate known bounds it."""
+        best = self._estimate(self._best())
+        rate = max(self._estimate(settings), best / MOST_GAIN)
+        return settings.global_batch / rate if rate else 0.0
+
+    def _rounds(self) -> int:
+        """Rounds within a generation: fewer where a step alone takes long."""
+        own = self._estimate(self.tuning.baseline)
+        return 1 if own and self.tuning.baseline.global_batch / own > SLOW_STEP_SECONDS else ROUNDS
 
     def _proof_seconds(self) -> float:
         """Time kept back for the first look at what is known now, at most `PROOF_SHARE` of the whole run."""

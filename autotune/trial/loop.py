@@ -150,7 +150,7 @@ class TrainingLoop:
     def _least_steps(self, elapsed: float, steps: int) -> int:
         """Steps that a warm-up needs; a resident's slow steps need fewer, since its settings were measured before."""
         slow = elapsed / max(1, steps) > SLOW_STEP_SECONDS
-        return MIN_WARMUP_STEPS - 1 if slow and self.spec.resident else MIN_WARMUP_STEPS
+        return 1 if slow and self.spec.resident else MIN_WARMUP_STEPS
 
     def _lost(self, paces: list[float]) -> bool:
         """True where two steps in a row are far below the bar already: no warm-up makes up for that."""
