@@ -10,7 +10,7 @@ from autotune.core.outcome import Completed
 from autotune.core.proof import Round
 from autotune.core.settings import Settings
 from autotune.core.space import Space
-from autotune.search.protocol import Observation, Search
+from autotune.search.protocol import Observation, Proposal, Search
 from autotune.tuning import Bench, Observer, Tuning
 
 SEARCH_SHARE = {"safe": 0.5, "amp": 0.3, "max": 0.2}
@@ -25,6 +25,8 @@ CLOSE = 0.95
 EQUAL = 0.99
 """Estimates this near are the same within noise."""
 FINALISTS = 3
+REPEAT_EVERY = 6
+"""Trials of other settings between two of the baseline."""
 LEAST_GENERATIONS = 2
 LEAST_CONTENDERS = 3
 MOST_GAIN = 3.0
@@ -89,7 +91,7 @@ class Tuner:
         search = self.search(space, start, self.tuning.history)
         self.observe(stage=f"searching: {level}")
         while not self._over(share):
-            proposal = search.ask()
+            proposal = self._repeat() or search.ask()
             if proposal is None:
                 break
             self.observe(trying=proposal.settings)
@@ -109,6 +111,12 @@ class Tuner:
         best = next(iter(finalists), start)
         equal = [s for s in finalists if self._estimate(s) >= EQUAL * self._estimate(best)]
         return min(equal, key=lambda s: len(s.difference(self.tuning.baseline)), default=best)
+
+    def _repeat(self) -> Proposal | None:
+        """The baseline again, every few trials: its repeats show how the machine drifts."""
+        history, own = self.tuning.history, self.tuning.baseline
+        since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
+        return Proposal(own, "again", len(history), None, 0.0) if since >= REPEAT_EVERY else None
 
     def _over(self, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""

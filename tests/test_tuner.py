@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch
 from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
-from autotune.tuner import GENERATIONS, ROUNDS, Tuner
+from autotune.tuner import GENERATIONS, REPEAT_EVERY, ROUNDS, Tuner
 from autotune.tuning import Tuning, settle_baseline
 from tests.search import machines
 from tests.search.simulator import Machine
@@ -470,6 +471,16 @@ class TestInterruption:
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
 
 
+class TestRepeats:
+    def test_the_baseline_is_measured_again_every_few_trials(self) -> None:
+        machine = machines.conv()
+        spaces = {level: machine.space(level) for level in LEVELS}
+        bench = FakeBench(machine.rate, baseline=machine.context.baseline)
+        tuning = make(bench, staged, spaces=spaces, finalists=posterior_finalists).run(quiet)
+        places = [k for k, o in enumerate(tuning.history) if o.settings == machine.context.baseline]
+        assert all(later - earlier <= REPEAT_EVERY + 1 for earlier, later in pairwise([*places, len(tuning.history)]))
+
+
 class TestResuming:
     def test_nothing_is_measured_twice(self) -> None:
         machine = machines.conv()
@@ -482,7 +493,8 @@ class TestResuming:
         again = FakeBench(machine.rate, seed=1, baseline=machine.context.baseline)
         resumed = make(again, staged, history=before, spaces=spaces, finalists=posterior_finalists)
         tuning = resumed.run(quiet)
-        assert not {o.settings for o in before} & set(again.measured)
+        repeated = {o.settings for o in before} & set(again.measured)
+        assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
         assert tuning.history[: len(before)] == before
 
     def test_what_was_found_before_is_known(self) -> None:
