@@ -71,6 +71,7 @@ class Tuner:
         self.durations = [o.outcome.seconds for o in history if isinstance(o.outcome, Completed)]
         starts = [o.outcome.start_seconds for o in history if isinstance(o.outcome, Completed)]
         self.start_seconds = max(starts, default=0.0)
+        self.items_per_sample = items_per_sample(history)
         self.generation = 0
 
     def run(self, observe: Observer) -> Tuning:
@@ -222,12 +223,16 @@ class Tuner:
         best rate known bounds it."""
         best = self._estimate(self._best())
         rate = max(self._estimate(settings), best / MOST_GAIN)
-        return settings.global_batch / rate if rate else 0.0
+        return self._seconds(settings, rate)
+
+    def _seconds(self, settings: Settings, rate: float) -> float:
+        """One optimizer step at ``rate`` items per second."""
+        return settings.global_batch * self.items_per_sample / rate if rate else 0.0
 
     def _rounds(self) -> int:
         """Rounds within a generation: fewer where a step alone takes long."""
-        own = self._estimate(self.tuning.baseline)
-        return 1 if own and self.tuning.baseline.global_batch / own > SLOW_STEP_SECONDS else ROUNDS
+        own = self.tuning.baseline
+        return 1 if self._seconds(own, self._estimate(own)) > SLOW_STEP_SECONDS else ROUNDS
 
     def _proof_seconds(self) -> float:
         """Time kept back for the first look at what is known now, at most `PROOF_SHARE` of the whole run."""
@@ -237,3 +242,15 @@ class Tuner:
 
     def _best(self) -> Settings:
         return max(self.tuning.estimates, key=self._estimate, default=self.tuning.baseline)
+
+
+def items_per_sample(history: Sequence[Observation]) -> float:
+    """Items that one sample holds on average (tokens, say), by the first measured trial; 1 where none is known."""
+    for observation in history:
+        outcome = observation.outcome
+        if isinstance(outcome, Completed) and outcome.measurement is not None:
+            blocks = outcome.measurement.blocks
+            samples = sum(block.steps for block in blocks) * observation.settings.global_batch
+            if samples:
+                return sum(block.items for block in blocks) / samples
+    return 1.0

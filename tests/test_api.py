@@ -298,7 +298,9 @@ class TestBatchNorm:
 
 
 def _completed(rate: float) -> Completed:
-    return Completed(measurement=Measurement((Block(round(1000 * rate), 1000.0, 1),)), seconds=1.0)
+    return Completed(
+        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
+    )
 
 
 class FakeRunner:

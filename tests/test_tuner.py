@@ -26,7 +26,7 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch
 from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
-from autotune.tuner import GENERATIONS, REPEAT_EVERY, ROUNDS, Tuner
+from autotune.tuner import GENERATIONS, REPEAT_EVERY, ROUNDS, Tuner, items_per_sample
 from autotune.tuning import Tuning, settle_baseline
 from tests.search import machines
 from tests.search.simulator import Machine
@@ -110,7 +110,9 @@ class FakeContest:
 def completed(rate: float, seconds: float = 1.0) -> Completed:
     """A measured trial of so many items per second."""
     return Completed(
-        measurement=Measurement((Block(round(1e6 * rate), 1e6, 1),)),
+        measurement=Measurement(
+            (Block(round(1e6 * rate), 1e6, max(1, round(1e6 * rate / MACHINE.context.baseline.global_batch))),)
+        ),
         losses=(1.0,),
         seconds=seconds,
         start_seconds=0.6 * seconds,
@@ -469,6 +471,15 @@ class TestInterruption:
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
         result = Tuning(OWN).partial_results(("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
+
+
+class TestItemsPerSample:
+    def test_counts_what_the_task_counts(self) -> None:
+        blocks = (Block(items=4 * 16 * 128, seconds=1.0, steps=4), Block(items=2 * 16 * 128, seconds=0.5, steps=2))
+        outcome = Completed(measurement=Measurement(blocks))
+        failed = Observation(Settings(batch_size=8), Crashed("x"), "safe")
+        assert items_per_sample([failed, Observation(Settings(batch_size=16), outcome, "safe")]) == 128
+        assert items_per_sample([failed]) == 1.0
 
 
 class TestRepeats:
