@@ -102,7 +102,7 @@ def test_kill_9_leaves_nothing_and_resume_repeats_nothing(folder: Path) -> None:
     process.communicate(timeout=15)
     assert left() == set()
     assert not list(temporary_folder().glob("autotune-*"))
-    done = autotune(folder, "tune", "model.py", "--budget", "30s", "--profile", "p.yaml", "--resume", "--json")
+    done = autotune(folder, "tune", "model.py", "--budget", "22s", "--profile", "p.yaml", "--resume", "--json")
     assert done.code == 0, done.err
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "p.journal")))
     (study,) = optuna.get_all_study_summaries(storage)
