@@ -54,7 +54,6 @@ class Tuning:
     chosen: dict[str, Settings] = field(default_factory=dict)
     estimates: dict[Settings, float] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def baseline_rate(self) -> float:

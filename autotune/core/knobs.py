@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.core.settings import ALLOCATORS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, COMPILE_MODES, OPTIMIZER_IMPLS, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
@@ -245,8 +245,6 @@ KNOBS: tuple[Knob, ...] = (
 )
 
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
-
-LEVEL_OF_PRECISION = {name: "safe" if name == "fp32" else "amp" for name in PRECISIONS}
 
 
 def includes(level: str, other: str) -> bool:

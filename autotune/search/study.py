@@ -87,9 +87,7 @@ class Study:
     def record(self, observation: Observation, stage: str = "baseline") -> None:
         """Record a trial that no search proposed."""
         number = len(self.observations())
-        proposal = Proposal(observation.settings, stage, number, None, 0.0)
-        self.begin(proposal, observation.level)
-        self.finish(proposal, observation)
+        self.finish(Proposal(observation.settings, stage, number, None, 0.0), observation)
 
     def observations(self) -> list[Observation]:
         """All finished trials, oldest first."""
