@@ -1,0 +1,127 @@
+"""Measure every feasible setting of a task, several interleaved rounds, and keep the raw blocks.
+
+    python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2] [--refine 3]
+
+Writes ``benchmarks/grids/<task>.jsonl`` and goes on with it where it was interrupted. ``--rounds`` full rounds measure
+everything in random order, the baseline every tenth trial; ``--refine`` more measure what may be a level's optimum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from autotune.answer import gflops
+from autotune.bringup import open_runner
+from autotune.core.baseline import baseline_settings
+from autotune.core.machine import machine_type
+from autotune.core.outcome import Outcome
+from autotune.core.settings import Settings
+from autotune.trial.bench import TrialBench
+from autotune.trial.runner import Runner
+from autotune.trial.spec import TrialSpec
+from autotune.trial.verdict import check_losses, judge
+from benchmarks.grid import file, plan
+from benchmarks.grid.file import Grid, Header, Recorded
+from probes.bench.run import measure
+from probes.facts import Inventory
+from probes.inventory import probe
+from probes.system import System
+
+MEASURED_SECONDS = 0.5
+"""Blocks of each trial, in all."""
+WARMUP_SECONDS = 1.0
+
+
+def main() -> None:
+    """Record one grid."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", type=Path)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--refine", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
+    arguments = parser.parse_args()
+    path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    inventory = probe()
+    with open_runner(arguments.task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
+        if not path.exists():
+            path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
+        recorder = Recorder(runner, path)
+        recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
+        chosen = plan.contenders(recorder.grid.spaces, file.load(path).rates)
+        recorder.rounds(range(arguments.rounds, arguments.rounds + arguments.refine), chosen)
+    print(file.summary(file.load(path)))
+
+
+def _header(runner: Runner, inventory: Inventory) -> Header:
+    facts = runner.describe()
+    packages = ("torch", "numpy", "torch-autotune")
+    return Header(
+        date=date.today().isoformat(),
+        machine=machine_type(inventory).key,
+        versions={"python": sys.version.split()[0]} | {name: version(name) for name in packages},
+        inventory=inventory,
+        task=facts,
+        baseline=baseline_settings(facts, inventory),
+        held={name: list(values) for name, values in {**plan.HELD, **plan.TASKS.get(facts.name, {})}.items()},
+        gflops=gflops(measure(System(), ["gemm"])["gemm"]),
+    )
+
+
+class Recorder:
+    """Measures what a grid's file does not hold yet, and appends it."""
+
+    def __init__(self, runner: Runner, path: Path) -> None:
+        self.runner, self.path = runner, path
+        self.grid: Grid = file.load(path)
+        self.baseline = self.grid.header.baseline
+        self.bench = TrialBench(runner, self.baseline)
+        self.elapsed = max((trial.at for trial in self.grid.trials), default=0.0)
+        self.started = time.monotonic()
+        self.bench.remember(self._trial(self.baseline))
+
+    def rounds(self, numbers: Iterable[int], settings: tuple[Settings, ...]) -> None:
+        """Measure ``settings`` once in each round, less what the file holds already."""
+        for number in numbers:
+            done = [trial.settings for trial in self.grid.trials if trial.round == number]
+            for position, each in enumerate(plan.full_round(settings, number)):
+                if each in done:
+                    done.remove(each)
+                    continue
+                at = self.elapsed + time.monotonic() - self.started
+                trial = Recorded(number, at, each, self.measure(each))
+                with self.path.open("a", encoding="utf-8") as output:
+                    output.write(_line(file.encode(trial, self.baseline)))
+                print(
+                    f"round {number} trial {position}: {file.rate(trial.outcome):.6g}", trial.outcome.reason, flush=True
+                )
+
+    def measure(self, settings: Settings) -> Outcome:
+        """One trial of fixed length, judged by how it ended and by its losses."""
+        same = settings.global_batch == self.baseline.global_batch
+        return check_losses(self._trial(settings), settings, self.bench.reference, same_batch=same)
+
+    def _trial(self, settings: Settings) -> Outcome:
+        spec = TrialSpec(
+            settings=settings,
+            min_seconds=MEASURED_SECONDS,
+            max_seconds=MEASURED_SECONDS,
+            target_error=0.0,
+            warmup_seconds=WARMUP_SECONDS,
+        )
+        return judge(settings, self.runner.run(spec, self.bench.limits))
+
+
+def _line(data: object) -> str:
+    return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A grid's file: one JSON object per line; first the header, then one line per trial, appended as it ends."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune.core.knobs import Context
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.core.task import TaskFacts
+from benchmarks.grid.plan import spaces
+from probes.facts import Inventory
+from probes.inventory import from_json, to_json
+
+FOLDER = Path(__file__).parent.parent / "grids"
+KINDS: Mapping[str, type[Outcome]] = {
+    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, Skipped)
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where and of what a grid was recorded."""
+
+    date: str
+    machine: str
+    versions: Mapping[str, str]
+    inventory: Inventory
+    task: TaskFacts
+    baseline: Settings
+    held: Mapping[str, list[Any]]
+    gflops: Mapping[str, float]
+
+    @property
+    def context(self) -> Context:
+        """What spaces are built from."""
+        return Context(self.inventory, self.task, self.baseline, None, self.gflops)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; nothing in it names the machine's user, host or folders."""
+        return {
+            **vars(self),
+            "inventory": to_json(replace(self.inventory, network=())),
+            "task": self.task.as_dict(),
+            "baseline": self.baseline.as_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Header:
+        """The inverse of `as_dict`."""
+        parts = {
+            "inventory": from_json(data["inventory"]),
+            "task": TaskFacts.from_dict(data["task"]),
+            "baseline": Settings.from_dict(data["baseline"]),
+        }
+        return cls(**{**data, **parts})
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One trial of a grid."""
+
+    round: int
+    at: float
+    """Seconds of recording before it."""
+    settings: Settings
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A recorded grid."""
+
+    header: Header
+    trials: tuple[Recorded, ...]
+
+    @cached_property
+    def spaces(self) -> dict[str, Space]:
+        """The space of every level, as recorded."""
+        return spaces(self.header.context, self.header.held)
+
+    @cached_property
+    def by_settings(self) -> dict[Settings, list[Recorded]]:
+        """Trials by what they measured."""
+        found: dict[Settings, list[Recorded]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.settings, []).append(trial)
+        return found
+
+    @cached_property
+    def rates(self) -> dict[Settings, float]:
+        """The truth: each setting's typical rate in items per second, the median over its trials; 0 where it failed.
+
+        The median, since a neighbour's burst that spoils one trial says nothing about the settings.
+        """
+        return {
+            settings: statistics.median([rate(trial.outcome) for trial in trials])
+            for settings, trials in self.by_settings.items()
+        }
+
+    def optimum(self, level: str) -> tuple[Settings, float]:
+        """The best settings of ``level`` and their rate."""
+        best = max((s for s in self.rates if s in self.spaces[level]), key=self.rates.__getitem__)
+        return best, self.rates[best]
+
+    @cached_property
+    def seconds(self) -> float:
+        """What measuring everything once takes."""
+        return math.fsum(statistics.mean(map(cost, trials)) for trials in self.by_settings.values())
+
+
+def rate(outcome: Outcome) -> float:
+    """Items per second; 0 where the trial failed."""
+    return outcome.measurement.rate if isinstance(outcome, Completed) and outcome.measurement else 0.0
+
+
+def cost(trial: Recorded) -> float:
+    """Seconds from request to the end of the trial's last process."""
+    return trial.outcome.seconds if isinstance(trial.outcome, Completed) else 1.0
+
+
+def summary(grid: Grid) -> str:
+    """One line per level, for people."""
+    baseline = grid.rates[grid.header.baseline]
+    lines = [f"{len(grid.by_settings)} settings, {len(grid.trials)} trials; one pass takes {grid.seconds:.0f} s"]
+    for level in grid.spaces:
+        best, found = grid.optimum(level)
+        changes = ", ".join(f"{name}={mine}" for name, (mine, _) in best.difference(grid.header.baseline).items())
+        lines.append(f"{level:5} {found / baseline:.3f}x  {changes or 'the baseline'}")
+    return "\n".join(lines)
+
+
+def load(path: Path) -> Grid:
+    """Read a grid."""
+    header, *lines = path.read_text("utf-8").splitlines()
+    read = Header.from_dict(json.loads(header))
+    return Grid(read, tuple(decode(json.loads(line), read.baseline) for line in lines))
+
+
+def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
+    """All recorded grids, by task."""
+    return {path.stem: load(path) for path in sorted(folder.glob("*.jsonl"))}
+
+
+def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
+    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen]``."""
+    outcome = trial.outcome
+    changed = {name: mine for name, (mine, _) in trial.settings.difference(baseline).items()}
+    line: dict[str, Any] = {"round": trial.round, "at": round(trial.at, 1), "settings": changed, "end": outcome.kind}
+    if not isinstance(outcome, Completed) or outcome.measurement is None:
+        return line | {"reason": outcome.reason}
+    measured = outcome.measurement
+    return line | {
+        "seconds": round(outcome.seconds, 3),
+        "start": round(outcome.start_seconds, 3),
+        "first": round(measured.first_step_seconds, 4),
+        "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps, measured.steady],
+        "load": round(measured.load_share, 3),
+        "memory": measured.peak_memory,
+        "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4)] for b in measured.blocks],
+    }
+
+
+def decode(line: Mapping[str, Any], baseline: Settings) -> Recorded:
+    """The inverse of `encode`."""
+    settings = baseline.but(**line["settings"])
+    if line["end"] != Completed.kind:
+        return Recorded(line["round"], line["at"], settings, KINDS[line["end"]](reason=line["reason"]))
+    seconds, steps, steady = line["warmup"]
+    measurement = Measurement(
+        blocks=tuple(Block(*block) for block in line["blocks"]),
+        warmup_seconds=seconds,
+        warmup_steps=steps,
+        steady=steady,
+        first_step_seconds=line["first"],
+        load_share=line["load"],
+        peak_memory=line["memory"],
+    )
+    outcome = Completed(measurement=measurement, seconds=line["seconds"], start_seconds=line["start"])
+    return Recorded(line["round"], line["at"], settings, outcome)

@@ -1,0 +1,75 @@
+"""Which settings a grid holds, and in which order they are measured. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autotune.core.knobs import LEVELS, Context
+from autotune.core.settings import Settings
+from autotune.core.space import Space, build
+
+Held = Mapping[str, Sequence[Any]]
+"""Values that a grid is restricted to, by knob; ``global_batch`` counts in multiples of the user's own."""
+
+HELD: Held = {"prefetch_factor": (2,), "persistent_workers": (True,), "accumulation": (1,), "interop_threads": (2,)}
+"""Held in every grid: knobs that multiply its size and hardly change a rate on two cores."""
+TASKS: Mapping[str, Held] = {
+    "tabular_mlp": {"allocator": ("default",)},
+    "jpeg_folder": {"optimizer_impl": ("default",), "global_batch": (1, 2)},
+    "lstm_forecast": {"allocator": ("default",), "global_batch": (1, 2, 4, 8)},
+    "char_transformer": {"optimizer_impl": ("default",), "global_batch": (1, 2, 4, 8)},
+    "recommender": {"allocator": ("default", "tcmalloc"), "optimizer_impl": ("default",), "global_batch": (1, 2, 4, 8)},
+}
+"""What else is held, by task, so that a grid stays near 200 settings."""
+ANCHOR_EVERY = 10
+"""Trials between two of the baseline."""
+CLOSE = 0.93
+"""Settings this near the best of their level are measured in the later rounds too."""
+LEAST_CLOSE = 6
+
+
+def spaces(context: Context, held: Held) -> dict[str, Space]:
+    """The space of every level, restricted to ``held`` values."""
+    return {level: _restricted(build(context, level), held) for level in LEVELS}
+
+
+def _restricted(space: Space, held: Held) -> Space:
+    own = space.context.baseline.global_batch
+    factors = held.get("global_batch", ())
+    batches = tuple(b for b in space.global_batches if not factors or b // own in factors)
+    values = {
+        name: tuple(v for v in offered if name not in held or v in held[name]) or offered
+        for name, offered in space.values.items()
+    }
+    return replace(space, values=values, global_batches=batches)
+
+
+def everything(spaces: Mapping[str, Space]) -> tuple[Settings, ...]:
+    """Every feasible setting of all levels, baseline first, each once."""
+    highest = spaces[LEVELS[-1]]
+    found = dict.fromkeys((highest.context.baseline, *highest.enumerate()))
+    return tuple(found)
+
+
+def full_round(settings: Sequence[Settings], number: int) -> Iterator[Settings]:
+    """All ``settings`` in a random order of round ``number``, the first of them (the baseline) every few trials."""
+    baseline, others = settings[0], list(settings[1:])
+    random.Random(number).shuffle(others)
+    for position, each in enumerate(others):
+        if position % ANCHOR_EVERY == 0:
+            yield baseline
+        yield each
+    yield baseline
+
+
+def contenders(spaces: Mapping[str, Space], rates: Mapping[Settings, float]) -> tuple[Settings, ...]:
+    """The baseline, and each level's settings that may be its optimum: what the later rounds measure again."""
+    chosen = {next(iter(spaces.values())).context.baseline: None}
+    for space in spaces.values():
+        own = sorted((s for s in rates if s in space and rates[s] > 0), key=lambda s: -rates[s])
+        near = [s for s in own if rates[s] >= CLOSE * rates[own[0]]]
+        chosen |= dict.fromkeys(near if len(near) > LEAST_CLOSE else own[:LEAST_CLOSE])
+    return tuple(chosen)
