@@ -27,7 +27,7 @@ from autotune.store import profiles
 from autotune.template import TASK
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
-from tests.search.simulator import context, inventory
+from benchmarks.replay.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)

@@ -20,8 +20,8 @@ from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.store import profiles
 from autotune.template import TASK
+from benchmarks.replay.simulator import inventory
 from probes.facts import Inventory
-from tests.search.simulator import inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[1]

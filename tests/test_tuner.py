@@ -28,8 +28,8 @@ from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
 from autotune.tuner import GENERATIONS, REPEAT_EVERY, ROUNDS, Tuner, items_per_sample
 from autotune.tuning import Tuning, settle_baseline
-from tests.search import machines
-from tests.search.simulator import Machine
+from benchmarks.replay import machines
+from benchmarks.replay.simulator import Machine
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline

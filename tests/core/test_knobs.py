@@ -8,8 +8,8 @@ import pytest
 
 from autotune.core.knobs import BY_NAME, KNOBS, LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.settings import KNOB_NAMES
+from benchmarks.replay.simulator import GIB, context, inventory
 from probes.facts import Gpu
-from tests.search.simulator import GIB, context, inventory
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:

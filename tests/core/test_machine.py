@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.machine import gpu_slug, machine_type, slug
+from benchmarks.replay.simulator import GIB, inventory
 from probes.facts import CpuBudget, Inventory
 from probes.inventory import probe
-from tests.search.simulator import GIB, inventory
 
 
 def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:

@@ -13,7 +13,7 @@ from autotune.core.errors import UsageError
 from autotune.core.knobs import LEVELS, THREAD_SLACK
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
-from tests.search.simulator import GIB, context, inventory
+from benchmarks.replay.simulator import GIB, context, inventory
 
 BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
     lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)

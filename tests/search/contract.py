@@ -11,8 +11,8 @@ from autotune.core.outcome import OutOfMemory
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.search.protocol import STAGES, Observation, Proposal, Search
-from tests.search import machines
-from tests.search.simulator import Bench, Machine
+from benchmarks.replay import machines
+from benchmarks.replay.simulator import Bench, Machine
 
 
 class SearchContract:

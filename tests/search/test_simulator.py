@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.core.outcome import Completed, OutOfMemory
-from tests.search import machines
-from tests.search.simulator import Bench
+from benchmarks.replay import machines
+from benchmarks.replay.simulator import Bench
 
 
 @pytest.mark.parametrize("make", [machines.mlp, machines.images, machines.conv, machines.embedding])

@@ -15,10 +15,11 @@ from autotune.search.candidates import combinations
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch, finalists
 from autotune.search.study import open_study
-from tests.search import machines
-from tests.search.compare import quality, staged
+from benchmarks.replay import machines
+from benchmarks.replay.simulator import Bench, Machine
+from benchmarks.replay.strategies import after, search
+from benchmarks.replay.world import ModelWorld
 from tests.search.contract import SearchContract
-from tests.search.simulator import Bench, Machine
 
 
 class TestContract(SearchContract):
@@ -27,8 +28,8 @@ class TestContract(SearchContract):
 
 
 def found(machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02) -> list[float]:
-    runs = [staged(Bench(machine, seed, noise=noise), level, trials) for seed in seeds]
-    return [quality(machine, level, run.history) for run in runs]
+    world = ModelWorld(machine, noise)
+    return [search("ours", world, level, seed, after(trials)).quality(trials, by_model=True) for seed in seeds]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +61,14 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
     machine, leads = machines.default_best(), 0
     for seed in range(20):
         bench, baseline = Bench(machine, seed), machine.context.baseline
-        search = StagedSearch(machine.space(), open_study(), start=baseline, seed=seed)
-        while len(search.history) < 15 and (proposal := search.ask()) is not None:
-            search.tell(proposal, bench.run(proposal.settings))
-            if len(search.history) % 4 == 0:
-                repeat = Proposal(baseline, "again", len(search.history), None, 0.0)
-                search.tell(repeat, bench.run(baseline))
-        leads += finalists(search.history, machine.space(), 1, baseline=True) == (baseline,)
-        assert baseline not in finalists(search.history, machine.space(), 5)
+        method = StagedSearch(machine.space(), open_study(), start=baseline, seed=seed)
+        while len(method.history) < 15 and (proposal := method.ask()) is not None:
+            method.tell(proposal, bench.run(proposal.settings))
+            if len(method.history) % 4 == 0:
+                repeat = Proposal(baseline, "again", len(method.history), None, 0.0)
+                method.tell(repeat, bench.run(baseline))
+        leads += finalists(method.history, machine.space(), 1, baseline=True) == (baseline,)
+        assert baseline not in finalists(method.history, machine.space(), 5)
     assert leads >= 16
 
 
@@ -77,10 +78,10 @@ def test_one_search_after_another_by_level():
     bench = Bench(machine, 4)
     for level in ("safe", "amp", "max"):
         space = machine.space(level)
-        search = StagedSearch(space, study, start=start or machine.context.baseline, history=history, seed=4)
-        while len(search.history) < len(history) + 10 and (proposal := search.ask()) is not None:
-            search.tell(proposal, bench.run(proposal.settings))
-        history = search.history
+        method = StagedSearch(space, study, start=start or machine.context.baseline, history=history, seed=4)
+        while len(method.history) < len(history) + 10 and (proposal := method.ask()) is not None:
+            method.tell(proposal, bench.run(proposal.settings))
+        history = method.history
         start = finalists(history, space, 1)[0]
         assert machine.rate(start) >= 0.95 * machine.optimum(level)
     assert [o.level for o in history] == sorted((o.level for o in history), key=["safe", "amp", "max"].index)
@@ -90,28 +91,28 @@ def test_one_search_after_another_by_level():
 
 def test_a_choice_that_always_crashes_is_given_up():
     machine = machines.images()
-    search = StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
+    method = StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
     bench, crashes = Bench(machine), 0
     for _ in range(20):
-        if (proposal := search.ask()) is None:
+        if (proposal := method.ask()) is None:
             break
         broken = proposal.settings.num_workers > 0
         crashes += broken
         outcome = Crashed(reason="dataset uses the device") if broken else bench.run(proposal.settings)
-        search.tell(proposal, outcome)
+        method.tell(proposal, outcome)
     assert 1 <= crashes <= 5
-    assert finalists(search.history, machine.space(), 1)[0].num_workers == 0
+    assert finalists(method.history, machine.space(), 1)[0].num_workers == 0
 
 
 def test_pinned_knobs_are_searched_around():
     """The baseline itself holds none of the pinned values."""
     machine = machines.conv()
     space = build(machine.context, "safe", {"processes": 2, "threads": 1, "num_workers": 1, "interop_threads": 1})
-    search, bench = StagedSearch(space, open_study(), start=machine.context.baseline), Bench(machine)
+    method, bench = StagedSearch(space, open_study(), start=machine.context.baseline), Bench(machine)
     for _ in range(8):
-        proposal = search.ask()
-        search.tell(proposal, bench.run(proposal.settings))
-    tried = [observation.settings for observation in search.history[1:]]
+        proposal = method.ask()
+        method.tell(proposal, bench.run(proposal.settings))
+    tried = [observation.settings for observation in method.history[1:]]
     assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
 
 
@@ -120,15 +121,15 @@ def test_proposing_is_quick_where_millions_compete():
     machine = machines.big(train_seconds=36_000.0)
     space = machine.space("max")
     assert combinations(space) > 1_000_000
-    search = StagedSearch(space, open_study(), start=machine.context.baseline)
+    method = StagedSearch(space, open_study(), start=machine.context.baseline)
     bench, seconds = Bench(machine), []
     for _ in range(20):
         began = time.process_time()
-        proposal = search.ask()
+        proposal = method.ask()
         seconds.append(time.process_time() - began)
         if proposal is None:
             break
-        search.tell(proposal, bench.run(proposal.settings))
+        method.tell(proposal, bench.run(proposal.settings))
     assert len(seconds) > 8
     assert statistics.median(seconds) < 0.05
 

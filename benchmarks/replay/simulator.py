@@ -182,14 +182,14 @@ class Bench:
     """Simulated time spent so far."""
 
     def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
+        self.rng = np.random.default_rng(self.seed)
         self._speed = 0.0
 
     def run(self, settings: Settings) -> Outcome:
         """One trial."""
-        self._speed = 0.9 * self._speed + self.drift * float(self._rng.standard_normal())
-        luck = self.noise * float(self._rng.standard_normal())
-        wobbles = 0.01 * self._rng.standard_normal(6)
+        self._speed = 0.9 * self._speed + self.drift * float(self.rng.standard_normal())
+        luck = self.noise * float(self.rng.standard_normal())
+        wobbles = 0.01 * self.rng.standard_normal(6)
         cost = 0.4 + 0.6 * (settings.processes > 1) + 30.0 * (settings.compile != "off")
         if not self.machine.fits(settings):
             self.seconds += cost

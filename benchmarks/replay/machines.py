@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.core.settings import Settings
-from tests.search.simulator import GIB, Machine, Work, context, inventory
+from benchmarks.replay.simulator import GIB, Machine, Work, context, inventory
 
 
 def mlp() -> Machine:

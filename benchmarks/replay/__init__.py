@@ -1,0 +1,1 @@
+"""Search and proof on recorded grids and modelled machines, in simulated time: hundreds of runs in seconds."""

@@ -1,0 +1,156 @@
+"""Compare search strategies, and hold the whole tuner's claims against the truth, in simulated time.
+
+    python -m benchmarks.replay [search|tune] [--seeds 100] [--worlds tabular_mlp,big] [--out results.json]
+
+Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines (``big``: 2 sockets x 64 cores x 8 GPUs).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+
+from autotune.core.knobs import LEVELS
+from benchmarks.grid.file import everywhere
+from benchmarks.replay import machines
+from benchmarks.replay.pipeline import Tuned, tune
+from benchmarks.replay.strategies import STRATEGIES, Run, after, search, within
+from benchmarks.replay.world import GridWorld, ModelWorld, World
+
+MARKS = (5.0, 10.0, 20.0, 30.0, 60.0)
+"""Simulated seconds of searching, for recorded grids."""
+TRIALS = (10, 20, 30, 40)
+"""Trials, for modelled machines."""
+GOOD = 0.98
+FRESH_SECONDS = 3.1
+"""What a trial costs more where each starts a Python of its own: ``benchmarks.trial_start``."""
+LONG = 600.0
+SLOW = {"gp": 10, "exhaustive": 20}
+"""Seeds at most: proposals of these take long in real time, or say the same each time."""
+
+
+def main() -> None:
+    """Print a table; write it as JSON where asked."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("search", "tune"), nargs="?", default="search")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--worlds", help="default: all")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--levels", default=",".join(LEVELS))
+    parser.add_argument("--budget", type=float, default=75.0, help="seconds of a whole run (tune)")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    worlds = [world for world in every_world() if not arguments.worlds or world.name in arguments.worlds.split(",")]
+    levels = arguments.levels.split(",")
+    rows: list[dict[str, Any]] = []
+    for world in worlds:
+        if arguments.what == "tune":
+            rows += tuned_rows(world, [tune(world, seed, arguments.budget) for seed in range(arguments.seeds)])
+        else:
+            rows += search_rows(world, levels, arguments.strategies.split(","), arguments.seeds)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(_stamped(rows, vars(arguments)), indent=1) + "\n", "utf-8")
+
+
+def every_world() -> list[World]:
+    """All recorded grids, then the modelled machines."""
+    recorded: list[World] = [GridWorld(name, grid) for name, grid in everywhere().items()]
+    return [*recorded, ModelWorld(machines.big())]
+
+
+def search_rows(world: World, levels: Sequence[str], strategies: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """One row per level and strategy; printed as they come."""
+    rows = []
+    modelled = isinstance(world, ModelWorld)
+    for level in levels:
+        for name in strategies:
+            if modelled and name == "exhaustive":
+                continue
+            stop = after(TRIALS[-1]) if modelled else within(MARKS[-1])
+            runs = [search(name, world, level, seed, stop) for seed in range(min(seeds, SLOW.get(name, seeds)))]
+            rows.append({"world": world.name, "level": level, "strategy": name, **_qualities(runs, modelled, name)})
+            print(_text(rows[-1]), flush=True)
+    return rows
+
+
+def _qualities(runs: Sequence[Run], modelled: bool, name: str) -> dict[str, Any]:
+    marks = TRIALS if modelled else MARKS
+    ours = name == "ours"
+    found = {}
+    for mark in marks:
+        trials = [mark if modelled else sum(at <= mark for at in run.clock) for run in runs]
+        qualities = [run.quality(int(count), ours) for run, count in zip(runs, trials, strict=True)]
+        unit = "trials" if modelled else "s"
+        found[f"{mark:g} {unit}"] = [round(statistics.median(qualities), 4), round(np.quantile(qualities, 0.1), 4)]
+    return {
+        "seeds": len(runs),
+        "quality": found,
+        "seconds_to_good": round(statistics.median(_until_good(run, ours) for run in runs), 1),
+        "trials": statistics.median(len(run.history) for run in runs),
+        "slowest_proposal_ms": round(1e3 * max(run.slowest for run in runs), 1),
+    }
+
+
+def _until_good(run: Run, ours: bool) -> float:
+    """Seconds until the recommendation is as good as `GOOD`; infinite where it never is."""
+    for trials, at in enumerate(run.clock, start=1):
+        if run.quality(trials, ours) >= GOOD:
+            return at
+    return float("inf")
+
+
+def _text(row: dict[str, Any]) -> str:
+    cells = "  ".join(f"{mark}: {middle:.3f} ({low:.3f})" for mark, (middle, low) in row["quality"].items())
+    good = f"{GOOD:g} after {row['seconds_to_good']:.0f} s"
+    return f"{row['world']:17} {row['level']:5}{row['strategy']:11} {cells}  {good}, {row['trials']:.0f} trials"
+
+
+def tuned_rows(world: World, runs: Sequence[Tuned]) -> list[dict[str, Any]]:
+    """One row per level of whole runs: quality, proofs, false gains, coverage, regressions."""
+    rows = []
+    for position, level in enumerate(LEVELS):
+        claims = [run.claims[position] for run in runs]
+        intervals = [claim for claim in claims if claim.interval and claim.interval.low > 0]
+        covered = [c.interval.low <= c.contender_ratio <= c.interval.high for c in intervals if c.interval]
+        row = {
+            "world": world.name,
+            "level": level,
+            "seeds": len(runs),
+            "seconds": round(statistics.median(run.seconds for run in runs), 1),
+            "trials": statistics.median(run.trials for run in runs),
+            "quality": round(statistics.median(c.quality for c in claims), 4),
+            "quality_10th": round(float(np.quantile([c.quality for c in claims], 0.1)), 4),
+            "possible": round(world.optimum(level) / world.truth(_own(world)), 3),
+            "proven": round(statistics.mean(c.proven for c in claims), 3),
+            "false_gains": sum(c.proven and c.ratio <= 1.0 for c in claims),
+            "covered": round(statistics.mean(covered), 3) if covered else None,
+            "regressions": sum(c.ratio < 0.99 for c in claims),
+        }
+        rows.append(row)
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return rows
+
+
+def _own(world: World) -> Any:
+    return world.spaces["safe"].context.baseline
+
+
+def _stamped(rows: Sequence[dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
+    asked = {name: str(value) for name, value in arguments.items() if value is not None and name != "out"}
+    versions = {"python": sys.version.split()[0], "optuna": optuna.__version__, "torch": version("torch")}
+    return {"date": date.today().isoformat(), "versions": versions, "arguments": asked, "rows": rows}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""What a strategy is let loose on: a recorded grid or a modelled machine, with its noise, its prices and its truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from autotune.core.knobs import LEVELS
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Outcome
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.trial.spec import TrialSpec
+from benchmarks.grid.file import Grid, Recorded, rate
+from benchmarks.replay import simulator
+from benchmarks.replay.simulator import Machine
+
+SPEC = TrialSpec(settings=Settings())
+MIN_BLOCKS = 3
+CLEAR = 1.15
+"""As the real trial: a clear loser ends once even this many times its first block's rate is below the bar."""
+FAILED_SECONDS = 1.0
+SMOOTHED = 5
+"""Anchors whose mean is the machine's speed at one time."""
+
+
+class Process(Protocol):
+    """A resident contender: one process tree with its own luck."""
+
+    def block(self, seconds: float) -> float:
+        """Items per second of one block; the clock moves on."""
+
+
+class Draws(Protocol):
+    """One reproducible run on a world. ``seconds`` is the simulated clock."""
+
+    seconds: float
+
+    def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
+        """One trial of fresh processes; the clock moves on by its price."""
+
+    def process(self, settings: Settings) -> Process | None:
+        """A warm resident; None where it fails. The clock moves on by start and warm-up."""
+
+
+class World(Protocol):
+    """One task on one machine."""
+
+    name: str
+
+    @property
+    def spaces(self) -> Mapping[str, Space]:
+        """Feasible settings by level."""
+
+    def truth(self, settings: Settings) -> float:
+        """True items per second; 0 where the settings fail."""
+
+    def optimum(self, level: str) -> float:
+        """The best true rate of ``level``."""
+
+    def draws(self, seed: int) -> Draws:
+        """A fresh run."""
+
+
+class GridWorld:
+    """A recorded grid: every draw is a real trial, at its real price, under the drift of the recording."""
+
+    def __init__(self, name: str, grid: Grid) -> None:
+        self.name, self.grid = name, grid
+        self.spaces = grid.spaces
+        anchors = [t for t in grid.by_settings[grid.header.baseline] if rate(t.outcome) > 0]
+        logs = np.log([rate(trial.outcome) for trial in anchors])
+        width = min(SMOOTHED, len(logs))
+        self._speeds = np.convolve(logs - logs.mean(), np.ones(width) / width, mode="valid")
+        self._times = np.convolve([trial.at for trial in anchors], np.ones(width) / width, mode="valid")
+
+    def truth(self, settings: Settings) -> float:
+        """See `World`."""
+        return self.grid.rates.get(settings, 0.0)
+
+    def optimum(self, level: str) -> float:
+        """See `World`."""
+        return self.grid.optimum(level)[1]
+
+    def draws(self, seed: int) -> GridDraws:
+        """See `World`."""
+        return GridDraws(self, seed)
+
+    def speed(self, at: float) -> float:
+        """Log of the machine's speed ``at`` seconds of the recording, which goes round."""
+        return float(np.interp(at % max(self._times[-1], 1.0), self._times, self._speeds))
+
+
+class GridDraws:
+    """See `Draws`."""
+
+    def __init__(self, world: GridWorld, seed: int) -> None:
+        self.world, self.rng = world, np.random.default_rng(seed)
+        self.seconds = 0.0
+        self._offset = float(self.rng.uniform(0, 1e4))
+
+    def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
+        """See `Draws`."""
+        drawn = self._draw(settings)
+        outcome = drawn.outcome
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            self.seconds += FAILED_SECONDS
+            return outcome
+        faster = self._faster(drawn)
+        measured = shortened(outcome.measurement, faster, give_up_below)
+        whole = sum(block.seconds for block in outcome.measurement.blocks)
+        seconds = outcome.seconds - whole + sum(block.seconds for block in measured.blocks)
+        self.seconds += seconds
+        return replace(outcome, measurement=measured, seconds=seconds)
+
+    def process(self, settings: Settings) -> GridProcess | None:
+        """See `Draws`."""
+        drawn = self._draw(settings)
+        outcome = drawn.outcome
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            self.seconds += FAILED_SECONDS
+            return None
+        self.seconds += outcome.start_seconds + outcome.measurement.warmup_seconds
+        return GridProcess(self, drawn, outcome.measurement.blocks)
+
+    def _draw(self, settings: Settings) -> Recorded:
+        trials = self.world.grid.by_settings[settings]
+        return trials[int(self.rng.integers(len(trials)))]
+
+    def _faster(self, drawn: Recorded) -> float:
+        """How much faster the machine is now than when ``drawn`` was recorded."""
+        return math.exp(self.world.speed(self._offset + self.seconds) - self.world.speed(drawn.at))
+
+
+class GridProcess:
+    """See `Process`."""
+
+    def __init__(self, draws: GridDraws, drawn: Recorded, blocks: tuple[Block, ...]) -> None:
+        self.draws, self.drawn, self.blocks = draws, drawn, blocks
+
+    def block(self, seconds: float) -> float:
+        """See `Process`."""
+        items = took = 0.0
+        while took < seconds:
+            block = self.blocks[int(self.draws.rng.integers(len(self.blocks)))]
+            items, took = items + block.items, took + block.seconds
+        faster = self.draws._faster(self.drawn)
+        self.draws.seconds += took / faster
+        return items / took * faster
+
+
+def shortened(measurement: Measurement, faster: float, give_up_below: float) -> Measurement:
+    """What a trial that stops by its own rules would have kept of a longer recording."""
+    blocks: list[Block] = []
+    for block in measurement.blocks:
+        blocks.append(replace(block, seconds=block.seconds / faster))
+        if enough(Measurement(tuple(blocks)), give_up_below):
+            break
+    return replace(measurement, blocks=tuple(blocks))
+
+
+def enough(measurement: Measurement, give_up_below: float) -> bool:
+    """True where the real trial would stop: a clear loser, or the wanted error reached."""
+    if measurement.rate * CLEAR < give_up_below:
+        return True
+    seconds = sum(block.seconds for block in measurement.blocks)
+    if len(measurement.blocks) < MIN_BLOCKS:
+        return seconds >= 2 * SPEC.max_seconds
+    return seconds >= SPEC.min_seconds and measurement.relative_error <= SPEC.target_error
+
+
+class ModelWorld:
+    """A modelled machine: an analytic rate, with written-down noise and drift."""
+
+    def __init__(self, machine: Machine, noise: float = 0.02, drift: float = 0.01) -> None:
+        self.name, self.machine, self.noise, self.drift = machine.name, machine, noise, drift
+        self.spaces = {level: machine.space(level) for level in LEVELS}
+
+    def truth(self, settings: Settings) -> float:
+        """See `World`."""
+        return self.machine.rate(settings) if self.machine.fits(settings) else 0.0
+
+    def optimum(self, level: str) -> float:
+        """See `World`."""
+        return self.machine.optimum(level)
+
+    def draws(self, seed: int) -> ModelDraws:
+        """See `World`."""
+        return ModelDraws(self, seed)
+
+
+class ModelDraws:
+    """See `Draws`."""
+
+    def __init__(self, world: ModelWorld, seed: int) -> None:
+        self.bench = simulator.Bench(world.machine, seed, noise=world.noise, drift=world.drift)
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds so far."""
+        return self.bench.seconds
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self.bench.seconds = value
+
+    def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
+        """See `Draws`."""
+        outcome = self.bench.run(settings)
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            return outcome
+        measured = shortened(outcome.measurement, 1.0, give_up_below)
+        saved = sum(b.seconds for b in outcome.measurement.blocks) - sum(b.seconds for b in measured.blocks)
+        self.bench.seconds -= saved
+        return replace(outcome, measurement=measured, seconds=outcome.seconds - saved)
+
+    def process(self, settings: Settings) -> ModelProcess | None:
+        """See `Draws`."""
+        outcome = self.bench.run(settings)
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            return None
+        self.bench.seconds -= sum(block.seconds for block in outcome.measurement.blocks)
+        return ModelProcess(self, outcome.measurement)
+
+
+class ModelProcess:
+    """See `Process`."""
+
+    def __init__(self, draws: ModelDraws, measured: Measurement) -> None:
+        self.draws, self.measured = draws, measured
+
+    def block(self, seconds: float) -> float:
+        """See `Process`."""
+        blocks = self.measured.blocks
+        self.draws.seconds += max(seconds, blocks[0].seconds)
+        return blocks[int(self.draws.bench.rng.integers(len(blocks)))].rate
