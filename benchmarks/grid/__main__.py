@@ -1,15 +1,17 @@
 """Measure every feasible setting of a task, several interleaved rounds, and keep the raw blocks.
 
-    python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2] [--refine 3]
+    python -m benchmarks.grid examples/tabular_mlp.py [--rounds 2]
 
-Writes ``benchmarks/grids/<task>.jsonl`` and goes on with it where it was interrupted. ``--rounds`` full rounds measure
-everything in random order, the baseline every tenth trial; ``--refine`` more measure what may be a level's optimum.
+Writes ``benchmarks/grids/<task>.jsonl`` and goes on with it where it was interrupted. Full rounds measure everything in
+random order, the baseline every tenth trial; then contests measure what may be a level's optimum side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable
@@ -28,7 +30,7 @@ from autotune.trial.runner import Runner
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import check_losses, judge
 from benchmarks.grid import file, plan
-from benchmarks.grid.file import Grid, Header, Recorded
+from benchmarks.grid.file import Grid, Header, Recorded, Turns
 from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
@@ -37,6 +39,8 @@ from probes.system import System
 MEASURED_SECONDS = 0.5
 """Blocks of each trial, in all."""
 WARMUP_SECONDS = 1.0
+ROUNDS, BLOCK_SECONDS = 4, 0.25
+"""Of each contest."""
 
 
 def main() -> None:
@@ -44,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--refine", type=int, default=3)
+    parser.add_argument("--contests", type=int, default=len(plan.FIELD))
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
     path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
@@ -55,8 +59,8 @@ def main() -> None:
             path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
         recorder = Recorder(runner, path)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
-        chosen = plan.contenders(recorder.grid.spaces, file.load(path).rates)
-        recorder.rounds(range(arguments.rounds, arguments.rounds + arguments.refine), chosen)
+        for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
+            recorder.contest(level, number)
     print(file.summary(file.load(path)))
 
 
@@ -103,10 +107,31 @@ class Recorder:
                     f"round {number} trial {position}: {file.rate(trial.outcome):.6g}", trial.outcome.reason, flush=True
                 )
 
+    def contest(self, level: str, number: int) -> None:
+        """Measure a level's best side by side, unless the file holds this contest already."""
+        grid = file.load(self.path)
+        if any((turns.level, turns.number) == (level, number) for turns in grid.turns):
+            return
+        chosen = plan.contenders(grid.spaces[level], grid.rates, plan.FIELD[number % len(plan.FIELD)])
+        turns = Turns(level, number, chosen, self.turns(chosen))
+        self._append(file.encode_turns(turns, self.baseline))
+        print(f"contest {number} {level}: {len(chosen)} contenders", flush=True)
+
+    def turns(self, settings: tuple[Settings, ...]) -> tuple[tuple[float, ...], ...]:
+        """Items per second of fresh residents, round by round."""
+        named = {str(position): each for position, each in enumerate(settings)}
+        with self.bench.contest(named, math.inf) as contest:
+            rows = [contest.round(BLOCK_SECONDS) for _ in range(ROUNDS)]
+        return tuple(tuple(row.get(name, 0.0) for name in named) for row in rows)
+
     def measure(self, settings: Settings) -> Outcome:
         """One trial of fixed length, judged by how it ended and by its losses."""
         same = settings.global_batch == self.baseline.global_batch
         return check_losses(self._trial(settings), settings, self.bench.reference, same_batch=same)
+
+    def _append(self, data: object) -> None:
+        with self.path.open("a", encoding="utf-8") as output:
+            output.write(_line(data))
 
     def _trial(self, settings: Settings) -> Outcome:
         spec = TrialSpec(

@@ -77,11 +77,34 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class Turns:
+    """One contest: settings started afresh side by side, that took blocks in turn."""
+
+    level: str
+    number: int
+    settings: tuple[Settings, ...]
+    """The baseline first."""
+    rates: tuple[tuple[float, ...], ...]
+    """Items per second of each of ``settings``, by round; 0 where it had ended."""
+
+    @property
+    def ratios(self) -> dict[Settings, float]:
+        """Log speed relative to the baseline: the mean over rounds, each of them paired."""
+        found = {}
+        for position, settings in enumerate(self.settings):
+            logs = [math.log(row[position] / row[0]) for row in self.rates if row[position] > 0 and row[0] > 0]
+            if logs:
+                found[settings] = statistics.mean(logs)
+        return found
+
+
+@dataclass(frozen=True)
 class Grid:
     """A recorded grid."""
 
     header: Header
     trials: tuple[Recorded, ...]
+    turns: tuple[Turns, ...] = ()
 
     @cached_property
     def spaces(self) -> dict[str, Space]:
@@ -98,18 +121,32 @@ class Grid:
 
     @cached_property
     def rates(self) -> dict[Settings, float]:
-        """The truth: each setting's typical rate in items per second, the median over its trials; 0 where it failed.
+        """The truth in items per second; 0 where settings fail.
 
-        The median, since a neighbour's burst that spoils one trial says nothing about the settings.
+        By contests where settings took part in some: paired with the baseline, they see the same machine. Else the
+        median over the setting's own trials: a neighbour's burst that spoils one of them says nothing about it.
         """
-        return {
+        rates = {
             settings: statistics.median([rate(trial.outcome) for trial in trials])
             for settings, trials in self.by_settings.items()
         }
+        own = rates.get(self.header.baseline, 0.0)
+        return rates | {settings: own * math.exp(statistics.mean(logs)) for settings, logs in self.paired.items()}
+
+    @cached_property
+    def paired(self) -> dict[Settings, list[float]]:
+        """Log speed relative to the baseline, one value per contest."""
+        found: dict[Settings, list[float]] = {}
+        for contest in self.turns:
+            for settings, ratio in contest.ratios.items():
+                found.setdefault(settings, []).append(ratio)
+        return found
 
     def optimum(self, level: str) -> tuple[Settings, float]:
-        """The best settings of ``level`` and their rate."""
-        best = max((s for s in self.rates if s in self.spaces[level]), key=self.rates.__getitem__)
+        """The best settings of ``level`` and their rate; where there were contests, one that took part in most."""
+        most = max((len(logs) for s, logs in self.paired.items() if s in self.spaces[level]), default=0)
+        trusted = [s for s, logs in self.paired.items() if 2 * len(logs) >= most] or list(self.rates)
+        best = max((s for s in trusted if s in self.spaces[level]), key=self.rates.__getitem__)
         return best, self.rates[best]
 
     @cached_property
@@ -143,7 +180,9 @@ def load(path: Path) -> Grid:
     """Read a grid."""
     header, *lines = path.read_text("utf-8").splitlines()
     read = Header.from_dict(json.loads(header))
-    return Grid(read, tuple(decode(json.loads(line), read.baseline) for line in lines))
+    parsed = [json.loads(line) for line in lines]
+    trials = tuple(decode(line, read.baseline) for line in parsed if "contest" not in line)
+    return Grid(read, trials, tuple(_turns(line, read.baseline) for line in parsed if "contest" in line))
 
 
 def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
@@ -187,3 +226,15 @@ def decode(line: Mapping[str, Any], baseline: Settings) -> Recorded:
     )
     outcome = Completed(measurement=measurement, seconds=line["seconds"], start_seconds=line["start"])
     return Recorded(line["round"], line["at"], settings, outcome)
+
+
+def encode_turns(turns: Turns, baseline: Settings) -> dict[str, Any]:
+    """Plain data for one line."""
+    settings = [{name: mine for name, (mine, _) in s.difference(baseline).items()} for s in turns.settings]
+    rates = [[float(f"{rate:.6g}") for rate in row] for row in turns.rates]
+    return {"contest": turns.level, "number": turns.number, "settings": settings, "rates": rates}
+
+
+def _turns(line: Mapping[str, Any], baseline: Settings) -> Turns:
+    settings = tuple(baseline.but(**changed) for changed in line["settings"])
+    return Turns(line["contest"], line["number"], settings, tuple(tuple(row) for row in line["rates"]))

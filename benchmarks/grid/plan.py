@@ -26,9 +26,8 @@ TASKS: Mapping[str, Held] = {
 """What else is held, by task, so that a grid stays near 200 settings."""
 ANCHOR_EVERY = 10
 """Trials between two of the baseline."""
-CLOSE = 0.93
-"""Settings this near the best of their level are measured in the later rounds too."""
-LEAST_CLOSE = 6
+FIELD = (16, 12, 8, 8, 6, 6)
+"""How many of a level's best take part in each contest: every one is measured on fewer, and trusted more."""
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:
@@ -65,11 +64,8 @@ def full_round(settings: Sequence[Settings], number: int) -> Iterator[Settings]:
     yield baseline
 
 
-def contenders(spaces: Mapping[str, Space], rates: Mapping[Settings, float]) -> tuple[Settings, ...]:
-    """The baseline, and each level's settings that may be its optimum: what the later rounds measure again."""
-    chosen = {next(iter(spaces.values())).context.baseline: None}
-    for space in spaces.values():
-        own = sorted((s for s in rates if s in space and rates[s] > 0), key=lambda s: -rates[s])
-        near = [s for s in own if rates[s] >= CLOSE * rates[own[0]]]
-        chosen |= dict.fromkeys(near if len(near) > LEAST_CLOSE else own[:LEAST_CLOSE])
-    return tuple(chosen)
+def contenders(space: Space, rates: Mapping[Settings, float], count: int) -> tuple[Settings, ...]:
+    """The baseline and the ``count`` best of a level: what the next contest measures side by side."""
+    baseline = space.context.baseline
+    own = sorted((s for s in rates if s in space and s != baseline and rates[s] > 0), key=lambda s: -rates[s])
+    return (baseline, *own[:count])
