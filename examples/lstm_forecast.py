@@ -1,4 +1,4 @@
-"""Forecast the next day of many electricity meters with an LSTM: a long chain of small steps, hard to spread over cores.
+"""Forecast the next day of many electricity meters with an LSTM: a long chain of small operations.
 
 The meters are generated: every one has its own level, daily and weekly rhythm, answer to the common weather and lasting
 noise, so the past says much about the next day, and never everything.

@@ -19,8 +19,16 @@ SAMPLES = {
     "jpeg_folder": ((3, 128, 128), ()),
     "char_transformer": ((129,),),
     "tabular_mlp": ((65,), ()),
+    "lstm_forecast": ((96, 5), (24,)),
+    "recommender": ((12,), ()),
 }
-SIZES = {"digits": 1797, "jpeg_folder": 8 * CROPS, "tabular_mlp": 20_000}
+SIZES = {
+    "digits": 1797,
+    "jpeg_folder": 8 * CROPS,
+    "tabular_mlp": 20_000,
+    "lstm_forecast": 64 * 1417,
+    "recommender": 200_000,
+}
 
 
 def load(name: str) -> ModuleType:

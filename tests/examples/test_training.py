@@ -24,6 +24,8 @@ CASES = {
     "jpeg_folder": (PLAIN.but(batch_size=64, num_workers=1, persistent_workers=True, channels_last=True), 3, 0.25),
     "char_transformer": (PLAIN.but(batch_size=16, optimizer_impl="foreach"), 2, 1e-3),
     "tabular_mlp": (PLAIN.but(batch_size=64, accumulation=2, optimizer_impl="fused"), 20, 1e-3),
+    "lstm_forecast": (PLAIN.but(batch_size=32, optimizer_impl="fused"), 10, 1e-3),
+    "recommender": (PLAIN.but(batch_size=256, optimizer_impl="foreach"), 10, 1e-3),
 }
 """Settings, batches to train, and how far the loss may differ: augmentations draw differently in workers."""
 
