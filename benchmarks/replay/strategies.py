@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random as stdlib_random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,8 @@ from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
 """Knobs that follow from others or exist only beside others."""
-MOST_DRAWS = 4000
-"""Infeasible and repeated draws cost a sampler nothing here, but not without end."""
+MOST_IDLE = 200
+"""Infeasible and repeated draws cost a sampler nothing here; so many in a row say that it has nothing new."""
 
 
 @dataclass
@@ -159,20 +159,15 @@ def _sampled(run: Run, sampler: optuna.samplers.BaseSampler, stop: Stop) -> None
     study = optuna.create_study(direction="maximize", sampler=sampler)
     own = _baseline(run)
     study.enqueue_trial({k: v for k, v in own.as_dict().items() if v is not None} | {"global_batch": own.global_batch})
-    for trial in _asked(study, run):
+    idle = 0
+    while idle < MOST_IDLE and not stop(run):
+        trial = study.ask()
         settings = _drawn(space, trial)
-        if settings is None or settings in seen:
-            study.tell(trial, seen[settings] if settings else 0.0)
-            continue
-        seen[settings] = run.try_(settings)
-        study.tell(trial, seen[settings])
-        if stop(run):
-            return
-
-
-def _asked(study: optuna.Study, run: Run) -> Iterator[optuna.Trial]:
-    for _ in range(MOST_DRAWS):
-        yield study.ask()
+        if settings is not None and settings not in seen:
+            seen[settings] = run.try_(settings)
+            idle = 0
+        study.tell(trial, seen[settings] if settings else 0.0)
+        idle += 1
 
 
 def _drawn(space: Space, trial: optuna.Trial) -> Settings | None:
