@@ -60,6 +60,15 @@ class Tuning:
         """Best estimate of the baseline's rate in items per second; 0 before it is measured."""
         return typical_rate(self.rounds, BASELINE) or self.estimates.get(self.baseline, 0.0)
 
+    @property
+    def best(self) -> Settings:
+        """The settings with the best estimate; the baseline before any is known."""
+        return max(self.estimates, key=self.estimate, default=self.baseline)
+
+    def estimate(self, settings: Settings) -> float:
+        """Mean rate of the settings' trials in items per second; 0 where none was measured."""
+        return self.estimates.get(settings, 0.0)
+
     def book(self, observation: Observation) -> None:
         """Add one trial; repeated settings are averaged."""
         self.history.append(observation)

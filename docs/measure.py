@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.core.measurement import Measurement
-from autotune.core.proof import CONFIDENCE, MIN_GAIN, Round, compare, student_quantile
+from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
+from autotune.finals import ROUNDS
 from autotune.store import lock
 from autotune.trial.channel import Channel
 from autotune.trial.environment import trial_environment
@@ -30,7 +31,6 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.tuner import GENERATIONS, ROUNDS
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"
@@ -138,18 +138,19 @@ def proof(trials: int) -> None:
         ours = plain = short = 0
         for _ in range(trials):
             rounds: list[Round] = []
-            early = hasty = False
-            for generation in range(1, sum(GENERATIONS) + 1):
+            ended = hasty = claimed = False
+            for generation in range(1, max(LOOKS) + 1):
                 bias = dice.gauss(0.0, spread)
                 noisy = [math.exp(bias + dice.gauss(0.0, 0.03)) for _ in range(ROUNDS)]
                 rounds += [Round(generation, {"new": rate, "old": 1.0}) for rate in noisy]
                 hasty |= plain_low(rounds) > math.log(MIN_GAIN)
-                if generation == GENERATIONS[0]:
-                    early = compare(rounds, "new", "old").gain
+                if generation in LOOKS and not ended:
+                    look = compare(rounds, "new", "old", final=generation == max(LOOKS))
+                    ended, claimed = not look.undecided, look.gain
                 if generation == 2:
                     short += compare(rounds, "new", "old").gain
             plain += hasty
-            ours += early or compare(rounds, "new", "old").gain
+            ours += claimed
         figures = f"ours {ours / trials:.2%}, plain {plain / trials:.2%}, ours of two generations {short / trials:.2%}"
         print(f"false claims in {trials} proofs, generations off by {spread:.0%}: {figures}")
 

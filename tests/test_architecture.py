@@ -39,7 +39,7 @@ PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench tria
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
 COMMANDS = "api checking launching view template"
-ROOTS = f"core search store report launch tuner tuning probes {BOTH} {PARENT}"
+ROOTS = f"core search store report launch tuner tuning finals probes {BOTH} {PARENT}"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
 
@@ -60,7 +60,8 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
-    Room("tuner",         "tuner",          "core search tuning",         "", "subprocess logging"),
+    Room("tuner",         "tuner",          "core search tuning finals",  "", "subprocess logging"),
+    Room("finals",        "finals",         "core tuning",                "", "subprocess logging"),
     Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
     # The composition roots, where rooms meet:
     Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", prints=True),

@@ -61,7 +61,7 @@ def undecided(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> bo
     """True where more rounds could still decide a level, against the baseline or the contender below it."""
     names = [BASELINE, *(level for level in LEVELS if level in contenders)]
     return any(
-        compare(rounds, upper, lower).undecided
+        compare(rounds, upper, lower, final=False).undecided
         for position, upper in enumerate(names[1:])
         for lower in {BASELINE, names[position]}
     )

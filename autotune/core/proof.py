@@ -3,8 +3,8 @@
 Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
 neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
 generation, not the round: the interval is Student's over generation means, with a prior on their spread. It is looked
-at twice at most (first look, one extension), each at half of the error, so that the stated confidence holds
-(Bonferroni).
+at after planned numbers of generations, early ones with little of the error, so that clear gains end soon and the
+stated confidence holds for all looks together (Bonferroni; alpha spending: Lan & DeMets 1983).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 CONFIDENCE = 0.95
-LOOKS = 2
+LOOKS: Mapping[int, float] = {3: 0.008, 5: 0.012, 9: 0.02}
+"""Planned looks: generations, and the error that each look may spend. The last percent of the stated error is kept for
+what the normal model does not know: bursts, and processes that differ much more than usual."""
 PRIOR_SPREAD = 0.05
 """Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
 PRIOR_GENERATIONS = 1
@@ -60,26 +62,51 @@ IDENTITY = Proof(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE, rounds=0)
 """The same settings against themselves: nothing to measure."""
 
 
-def compare(rounds: Sequence[Round], contender: str, reference: str) -> Proof:
+def compare(rounds: Sequence[Round], contender: str, reference: str, *, final: bool = True) -> Proof:
     """How much faster ``contender`` is than ``reference``, from the rounds in which both ran.
 
     With a single generation the interval is unbounded (0 to infinity): one pair of processes proves nothing.
+
+    Args:
+        rounds: all rounds so far.
+        contender: its name in the rounds.
+        reference: the name of what it is compared with.
+        final: no further look will be taken, so that what is still open may spend all of the error that is left.
     """
     by_generation: dict[int, list[float]] = {}
     for turn in rounds:
         ours, theirs = turn.rates.get(contender, 0.0), turn.rates.get(reference, 0.0)
         if ours > 0 and theirs > 0:
             by_generation.setdefault(turn.generation, []).append(math.log(ours / theirs))
-    means = [sum(logs) / len(logs) for logs in by_generation.values()]
-    count = sum(len(logs) for logs in by_generation.values())
-    if not means:
+    logs = list(by_generation.values())
+    planned, left = _errors(len(logs))
+    proof = _interval(logs, planned)
+    still_open = proof.low <= MIN_GAIN and proof.high >= 1 / MIN_GAIN
+    return _interval(logs, left) if final and still_open else proof
+
+
+def _errors(generations: int) -> tuple[float, float]:
+    """Error that a look after so many generations may spend: as planned, and where it is the last.
+
+    Fewer than the first look's generations rest on the prior most, and never spend all.
+    """
+    planned = next((share for count, share in LOOKS.items() if generations <= count), LOOKS[max(LOOKS)])
+    spent = sum(share for count, share in LOOKS.items() if count < min(generations, max(LOOKS)))
+    left = sum(LOOKS.values()) - spent
+    return planned, left / 2 if generations < min(LOOKS) else left
+
+
+def _interval(generations: Sequence[Sequence[float]], error: float) -> Proof:
+    """The ratio with its interval, from the log ratios of each generation's rounds."""
+    count = sum(len(logs) for logs in generations)
+    if not count:
         return Proof(value=1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
+    means = [sum(logs) / len(logs) for logs in generations]
     centre = sum(means) / len(means)
     if len(means) < 2:
         return Proof(value=math.exp(centre), low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=count)
-    variance, df = _generation_variance(list(by_generation.values()), means, centre)
-    tail = (1 - CONFIDENCE) / LOOKS / 2
-    half = student_quantile(1 - tail, df) * math.sqrt(variance / len(means))
+    variance, df = _generation_variance(generations, means, centre)
+    half = student_quantile(1 - error / 2, df) * math.sqrt(variance / len(means))
     return Proof(
         value=math.exp(centre),
         low=math.exp(centre - half),
@@ -105,6 +132,28 @@ def _generation_variance(
     seen = sum((mean - centre) ** 2 for mean in means)
     df = PRIOR_GENERATIONS + len(means) - 1
     return (PRIOR_GENERATIONS * prior + seen) / df, df
+
+
+def round_variance(rounds: Sequence[Round]) -> float | None:
+    """Variance of a contender's log rate between the rounds of one generation; None where no generation has two.
+
+    What all contenders of a round share (the machine's speed at that time) is taken out.
+    """
+    by_generation: dict[tuple[int, frozenset[str]], list[Mapping[str, float]]] = {}
+    for turn in rounds:
+        rates = {name: math.log(rate) for name, rate in turn.rates.items() if rate > 0}
+        by_generation.setdefault((turn.generation, frozenset(rates)), []).append(rates)
+    total, spare = 0.0, 0
+    for (_, names), turns in by_generation.items():
+        if len(turns) < 2 or len(names) < 2:
+            continue
+        shared = [sum(turn.values()) / len(names) for turn in turns]
+        for name in names:
+            logs = [turn[name] - common for turn, common in zip(turns, shared, strict=True)]
+            mean = sum(logs) / len(logs)
+            total += sum((value - mean) ** 2 for value in logs)
+        spare += (len(turns) - 1) * (len(names) - 1)
+    return total / spare if spare else None
 
 
 def student_quantile(probability: float, df: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
+USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 STAGES = ("baseline", "design", "moves", "model", "again")
 
 
@@ -46,6 +49,20 @@ class Observation:
         if isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.rate > 0:
             return outcome.measurement.rate
         return None
+
+
+def trial_noise(history: Sequence[Observation]) -> float:
+    """Relative standard deviation from trial to trial of the same settings, by the repeats there are.
+
+    Few repeats may agree by luck: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
+    """
+    repeats: dict[Settings, list[float]] = {}
+    for observation in history:
+        if observation.rate:
+            repeats.setdefault(observation.settings, []).append(math.log(observation.rate))
+    squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
+    spare = sum(len(logs) - 1 for logs in repeats.values())
+    return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))
 
 
 class Search(Protocol):

@@ -22,16 +22,15 @@ class StagedSampler(BaseSampler):
     giving the best settings: a sampler cannot refuse.
     """
 
-    def __init__(self, space: Space, *, start: Settings | None = None, seed: int = 0, noise: float = 0.03) -> None:
+    def __init__(self, space: Space, *, start: Settings | None = None, seed: int = 0) -> None:
         """
         Args:
             space: feasible settings.
             start: the first settings to run; the baseline where None.
             seed: of the candidates' sampling.
-            noise: relative standard deviation from trial to trial of the same settings.
         """
         self._start = start or space.context.baseline
-        self._planner = Planner(space, self._start, seed, noise)
+        self._planner = Planner(space, self._start, seed)
         self._others = RandomSampler(seed=seed)
         self._proposed: tuple[int, Settings] | None = None
 

@@ -12,7 +12,7 @@ from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.prior import Prior, trial_seconds
-from autotune.search.protocol import Observation, Proposal
+from autotune.search.protocol import Observation, Proposal, trial_noise
 from autotune.search.rules import Forbidden
 from autotune.search.study import Study
 from autotune.search.surrogate import Surrogate
@@ -41,7 +41,6 @@ class StagedSearch:
         start: Settings,
         history: Sequence[Observation] = (),
         seed: int = 0,
-        noise: float = 0.03,
     ) -> None:
         """
         Args:
@@ -50,9 +49,8 @@ class StagedSearch:
             start: the baseline, or the best of the level below.
             history: all observations so far, those of lower levels too.
             seed: of the candidates' sampling.
-            noise: relative standard deviation from trial to trial of the same settings.
         """
-        self._planner = Planner(space, start, seed, noise)
+        self._planner = Planner(space, start, seed)
         self._study = study
         self._level = space.level
         self.history = list(history)
@@ -74,11 +72,10 @@ class StagedSearch:
 class Planner:
     """The pure half: history in, next proposal out."""
 
-    def __init__(self, space: Space, start: Settings, seed: int, noise: float) -> None:
+    def __init__(self, space: Space, start: Settings, seed: int) -> None:
         self._space = space
         self._start = start
         self._seed = seed
-        self._noise = noise
         self._device = space.context.task.device
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
@@ -89,7 +86,7 @@ class Planner:
             return Proposal(self._start, "baseline", number, None, 0.0)
         if not any(o.rate and o.settings in self._space for o in history):
             return None
-        model = Surrogate(history, Prior(self._space, history), self._noise, self._device)
+        model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
         best = finalists(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid)
@@ -152,7 +149,6 @@ def finalists(
     space: Space,
     count: int,
     *,
-    noise: float = 0.03,
     model: Surrogate | None = None,
     baseline: bool = False,
 ) -> tuple[Settings, ...]:
@@ -162,7 +158,6 @@ def finalists(
         history: all observations so far.
         space: only its settings count.
         count: how many at most.
-        noise: relative standard deviation from trial to trial of the same settings.
         model: a posterior of ``history``, where one is at hand.
         baseline: whether the space's baseline may be among them.
     """
@@ -171,6 +166,6 @@ def finalists(
         settings = [s for s in settings if s != space.context.baseline]
     if not settings:
         return ()
-    model = model or Surrogate(history, Prior(space, history), noise, space.context.task.device)
+    model = model or Surrogate(history, Prior(space, history), trial_noise(history), space.context.task.device)
     order = np.argsort(-model.log_rates(settings), kind="stable")
     return tuple(settings[int(k)] for k in order[:count])

@@ -143,9 +143,9 @@ class Grid:
         return found
 
     def optimum(self, level: str) -> tuple[Settings, float]:
-        """The best settings of ``level`` and their rate; where there were contests, one that took part in most."""
-        most = max((len(logs) for s, logs in self.paired.items() if s in self.spaces[level]), default=0)
-        trusted = [s for s, logs in self.paired.items() if 2 * len(logs) >= most] or list(self.rates)
+        """The best settings of ``level`` and their rate; where there were contests, one that stayed to the last."""
+        last = max((turns for turns in self.turns if turns.level == level), key=lambda t: t.number, default=None)
+        trusted = [s for s in last.settings if s in self.paired] if last else list(self.rates)
         best = max((s for s in trusted if s in self.spaces[level]), key=self.rates.__getitem__)
         return best, self.rates[best]
 

@@ -1,6 +1,6 @@
 """Compare search strategies, and hold the whole tuner's claims against the truth, in simulated time.
 
-    python -m benchmarks.replay [search|tune] [--seeds 100] [--worlds tabular_mlp,big] [--out results.json]
+    python -m benchmarks.replay [search|tune] [--seeds 100] [--worlds tabular_mlp,big] [--keep]
 
 Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines (``big``: 2 sockets x 64 cores x 8 GPUs).
 """
@@ -8,19 +8,15 @@ Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines (
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 from collections.abc import Sequence
-from datetime import date
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 
 from autotune.core.knobs import LEVELS
+from benchmarks import stamp
 from benchmarks.grid.file import everywhere
 from benchmarks.replay import machines
 from benchmarks.replay.pipeline import Tuned, tune
@@ -49,7 +45,7 @@ def main() -> None:
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--levels", default=",".join(LEVELS))
     parser.add_argument("--budget", type=float, default=75.0, help="seconds of a whole run (tune)")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/replay-<what>.json")
     arguments = parser.parse_args()
     worlds = [world for world in every_world() if not arguments.worlds or world.name in arguments.worlds.split(",")]
     levels = arguments.levels.split(",")
@@ -59,8 +55,8 @@ def main() -> None:
             rows += tuned_rows(world, [tune(world, seed, arguments.budget) for seed in range(arguments.seeds)])
         else:
             rows += search_rows(world, levels, arguments.strategies.split(","), arguments.seeds)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(_stamped(rows, vars(arguments)), indent=1) + "\n", "utf-8")
+    if arguments.keep:
+        stamp.write(f"replay-{arguments.what}", {"arguments": vars(arguments), "rows": rows})
 
 
 def every_world() -> list[World]:
@@ -144,12 +140,6 @@ def tuned_rows(world: World, runs: Sequence[Tuned]) -> list[dict[str, Any]]:
 
 def _own(world: World) -> Any:
     return world.spaces["safe"].context.baseline
-
-
-def _stamped(rows: Sequence[dict[str, Any]], arguments: dict[str, Any]) -> dict[str, Any]:
-    asked = {name: str(value) for name, value in arguments.items() if value is not None and name != "out"}
-    versions = {"python": sys.version.split()[0], "optuna": optuna.__version__, "torch": version("torch")}
-    return {"date": date.today().isoformat(), "versions": versions, "arguments": asked, "rows": rows}
 
 
 if __name__ == "__main__":

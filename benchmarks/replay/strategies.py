@@ -78,7 +78,7 @@ def after(trials: int) -> Stop:
 
 def staged(run: Run, seed: int, stop: Stop) -> None:
     """Our own search."""
-    planner = Planner(run.world.spaces[run.level], _baseline(run), seed, noise=0.03)
+    planner = Planner(run.world.spaces[run.level], _baseline(run), seed)
     while not stop(run):
         began = time.perf_counter()
         proposal = planner.propose(run.history)

@@ -24,8 +24,8 @@ MIN_BLOCKS = 3
 CLEAR = 1.15
 """As the real trial: a clear loser ends once even this many times its first block's rate is below the bar."""
 FAILED_SECONDS = 1.0
-SMOOTHED = 5
-"""Anchors whose mean is the machine's speed at one time."""
+NEAREST = 5
+"""A trial has the luck of one of so many trials of the baseline recorded nearest in time."""
 
 
 class Process(Protocol):
@@ -67,16 +67,21 @@ class World(Protocol):
 
 
 class GridWorld:
-    """A recorded grid: every draw is a real trial, at its real price, under the drift of the recording."""
+    """A recorded grid: what trials look like and cost is recorded, and so is the machine's luck as time goes by.
+
+    A draw is a recorded trial of the settings, brought to their true rate and then multiplied by luck: for a trial the
+    residual of a trial of the baseline recorded near the present time, drift and bursts included; for a resident
+    process that of a recorded contest, where drift meets all alike.
+    """
 
     def __init__(self, name: str, grid: Grid) -> None:
         self.name, self.grid = name, grid
         self.spaces = grid.spaces
         anchors = [t for t in grid.by_settings[grid.header.baseline] if rate(t.outcome) > 0]
-        logs = np.log([rate(trial.outcome) for trial in anchors])
-        width = min(SMOOTHED, len(logs))
-        self._speeds = np.convolve(logs - logs.mean(), np.ones(width) / width, mode="valid")
-        self._times = np.convolve([trial.at for trial in anchors], np.ones(width) / width, mode="valid")
+        own = math.log(self.truth(grid.header.baseline))
+        self.times = np.array([trial.at for trial in anchors])
+        self.lucks = np.array([math.log(rate(trial.outcome)) - own for trial in anchors])
+        self.process_lucks = np.array([0.0, *_process_lucks(grid)])
 
     def truth(self, settings: Settings) -> float:
         """See `World`."""
@@ -90,9 +95,15 @@ class GridWorld:
         """See `World`."""
         return GridDraws(self, seed)
 
-    def speed(self, at: float) -> float:
-        """Log of the machine's speed ``at`` seconds of the recording, which goes round."""
-        return float(np.interp(at % max(self._times[-1], 1.0), self._times, self._speeds))
+
+def _process_lucks(grid: Grid) -> list[float]:
+    """Residuals of one process tree's log rate, from what each contest says of the same pair."""
+    lucks = []
+    for settings, ratios in grid.paired.items():
+        if len(ratios) > 1 and settings != grid.header.baseline:
+            unbiased = math.sqrt(len(ratios) / (len(ratios) - 1) / 2)  # a ratio holds the luck of two
+            lucks += [unbiased * (ratio - sum(ratios) / len(ratios)) for ratio in ratios]
+    return lucks
 
 
 class GridDraws:
@@ -101,17 +112,15 @@ class GridDraws:
     def __init__(self, world: GridWorld, seed: int) -> None:
         self.world, self.rng = world, np.random.default_rng(seed)
         self.seconds = 0.0
-        self._offset = float(self.rng.uniform(0, 1e4))
+        self._offset = float(self.rng.uniform(0, world.times[-1] + 1))
 
     def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
         """See `Draws`."""
-        drawn = self._draw(settings)
-        outcome = drawn.outcome
+        outcome, truth = self._draw(settings).outcome, self.world.truth(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             self.seconds += FAILED_SECONDS
             return outcome
-        faster = self._faster(drawn)
-        measured = shortened(outcome.measurement, faster, give_up_below)
+        measured = shortened(outcome.measurement, faster(outcome, truth, self._luck()), give_up_below)
         whole = sum(block.seconds for block in outcome.measurement.blocks)
         seconds = outcome.seconds - whole + sum(block.seconds for block in measured.blocks)
         self.seconds += seconds
@@ -119,45 +128,51 @@ class GridDraws:
 
     def process(self, settings: Settings) -> GridProcess | None:
         """See `Draws`."""
-        drawn = self._draw(settings)
-        outcome = drawn.outcome
+        outcome, truth = self._draw(settings).outcome, self.world.truth(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             self.seconds += FAILED_SECONDS
             return None
         self.seconds += outcome.start_seconds + outcome.measurement.warmup_seconds
-        return GridProcess(self, drawn, outcome.measurement.blocks)
+        luck = float(self.rng.choice(self.world.process_lucks))
+        return GridProcess(self, outcome.measurement.blocks, faster(outcome, truth, luck))
 
     def _draw(self, settings: Settings) -> Recorded:
         trials = self.world.grid.by_settings[settings]
         return trials[int(self.rng.integers(len(trials)))]
 
-    def _faster(self, drawn: Recorded) -> float:
-        """How much faster the machine is now than when ``drawn`` was recorded."""
-        return math.exp(self.world.speed(self._offset + self.seconds) - self.world.speed(drawn.at))
+    def _luck(self) -> float:
+        """Log of how much faster trials run at this time than they usually do."""
+        at = (self._offset + self.seconds) % (self.world.times[-1] + 1)
+        nearest = np.argsort(np.abs(self.world.times - at))[:NEAREST]
+        return float(self.world.lucks[self.rng.choice(nearest)])
+
+
+def faster(outcome: Outcome, truth: float, luck: float) -> float:
+    """How much faster than recorded ``outcome`` is, brought to its true rate and to this luck."""
+    return truth / rate(outcome) * math.exp(luck)
 
 
 class GridProcess:
     """See `Process`."""
 
-    def __init__(self, draws: GridDraws, drawn: Recorded, blocks: tuple[Block, ...]) -> None:
-        self.draws, self.drawn, self.blocks = draws, drawn, blocks
+    def __init__(self, draws: GridDraws, blocks: tuple[Block, ...], faster: float) -> None:
+        self.draws, self.blocks, self.faster = draws, blocks, faster
 
     def block(self, seconds: float) -> float:
         """See `Process`."""
         items = took = 0.0
         while took < seconds:
             block = self.blocks[int(self.draws.rng.integers(len(self.blocks)))]
-            items, took = items + block.items, took + block.seconds
-        faster = self.draws._faster(self.drawn)
-        self.draws.seconds += took / faster
-        return items / took * faster
+            items, took = items + block.items, took + block.seconds / self.faster
+        self.draws.seconds += took
+        return items / took
 
 
-def shortened(measurement: Measurement, faster: float, give_up_below: float) -> Measurement:
+def shortened(measurement: Measurement, speed: float, give_up_below: float) -> Measurement:
     """What a trial that stops by its own rules would have kept of a longer recording."""
     blocks: list[Block] = []
     for block in measurement.blocks:
-        blocks.append(replace(block, seconds=block.seconds / faster))
+        blocks.append(replace(block, seconds=block.seconds / speed))
         if enough(Measurement(tuple(blocks)), give_up_below):
             break
     return replace(measurement, blocks=tuple(blocks))

@@ -107,7 +107,7 @@ class TestCompare:
         logs = [math.log(ratio) for ratio in (1.1, 1.2, 1.3, 1.2)]
         centre = sum(logs) / 4
         variance = (0.05**2 + sum((log - centre) ** 2 for log in logs)) / 4
-        half = 3.49541 * math.sqrt(variance / 4)
+        half = 4.366595 * math.sqrt(variance / 4)
         assert proof.value == pytest.approx(math.exp(centre))
         assert (proof.low, proof.high) == pytest.approx((math.exp(centre - half), math.exp(centre + half)), rel=1e-4)
         assert proof.confidence == CONFIDENCE

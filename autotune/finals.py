@@ -1,0 +1,186 @@
+"""Race and proof: contenders started side by side, which take blocks in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from autotune.core.decide import BASELINE, typical_rate, undecided
+from autotune.core.proof import LOOKS, PRIOR_SPREAD, Round, round_variance
+from autotune.core.settings import Settings
+from autotune.tuning import Bench, Observer, Tuning
+
+ROUNDS, MOST_ROUNDS = 2, 6
+"""Rounds within a generation: at least, and where their scatter makes more of them worth the time."""
+BLOCK_SECONDS = 0.3
+HEATS = 2
+"""Generations of a race; the slower half leaves after each."""
+EQUAL = 0.99
+"""Rates this near are the same within noise."""
+LEAST_GENERATIONS = 2
+LEAST_CONTENDERS = 3
+MOST_GAIN = 3.0
+SLOW_STEP_SECONDS = 1.0
+WARMUP_SECONDS, WARMUP_STEPS = 0.8, 4
+"""What a contender's warm-up usually takes, whichever is longer."""
+RESERVED = 5
+"""Generations that the proof reserves time for: it decides what is clear, and most of what is not."""
+PROOF_SHARE = 0.55
+"""Most of the budget that the proof may reserve."""
+
+
+class Finals:
+    """What comes after the search.
+
+    Args:
+        bench: where contenders run.
+        tuning: what has been found; rounds of the proof are added to it.
+        clock: monotonic seconds.
+        deadline: on that clock.
+        start_seconds: what starting a contender takes.
+        items_per_sample: items of one sample, on average.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        tuning: Tuning,
+        clock: Callable[[], float],
+        deadline: float,
+        start_seconds: float,
+        items_per_sample: float,
+    ) -> None:
+        self.bench, self.tuning, self.clock, self.deadline = bench, tuning, clock, deadline
+        self.start_seconds, self.items_per_sample = start_seconds, items_per_sample
+        self.observe: Observer = lambda **_: None
+        self.started = clock()
+        self.generation = 0
+        self.raced: list[Round] = []
+
+    # -- race ------------------------------------------------------------------------------------------------------
+
+    def favourites(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
+        """Each level's best by its trials alone, or the simplest of those as fast."""
+        return {level: self._simplest(field, self.tuning.estimate) for level, field in fields.items()}
+
+    def race(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
+        """The fastest of each level's field, best guess first. What a race measures chooses, and proves nothing."""
+        left = {level: list(field) for level, field in fields.items()}
+        winners = self.favourites(fields)
+        for _ in range(HEATS):
+            runners = list(dict.fromkeys(s for field in left.values() if len(field) > 1 for s in field))
+            time_left = self.deadline - self.clock() - self.proof_seconds(len(left))
+            if not runners or self.generation_seconds(runners) > time_left:
+                break
+            rates = self._heat(runners)
+            for level, field in left.items():
+                if len(field) > 1:
+                    ranked = sorted(field, key=lambda s: -rates[s])
+                    winners[level] = self._simplest(ranked, rates.__getitem__)
+                    left[level] = ranked[: math.ceil(len(field) / 2)]
+        return winners
+
+    def _heat(self, runners: Sequence[Settings]) -> dict[Settings, float]:
+        """Items per second of settings that run side by side once; 0 for one that failed."""
+        self.observe(stage="race between finalists", trying=None)
+        names = {settings: str(number) for number, settings in enumerate(runners)}
+        rounds = self._generation(0, {name: settings for settings, name in names.items()})
+        self.raced += rounds
+        return {settings: typical_rate(rounds, name) for settings, name in names.items()}
+
+    def _simplest(self, ranked: Sequence[Settings], rate: Callable[[Settings], float]) -> Settings:
+        """The best, or one as fast that changes fewer knobs: what does not matter stays as the user has it."""
+        equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
+        return min(equal, key=lambda settings: len(settings.difference(self.tuning.baseline)), default=ranked[0])
+
+    # -- proof -----------------------------------------------------------------------------------------------------
+
+    def prove(self) -> None:
+        """Interleaved generations of the baseline and every level's contender, up to the look that decides."""
+        tuning = self.tuning
+        if not tuning.chosen:
+            return
+        contenders = self._affordable({BASELINE: tuning.baseline, **tuning.chosen})
+        self.observe(stage="proof", trying=None)
+        for generations in LOOKS:
+            self._generations(contenders, generations - self.generation)
+            if not undecided(tuning.chosen, tuning.rounds):
+                break
+
+    def _affordable(self, contenders: dict[str, Settings]) -> dict[str, Settings]:
+        """Without the highest levels where two generations of them would not fit: one alone proves nothing.
+
+        One slow trial makes the estimate too dark, so two levels always start; what they really take decides then.
+        """
+        while len(contenders) > LEAST_CONTENDERS:
+            if self.clock() + LEAST_GENERATIONS * self.generation_seconds(contenders.values()) <= self.deadline:
+                break
+            contenders.popitem()
+        return contenders
+
+    def _generations(self, contenders: dict[str, Settings], count: int) -> None:
+        """Up to ``count`` generations; where the time left is short for all, the highest levels stay out first."""
+        each = self.generation_seconds(contenders.values()) / len(contenders)
+        for _ in range(count):
+            before = self.clock()
+            while len(contenders) > 2 and before + each * len(contenders) > self.deadline:
+                contenders.popitem()
+            if before + each * len(contenders) > self.deadline:
+                return
+            self.generation += 1
+            self.tuning.rounds += self._generation(self.generation, contenders)
+            each = (self.clock() - before) / len(contenders)
+
+    def _generation(self, number: int, contenders: Mapping[str, Settings]) -> list[Round]:
+        """Start all contenders afresh and let them take blocks in turn."""
+        rounds: list[Round] = []
+        with self.bench.contest(contenders, self.deadline) as contest:
+            for _ in range(self._rounds()):
+                rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
+                done = len(self.tuning.rounds) + len(rounds)
+                self.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
+        return rounds
+
+    # -- what it takes ---------------------------------------------------------------------------------------------
+
+    def proof_seconds(self, levels: int) -> float:
+        """Time kept back to prove ``levels`` contenders by what is known now, at most `PROOF_SHARE` of the run."""
+        likely = [self.tuning.baseline] + [self.tuning.best] * levels
+        wanted = RESERVED * self.generation_seconds(likely)
+        return min(wanted, PROOF_SHARE * (self.deadline - self.started))
+
+    def generation_seconds(self, contenders: Iterable[Settings]) -> float:
+        """Expected duration of one generation: every contender starts, warms up, and takes its blocks."""
+        return sum(self._resident_seconds(settings) + self._rounds() * self._turn(settings) for settings in contenders)
+
+    def _resident_seconds(self, settings: Settings) -> float:
+        return self.start_seconds + max(WARMUP_SECONDS, WARMUP_STEPS * self._step_seconds(settings))
+
+    def _turn(self, settings: Settings) -> float:
+        return max(BLOCK_SECONDS, 1.5 * self._step_seconds(settings))
+
+    def _step_seconds(self, settings: Settings) -> float:
+        """Expected seconds of one optimizer step. A neighbour may have slowed a single trial many times over, so the
+        best rate known bounds it."""
+        estimate = self.tuning.estimate
+        rate = max(estimate(settings), estimate(self.tuning.best) / MOST_GAIN)
+        return self._seconds(settings, rate)
+
+    def _seconds(self, settings: Settings, rate: float) -> float:
+        """One optimizer step at ``rate`` items per second."""
+        return settings.global_batch * self.items_per_sample / rate if rate else 0.0
+
+    def _rounds(self) -> int:
+        """Rounds that make a generation worth its start: two-stage sampling (Cochran, Sampling Techniques, 10.6).
+
+        With ``w`` the variance between rounds and ``b`` that between generations, the least variance for the time is
+        reached at ``sqrt(start / turn * w / b)`` rounds.
+        """
+        own = self.tuning.baseline
+        if self._seconds(own, self.tuning.estimate(own)) > SLOW_STEP_SECONDS:
+            return 1
+        scatter = round_variance([*self.raced, *self.tuning.rounds])
+        if scatter is None:
+            return ROUNDS
+        start = self._resident_seconds(own) / self._turn(own)
+        return max(ROUNDS, min(MOST_ROUNDS, round(math.sqrt(start * scatter) / PRIOR_SPREAD)))

@@ -1,0 +1,34 @@
+"""Result files: what was measured, with date, machine and versions."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from autotune.core.machine import machine_type
+from probes.inventory import probe
+
+FOLDER = Path(__file__).parent / "results"
+PACKAGES = ("torch-autotune", "torch", "numpy", "optuna")
+
+
+def stamp() -> dict[str, Any]:
+    """When, on what kind of machine and with which versions."""
+    return {
+        "date": date.today().isoformat(),
+        "machine": machine_type(probe()).key,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+    }
+
+
+def write(name: str, data: Mapping[str, Any]) -> Path:
+    """Keep ``data`` as ``benchmarks/results/<name>.json``, stamped."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    path.write_text(json.dumps({**stamp(), **data}, indent=1) + "\n", "utf-8")
+    return path
