@@ -22,6 +22,7 @@ NOISY = 1.5
 """...or within this many standard deviations of a trial: they join the race."""
 RACE_SHARE = 0.1
 """Least share of the budget kept back for the race."""
+QUICK_SECONDS = 2.0
 REPEAT_EVERY = 6
 """Trials of other settings between two of the baseline."""
 
@@ -114,10 +115,12 @@ class Tuner:
         return found
 
     def _repeat(self) -> Proposal | None:
-        """The baseline again, every few trials: its repeats show how the machine drifts."""
+        """The baseline again: at once, which shows how far two trials of the same settings differ (unless they take
+        long), and every few trials, which shows how the machine drifts."""
         history, own = self.tuning.history, self.tuning.baseline
         since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
-        return Proposal(own, "again", len(history), None, 0.0) if since >= REPEAT_EVERY else None
+        once = len(history) == 1 and self.durations[-1:] < [QUICK_SECONDS]
+        return Proposal(own, "again", len(history), None, 0.0) if since >= REPEAT_EVERY or once else None
 
     def _over(self, level: str, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""

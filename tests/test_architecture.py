@@ -33,7 +33,7 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-CHILD = "trial.zygote trial.leader trial.worker trial.loop trial.task trial.script trial.shm"
+CHILD = "trial.zygote trial.leader trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"

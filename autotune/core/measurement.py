@@ -20,7 +20,7 @@ SLOW_STEP_SECONDS = 0.1
 """Steps longer than this make blocks of their own: fewer of them show a steady state, and caches stay warm by them."""
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
-"""Share of a block's CPU time taken by the hypervisor above which the block says nothing about the settings."""
+"""Share of the processors' time taken by others above which a block says nothing about the settings."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Block:
         items: items of finished optimizer steps, over all processes.
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
-        stolen: share of the machine's CPU time that the hypervisor took meanwhile, 0..1.
+        stolen: share of the processors' time that others took meanwhile, 0..1: other processes, and the hypervisor.
     """
 
     items: int
@@ -73,6 +73,11 @@ class Measurement:
         """The undisturbed blocks, or all of them where none is: that is this machine's normal."""
         good = tuple(block for block in self.blocks if not block.disturbed)
         return good or self.blocks
+
+    @property
+    def disturbed(self) -> bool:
+        """True where others disturbed every block."""
+        return all(block.disturbed for block in self.blocks)
 
     @property
     def rate(self) -> float:

@@ -13,14 +13,23 @@ from autotune.search.protocol import Observation
 CONTENTION = 0.3
 COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
-PROCESS_EXPONENT = {"cpu": 0.7, "cuda": 0.87}
-"""``processes ** exponent`` is the capacity of several processes; the rest goes into gradient exchange."""
+PROCESS_LOSS = {"cpu": 0.15, "cuda": 0.0}
+"""Log rate lost with each doubling of processes beside gradient exchange: they share caches and memory."""
+OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
+"""Of each micro-step whatever its batch: Python, dispatch, kernel launches."""
+UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
+"""Of the optimizer per parameter: about 16 bytes pass through memory."""
+MOST_FIXED = 0.4
+"""Share of the baseline's computing that overhead and update may be assumed to take each: only trials tell more."""
+EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
+"""Allreduce between two processes: seconds whatever the size, and per byte (`probes.bench.allreduce`)."""
 ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, where no trial has told it yet."""
-ACCUMULATION_LOSS = 0.07
-"""Log rate lost with each doubling of accumulation at equal global batch: smaller, more numerous kernels."""
-BATCH_GAIN = 0.08
-"""Log rate won with each doubling of the global batch."""
+ASSUMED_STEP_SECONDS = 0.02
+ACCUMULATION_LOSS = 0.03
+"""Log rate lost with each doubling of accumulation beside overhead: smaller kernels."""
+BATCH_GAIN = 0.02
+"""Log rate won with each doubling of the micro-batch beside overhead: larger kernels."""
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 COMPILE_GAIN = {"off": 0.0, "default": 0.08, "reduce-overhead": 0.10, "max-autotune": 0.10}
 MATRIX_SHARE = 0.5
@@ -31,31 +40,66 @@ PRECISION_GAIN = {
 
 
 class Prior:
-    """Expected log rate of any settings, up to a constant; what the first trial says of its loader is used."""
+    """Expected log rate of any settings, up to a constant; what the first trial says of step and loader is used."""
 
     def __init__(self, space: Space, history: Sequence[Observation] = ()) -> None:
         """
         Args:
             space: machine and task.
-            history: observations; the first measured one tells how much of the step the loader takes.
+            history: observations; the first measured one tells how long a step takes, and its loader's share of it.
         """
-        self._device = space.context.task.device
-        self._gflops = space.context.gflops
-        self._cores = space.context.inventory.budget.threads
-        self._compute, self._load = self._parts(history)
+        context = space.context
+        self._device = context.task.device
+        self._gflops = context.gflops
+        self._cores = context.inventory.budget.threads
+        self._bytes = 4 * context.task.parameters
+        known, seconds, waiting = _first(history) or (context.baseline, ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE)
+        computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
+        self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
+        micro = (computing - self._update) / known.accumulation
+        self._overhead = min(MOST_FIXED * micro, OVERHEAD_SECONDS[self._device])
+        self._sample = (micro - self._overhead) * self._speed(known) / known.batch_size
+        loaders = known.processes * max(1, known.num_workers)
+        starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
+        self._load = starved * seconds * loaders / known.global_batch
 
     def __call__(self, settings: Settings) -> float:
         """Expected log rate, up to a constant."""
         return (
-            -log(self._step(settings))
+            log(settings.global_batch)
+            - log(self._step(settings))
             + _memory_gain(settings)
             + self._layout_gain(settings)
             + OPTIMIZER_GAIN[settings.optimizer_impl]
             + COMPILE_GAIN[settings.compile]
             + self._precision_gain(settings.precision)
-            + BATCH_GAIN * log2(settings.global_batch)
+            + BATCH_GAIN * log2(settings.batch_size)
             - ACCUMULATION_LOSS * log2(settings.accumulation)
         )
+
+    def _step(self, settings: Settings) -> float:
+        """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
+        micro = self._overhead + self._sample * settings.batch_size / self._speed(settings)
+        compute = settings.accumulation * micro + self._update
+        load = self._load * settings.global_batch
+        if settings.num_workers == 0:
+            return compute + load / settings.processes + self._exchange(settings)
+        supply = load / (settings.processes * settings.num_workers)
+        computing = settings.processes * (1 if self._device == "cuda" else settings.threads)
+        busy = (load + compute * computing) / self._cores
+        return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._exchange(settings)
+
+    def _speed(self, settings: Settings) -> float:
+        """Of one process, relative to one thread alone."""
+        threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
+        return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
+
+    def _exchange(self, settings: Settings) -> float:
+        """Seconds of one exchange of gradients; more processes take more hops."""
+        if settings.processes == 1:
+            return 0.0
+        latency, per_byte = EXCHANGE_SECONDS[settings.backend or "gloo"]
+        return (latency + per_byte * self._bytes) * log2(settings.processes)
 
     def _precision_gain(self, precision: str) -> float:
         """Half of the measured gain of matrix products (the rest of a step gains nothing), else a usual value."""
@@ -63,35 +107,20 @@ class Prior:
             return MATRIX_SHARE * log(self._gflops[precision] / self._gflops["fp32"])
         return PRECISION_GAIN[self._device][precision]
 
-    def _parts(self, history: Sequence[Observation]) -> tuple[float, float]:
-        """Seconds that one global batch costs in compute (on capacity 1) and in loading (on one worker), relative."""
-        for observation in history:
-            outcome, settings = observation.outcome, observation.settings
-            if isinstance(outcome, Completed) and outcome.measurement is not None:
-                waiting = outcome.measurement.load_share
-                if 0 < waiting < 1:
-                    loaders = settings.processes * max(1, settings.num_workers)
-                    starved = waiting if settings.num_workers == 0 else min(1.0, 2 * waiting)
-                    return (1 - waiting) * self._capacity(settings), starved * loaders
-        return 1 - ASSUMED_LOAD_SHARE, ASSUMED_LOAD_SHARE
-
-    def _step(self, settings: Settings) -> float:
-        """Relative seconds per global batch: loading beside computing, both on the same cores."""
-        compute = self._compute / self._capacity(settings)
-        if settings.num_workers == 0:
-            return compute + self._load / settings.processes
-        supply = self._load / (settings.processes * settings.num_workers)
-        computing = settings.processes * (1 if self._device == "cuda" else settings.threads)
-        busy = (self._load + compute * computing) / self._cores
-        return float((supply**4 + compute**4 + busy**4) ** 0.25)
-
-    def _capacity(self, settings: Settings) -> float:
-        processes = float(settings.processes ** PROCESS_EXPONENT[self._device])
-        return processes if self._device == "cuda" else processes * scalability(settings.threads)
-
     def _layout_gain(self, settings: Settings) -> float:
         plain = self._device == "cuda" and settings.precision in ("fp32", "tf32")
         return (0.02 if plain else 0.10) * settings.channels_last
+
+
+def _first(history: Sequence[Observation]) -> tuple[Settings, float, float] | None:
+    """Settings, seconds of a step and share of waiting of the first measured trial."""
+    for observation in history:
+        outcome = observation.outcome
+        if isinstance(outcome, Completed) and outcome.measurement is not None:
+            blocks = outcome.measurement.blocks
+            seconds = sum(block.seconds for block in blocks) / max(1, sum(block.steps for block in blocks))
+            return observation.settings, seconds, min(0.95, outcome.measurement.load_share)
+    return None
 
 
 def scalability(threads: int) -> float:

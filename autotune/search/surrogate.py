@@ -27,6 +27,8 @@ DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
+LOUDER = (3.0, 8.0)
+"""By how much trials of the same settings may scatter more than expected."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
 """A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
@@ -69,13 +71,16 @@ class Surrogate:
         self._expectation = expectation
         self._settings = [o.settings for o in history]
         self._coordinates = coordinates(self._groups, self._settings)
-        values, errors = _targets(history, noise)
+        values, own, between = _targets(history, noise)
         self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
         self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
         self._likeness = np.stack([likeness(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)])
-        self._error_variance = errors**2
         self._drift = _drift(len(history))
-        self._spreads = self._fit(np.array([group.spread for group in self._groups]))
+        spreads = np.array([group.spread for group in self._groups])
+        self._error_variance = own**2 + between**2
+        louder = [own**2 + (factor * between) ** 2 for factor in LOUDER]
+        self._error_variance = max((self._error_variance, *louder), key=lambda v: self._evidence(spreads, v))
+        self._spreads = self._fit(spreads)
         self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
@@ -106,6 +111,13 @@ class Surrogate:
         covariance = _kernel(self._likeness, spreads) + self._drift + np.diag(self._error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
+    def _evidence(self, spreads: Array, error_variance: Array) -> float:
+        """Log likelihood with these errors; the expected ones are given up only where it is clearly higher."""
+        expected, self._error_variance = self._error_variance, error_variance
+        score = self._log_likelihood(spreads) - 0.5 * float((error_variance > expected).any())
+        self._error_variance = expected
+        return score
+
     def _log_likelihood(self, spreads: Array) -> float:
         factor = self._factorise(spreads)
         scaled = np.linalg.solve(factor, self._residual)
@@ -134,15 +146,14 @@ def _kernel(likenesses: Array, spreads: Array) -> Array:
     return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
 
 
-def _targets(history: Sequence[Observation], noise: float) -> tuple[Array, Array]:
-    """Log rates and their standard errors; failures stand for a loose, low value."""
+def _targets(history: Sequence[Observation], noise: float) -> tuple[Array, Array, Array]:
+    """Log rates, their own standard errors, and those from trial to trial; failures stand for a loose, low value."""
     rates = [o.rate for o in history]
     best = max(math.log(rate) for rate in rates if rate)
-    values, errors = [], []
-    for observation, rate in zip(history, rates, strict=True):
-        values.append(math.log(rate) if rate else best - FAILURE_LOSS)
-        errors.append(math.hypot(noise, _own_error(observation)) if rate else FAILURE_ERROR)
-    return np.array(values), np.array(errors)
+    values = [math.log(rate) if rate else best - FAILURE_LOSS for rate in rates]
+    own = [_own_error(o) if rate else FAILURE_ERROR for o, rate in zip(history, rates, strict=True)]
+    between = [noise if rate else 0.0 for rate in rates]
+    return np.array(values), np.array(own), np.array(between)
 
 
 def _own_error(observation: Observation) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from autotune.core.measurement import (
     is_steady,
 )
 from autotune.runtime.session import Session
+from autotune.trial.neighbours import CpuWatch
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 from autotune.trial.task import Task
 
@@ -103,14 +103,14 @@ class TrainingLoop:
         """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
         self._synchronize()
         self._items = 0
-        stolen = _CpuTime()
+        watch = CpuWatch()
         started = time.perf_counter()
         for _ in range(steps):
             self.step()
         self._synchronize()
         seconds = time.perf_counter() - started
         self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(self._items * self.session.world_size, seconds, steps, stolen.share())
+        return Block(self._items * self.session.world_size, seconds, steps, watch.taken())
 
     def _synchronize(self) -> None:
         self.session.synchronize()
@@ -192,24 +192,3 @@ class TrainingLoop:
             dist.all_reduce(means)
             means /= self.session.world_size
         return tuple(float(value) for value in means)
-
-
-class _CpuTime:
-    """Share of the machine's CPU time stolen by the hypervisor since construction."""
-
-    def __init__(self) -> None:
-        self.total, self.steal = self._read()
-
-    @staticmethod
-    def _read() -> tuple[int, int]:
-        try:
-            with Path("/proc/stat").open() as file:
-                ticks = [int(value) for value in file.readline().split()[1:9]]
-        except (OSError, ValueError):
-            return 0, 0
-        return sum(ticks), ticks[7] if len(ticks) > 7 else 0
-
-    def share(self) -> float:
-        """Stolen over total ticks since construction; 0 where the kernel does not say."""
-        total, steal = self._read()
-        return (steal - self.steal) / (total - self.total) if total > self.total else 0.0

@@ -88,6 +88,16 @@ class Turns:
     """Items per second of each of ``settings``, by round; 0 where it had ended."""
 
     @property
+    def scatter(self) -> float:
+        """Variance of a ratio's mean that the scatter of its rounds alone explains."""
+        found = []
+        for position in range(1, len(self.settings)):
+            logs = [math.log(row[position] / row[0]) for row in self.rates if row[position] > 0 and row[0] > 0]
+            if len(logs) > 1:
+                found.append(statistics.variance(logs) / len(logs))
+        return statistics.mean(found) if found else 0.0
+
+    @property
     def ratios(self) -> dict[Settings, float]:
         """Log speed relative to the baseline: the mean over rounds, each of them paired."""
         found = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -24,7 +25,7 @@ MIN_BLOCKS = 3
 CLEAR = 1.15
 """As the real trial: a clear loser ends once even this many times its first block's rate is below the bar."""
 FAILED_SECONDS = 1.0
-NEAREST = 5
+NEAREST = 9
 """A trial has the luck of one of so many trials of the baseline recorded nearest in time."""
 
 
@@ -97,13 +98,20 @@ class GridWorld:
 
 
 def _process_lucks(grid: Grid) -> list[float]:
-    """Residuals of one process tree's log rate, from what each contest says of the same pair."""
+    """Residuals of one process tree's log rate, from what the contests say of the same pair.
+
+    A ratio holds the luck of two trees, and what is left of the scatter of its rounds; both are taken out.
+    """
     lucks = []
     for settings, ratios in grid.paired.items():
         if len(ratios) > 1 and settings != grid.header.baseline:
-            unbiased = math.sqrt(len(ratios) / (len(ratios) - 1) / 2)  # a ratio holds the luck of two
+            unbiased = math.sqrt(len(ratios) / (len(ratios) - 1) / 2)
             lucks += [unbiased * (ratio - sum(ratios) / len(ratios)) for ratio in ratios]
-    return lucks
+    if not lucks:
+        return []
+    all_of_it = float(np.var(lucks))
+    rounds = statistics.median(turns.scatter for turns in grid.turns) / 2
+    return list(np.array(lucks) * math.sqrt(max(0.0, 1 - rounds / all_of_it)))
 
 
 class GridDraws:
