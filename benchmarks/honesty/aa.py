@@ -1,0 +1,98 @@
+"""The user's settings against themselves: real proof generations beside a neighbour, and the proofs they allow."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autotune.bringup import open_runner
+from autotune.core.baseline import baseline_settings
+from autotune.core.errors import LaunchError
+from autotune.core.outcome import Completed
+from autotune.finals import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
+from autotune.trial.bench import TrialBench
+from benchmarks.honesty import draws, record
+from benchmarks.honesty.load import LOADS, neighbour
+from benchmarks.honesty.proofs import table
+from probes.inventory import probe
+
+GENERATION_SECONDS = 15.0
+"""About what one takes: a drifting load goes up and down once while a recording of them lasts."""
+COMPARISONS = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of the command line."""
+    parser.add_argument("task", type=Path)
+    parser.add_argument("--generations", type=int, default=30, help="of each load")
+    parser.add_argument("--loads", default=",".join(LOADS))
+    parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of each load")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/honesty-aa-<task>.json")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Record what the file does not hold yet, then print what all of it says."""
+    path = arguments.out or record.FOLDER / f"honesty-aa-{arguments.task.stem}.json"
+    loads = arguments.loads.split(",")
+    unknown = sorted(set(loads) - set(LOADS))
+    if unknown:
+        raise SystemExit(f"--loads {unknown[0]}: no such load; loads are: {', '.join(LOADS)}")
+    data = recorded(arguments.task, path, loads, arguments.generations)
+    data["rows"] = draws.rows(by_load(data), arguments.comparisons)
+    record.save(path, data)
+    print(table(data["rows"]))
+
+
+def recorded(task: Path, path: Path, loads: list[str], count: int) -> dict[str, Any]:
+    """Everything recorded, ``count`` generations of each of ``loads`` among it; written to ``path`` one by one."""
+    inventory = probe()
+    with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
+        baseline = baseline_settings(runner.describe(), inventory)
+        fresh = {**record.stamp(inventory), "task": task.stem, "baseline": baseline.as_dict(), "generations": []}
+        data = record.opened(path, fresh)
+        bench = TrialBench(runner, baseline, seed=len(data["generations"]))
+        rounds = turns(bench)
+        for load in loads:
+            missing = count - sum(row["load"] == load for row in data["generations"])
+            for rates in generations(bench, load, missing, rounds):
+                data["generations"].append({"load": load, "at": time.strftime("%H:%M:%S"), "rates": rates})
+                record.save(path, data)
+                print(load, *(f"{turn.get('a', 0.0):.6g}" for turn in rates), flush=True)
+    return data
+
+
+def turns(bench: TrialBench) -> int:
+    """The most rounds that the tuner's proof may ask of a generation, by the baseline's first trial.
+
+    Raises:
+        LaunchError: the task did not run.
+    """
+    outcome = bench.measure(bench.baseline, 0.0, math.inf)
+    if not isinstance(outcome, Completed) or outcome.measurement is None:
+        raise LaunchError(f"the task failed under its own settings: {outcome.reason}\n{outcome.detail}")
+    blocks = outcome.measurement.blocks
+    step = sum(block.seconds for block in blocks) / sum(block.steps for block in blocks)
+    return 1 if step > SLOW_STEP_SECONDS else MOST_ROUNDS
+
+
+def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterator[list[dict[str, float]]]:
+    """Items per second of contenders that all run the baseline's settings, beside a neighbour."""
+    if count <= 0:
+        return
+    same = dict.fromkeys(draws.NAMES, bench.baseline)
+    with neighbour(load, span=count * GENERATION_SECONDS, seed=bench.seed):
+        for _ in range(count):
+            with bench.contest(same, math.inf) as contest:
+                yield [contest.round(BLOCK_SECONDS) for _ in range(rounds)]
+
+
+def by_load(data: dict[str, Any]) -> dict[str, list[list[dict[str, float]]]]:
+    """The recording's generations, in order."""
+    found: dict[str, list[list[dict[str, float]]]] = {}
+    for row in data["generations"]:
+        found.setdefault(row["load"], []).append(row["rates"])
+    return found

@@ -1,0 +1,57 @@
+"""Simulated proofs of known ratios: how often the interval holds the truth, and a gain is claimed that is none."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.core.decide import BASELINE
+from autotune.core.knobs import LEVELS
+from autotune.finals import MOST_ROUNDS
+from benchmarks.honesty import aa, record
+from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
+from benchmarks.honesty.proofs import prove, summary, table
+
+LOW = LEVELS[0]
+RATIOS = (1.0, 1.03, 1.10, 1.30)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of the command line."""
+    parser.add_argument("--draws", type=int, default=4000, help="proofs of each noise and ratio")
+    parser.add_argument("--ratios", default=",".join(map(str, RATIOS)))
+    parser.add_argument("--out", type=Path, help="as JSON too")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print a table; write it as JSON where asked."""
+    ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
+    noises = MODELS | dict(as_recorded(record.FOLDER))
+    rows = [row(name, noise, ratio, arguments.draws) for name, noise in noises.items() for ratio in ratios]
+    print(table(rows))
+    if arguments.out:
+        figures = {name: vars(noise) for name, noise in noises.items()}
+        record.save(arguments.out, {"noises": figures, "rows": rows})
+
+
+def row(name: str, noise: Noise, ratio: float, draws: int) -> dict[str, Any]:
+    """Figures of ``draws`` proofs of contenders of which one is ``ratio`` times as fast."""
+    rng = np.random.default_rng(0)
+    rates = {BASELINE: 1.0, LOW: ratio}
+    roles = {name: name for name in rates}
+    answers = [prove(simulated(noise, rates, MOST_ROUNDS, rng), roles) for _ in range(draws)]
+    return {"noise": name, "ratio": ratio, **summary(answers, ratio)}
+
+
+def as_recorded(folder: Path) -> Iterator[tuple[str, Noise]]:
+    """The noise of every A/A recording, by task and load."""
+    for path in sorted(folder.glob("honesty-aa-*.json")):
+        data = json.loads(path.read_text("utf-8"))
+        for load, generations in aa.by_load(data).items():
+            if noise := fitted(generations):
+                yield f"as {data['task']} beside {load}", noise

@@ -1,0 +1,95 @@
+"""Proofs of settings against themselves, drawn from recorded generations. Pure.
+
+Contenders of one recording are interchangeable, and so is what is asked of them: every window of generations and every
+order of contenders is a comparison. They share generations, so that many of them are worth less than as many
+recordings: `apart` says how many share nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autotune.core.decide import BASELINE
+from autotune.core.knobs import LEVELS
+from benchmarks.honesty.proofs import NEEDED, Answer, Generation, prove, summary
+
+NAMES = ("a", "b", "c", "d")
+"""The contenders of every recorded generation; all of them run the baseline's settings."""
+Recording = Mapping[str, Sequence[Generation]]
+"""Generations by load, in the order in which they were recorded."""
+Picked = tuple[tuple[str, int], ...]
+"""Which generations make up one proof: load and position."""
+ATTEMPTS = 50
+"""Draws for each comparison that is wanted, since some are drawn twice."""
+
+
+def in_order(recording: Recording, load: str, dice: random.Random) -> Picked:
+    """Consecutive generations: what a proof at that time would have met."""
+    first = dice.randrange(len(recording[load]) - NEEDED + 1)
+    return tuple((load, first + step) for step in range(NEEDED))
+
+
+def any_order(recording: Recording, load: str, dice: random.Random) -> Picked:
+    """Any generations of one load."""
+    return tuple((load, position) for position in dice.sample(range(len(recording[load])), NEEDED))
+
+
+def mixed(recording: Recording, dice: random.Random) -> Picked:
+    """Consecutive generations of one load, then of another: it comes, goes or changes in the middle of the proof."""
+    before, after = dice.sample(sorted(load for load in recording if len(recording[load]) >= NEEDED), 2)
+    change = dice.randrange(1, NEEDED)
+    return in_order(recording, before, dice)[:change] + in_order(recording, after, dice)[change:]
+
+
+def rows(recording: Recording, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Figures for every load, in order and in any order, and for mixed ones."""
+    whole = {load: list(found) for load, found in recording.items() if len(found) >= NEEDED}
+    found = []
+    for load in whole:
+        for order, pick in (("recorded", in_order), ("any", any_order)):
+            draw = _bound(pick, whole, load)
+            found.append(_row(whole, load, order, draw, count, seed) | {"apart": apart(len(whole[load]))})
+    if len(whole) > 1:
+        total = sum(apart(len(generations)) for generations in whole.values())
+        draw = _bound(mixed, whole)
+        found.append(_row(whole, "mixed", "recorded", draw, count, seed) | {"apart": total})
+    return found
+
+
+def apart(generations: int) -> int:
+    """How many comparisons of pairs share neither a generation nor a process."""
+    return generations // NEEDED * (len(NAMES) // 2)
+
+
+def compared(
+    recording: Recording, draw: Callable[[random.Random], Picked], count: int, levels: Sequence[str], seed: int
+) -> list[Answer]:
+    """Answers of up to ``count`` distinct proofs, each with its own contenders for the baseline and ``levels``."""
+    dice = random.Random(seed)
+    seen: dict[tuple[Picked, tuple[str, ...]], Answer] = {}
+    orders = list(itertools.permutations(NAMES, 1 + len(levels)))
+    for _ in range(count * ATTEMPTS):
+        if len(seen) == count:
+            break
+        drawn = draw(dice), dice.choice(orders)
+        if drawn not in seen:
+            generations = [recording[load][position] for load, position in drawn[0]]
+            seen[drawn] = prove(generations, dict(zip((BASELINE, *levels), drawn[1], strict=True)))
+    return list(seen.values())
+
+
+def _row(
+    recording: Recording, load: str, order: str, draw: Callable[[random.Random], Picked], count: int, seed: int
+) -> dict[str, Any]:
+    """Of pairs; ``claims_3_levels`` is of whole proofs, whose three contenders may each be claimed a gain."""
+    pairs = compared(recording, draw, count, LEVELS[:1], seed)
+    wholes = compared(recording, draw, count, LEVELS, seed)
+    three = summary(wholes)["claims"]
+    return {"load": load, "order": order, **summary(pairs), "claims_3_levels": three}
+
+
+def _bound(pick: Callable[..., Picked], *arguments: Any) -> Callable[[random.Random], Picked]:
+    return lambda dice: pick(*arguments, dice)

@@ -1,0 +1,121 @@
+"""Proofs by the tuner's own `Finals`, of generations that are given, and how often their answers are right. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.decide import BASELINE
+from autotune.core.knobs import LEVELS
+from autotune.core.outcome import Outcome, Skipped
+from autotune.core.proof import LOOKS, Proof, compare
+from autotune.core.settings import Settings
+from autotune.finals import Finals
+from autotune.tuning import Tuning
+
+Generation = Sequence[Mapping[str, float]]
+"""Rates by contender, round by round; the proof may use fewer rounds than there are."""
+NEEDED = max(LOOKS)
+"""Generations of the longest proof."""
+START_SECONDS = 0.05
+"""Of a forked contender: with it `Finals` finds how many rounds are worth a start."""
+STAND_INS = {level: Settings(threads=2 + number) for number, level in enumerate(LEVELS)}
+"""Levels are decided between settings that differ."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a whole proof says."""
+
+    interval: Proof
+    """Of the lowest level against the baseline."""
+    claims: int
+    """Levels for which a gain is claimed."""
+    generations: int
+    """At which it stopped."""
+
+    def covers(self, ratio: float) -> bool:
+        """True where the stated interval holds the true ``ratio``."""
+        return self.interval.low <= ratio <= self.interval.high
+
+    @property
+    def width(self) -> float:
+        """Of the interval."""
+        return self.interval.high - self.interval.low
+
+
+class Replayed:
+    """See `autotune.tuning.Bench`: hands out recorded generations, one for each contest."""
+
+    baseline = Settings()
+
+    def __init__(self, generations: Sequence[Generation], roles: Mapping[str, str]) -> None:
+        self.left, self.roles = iter(generations), roles
+
+    def remember(self, outcome: Outcome) -> None:
+        """Nothing to compare losses with."""
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        """There are no trials."""
+        return Skipped("only proofs are replayed")
+
+    @contextmanager
+    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:
+        """The next generation."""
+        yield Turns(iter(next(self.left)), {role: self.roles[role] for role in contenders})
+
+
+class Turns:
+    """See `autotune.tuning.Contest`."""
+
+    def __init__(self, turns: Iterator[Mapping[str, float]], roles: Mapping[str, str]) -> None:
+        self.turns, self.roles = turns, roles
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """The next recorded round; empty where no more were recorded."""
+        turn = next(self.turns, {})
+        return {role: turn[name] for role, name in self.roles.items() if name in turn}
+
+
+def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer:
+    """The tuner's proof, up to the look that decides.
+
+    Args:
+        generations: `NEEDED` of them, in the order in which they are taken.
+        roles: ``"baseline"`` and levels -> the contender that stands for it.
+    """
+    levels = [level for level in LEVELS if level in roles]
+    tuning = Tuning(Replayed.baseline, chosen={level: STAND_INS[level] for level in levels})
+    tuning.estimates[tuning.baseline] = math.inf
+    Finals(Replayed(generations, roles), tuning, lambda: 0.0, math.inf, START_SECONDS, 1.0).prove()
+    results = tuning.results(levels)
+    claims = sum(result.proven and result.settings == STAND_INS[level] for level, result in results.items())
+    return Answer(compare(tuning.rounds, levels[0], BASELINE), claims, tuning.rounds[-1].generation)
+
+
+def summary(answers: Sequence[Answer], ratio: float = 1.0) -> dict[str, Any]:
+    """Share of proofs that claim a gain, share of intervals that hold the true ``ratio``, and their median width."""
+    return {
+        "proofs": len(answers),
+        "claims": round(statistics.mean(answer.claims > 0 for answer in answers), 4),
+        "coverage": round(statistics.mean(answer.covers(ratio) for answer in answers), 4),
+        "width": round(statistics.median(answer.width for answer in answers), 3),
+        "generations": round(statistics.mean(answer.generations for answer in answers), 1),
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of equal keys as Markdown; empty where there are none."""
+    if not rows:
+        return ""
+    head = [name.replace("_", " ") for name in rows[0]]
+    cells = [[_cell(value) for value in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *cells])
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
