@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from autotune.core.decide import BASELINE, typical_rate, undecided
+from autotune.core.outcome import Completed
 from autotune.core.proof import LOOKS, PRIOR_SPREAD, Round, round_variance
 from autotune.core.settings import Settings
 from autotune.tuning import Bench, Observer, Tuning
@@ -23,8 +24,8 @@ MOST_GAIN = 3.0
 SLOW_STEP_SECONDS = 1.0
 WARMUP_SECONDS, WARMUP_STEPS = 0.8, 4
 """What a contender's warm-up usually takes, whichever is longer."""
-RESERVED = 5
-"""Generations that the proof reserves time for: it decides what is clear, and most of what is not."""
+RESERVED = min(LOOKS)
+"""Generations that the proof reserves time for; what the search leaves pays for later looks."""
 PROOF_SHARE = 0.55
 """Most of the budget that the proof may reserve."""
 
@@ -61,23 +62,23 @@ class Finals:
 
     def favourites(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """Each level's best by its trials alone, or the simplest of those as fast."""
-        return {level: self._simplest(field, self.tuning.estimate) for level, field in fields.items()}
+        rate = self.tuning.estimate
+        return _rising({level: self._simplest(field, rate) for level, field in fields.items()}, rate)
 
     def race(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """The fastest of each level's field, best guess first. What a race measures chooses, and proves nothing."""
         left = {level: list(field) for level, field in fields.items()}
         winners = self.favourites(fields)
         for _ in range(HEATS):
-            runners = list(dict.fromkeys(s for field in left.values() if len(field) > 1 for s in field))
+            runners = list(dict.fromkeys(s for field in left.values() for s in field))
             time_left = self.deadline - self.clock() - self.proof_seconds(len(left))
-            if not runners or self.generation_seconds(runners) > time_left:
+            if len(runners) == len(left) or self.generation_seconds(runners) > time_left:
                 break
             rates = self._heat(runners)
-            for level, field in left.items():
-                if len(field) > 1:
-                    ranked = sorted(field, key=lambda s: -rates[s])
-                    winners[level] = self._simplest(ranked, rates.__getitem__)
-                    left[level] = ranked[: math.ceil(len(field) / 2)]
+            ranked = {level: sorted(field, key=lambda s: -rates[s]) for level, field in left.items()}
+            winners = {level: self._simplest(field, rates.__getitem__) for level, field in ranked.items()}
+            winners = _rising(winners, rates.__getitem__)
+            left = {level: ranked[level][: math.ceil(len(ranked[level]) / 2)] for level in winners}
         return winners
 
     def _heat(self, runners: Sequence[Settings]) -> dict[Settings, float]:
@@ -154,7 +155,13 @@ class Finals:
         return sum(self._resident_seconds(settings) + self._rounds() * self._turn(settings) for settings in contenders)
 
     def _resident_seconds(self, settings: Settings) -> float:
-        return self.start_seconds + max(WARMUP_SECONDS, WARMUP_STEPS * self._step_seconds(settings))
+        """Start and warm-up, as the settings' own trial took them where there was one."""
+        usual = max(WARMUP_SECONDS, WARMUP_STEPS * self._step_seconds(settings))
+        for observation in reversed(self.tuning.history):
+            outcome = observation.outcome
+            if observation.settings == settings and isinstance(outcome, Completed) and outcome.measurement:
+                return outcome.start_seconds + min(usual, outcome.measurement.warmup_seconds or usual)
+        return self.start_seconds + usual
 
     def _turn(self, settings: Settings) -> float:
         return max(BLOCK_SECONDS, 1.5 * self._step_seconds(settings))
@@ -179,8 +186,16 @@ class Finals:
         own = self.tuning.baseline
         if self._seconds(own, self.tuning.estimate(own)) > SLOW_STEP_SECONDS:
             return 1
-        scatter = round_variance([*self.raced, *self.tuning.rounds])
-        if scatter is None:
-            return ROUNDS
+        seen = round_variance([*self.raced, *self.tuning.rounds])
+        scatter = self.tuning.noise**2 if seen is None else seen
         start = self._resident_seconds(own) / self._turn(own)
         return max(ROUNDS, min(MOST_ROUNDS, round(math.sqrt(start * scatter) / PRIOR_SPREAD)))
+
+
+def _rising(winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:
+    """Without levels that are no faster than one below them: proving that would take time for nothing."""
+    kept: dict[str, Settings] = {}
+    for level, settings in winners.items():
+        if all(rate(settings) > rate(below) for below in kept.values()):
+            kept[level] = settings
+    return kept

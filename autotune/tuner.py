@@ -9,19 +9,20 @@ from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.finals import Finals
-from autotune.search.protocol import Observation, Proposal, Search, trial_noise
+from autotune.search.protocol import Observation, Proposal, Search
 from autotune.tuning import Bench, Observer, Tuning
 
-SEARCH_SHARE = {"safe": 0.45, "amp": 0.25, "max": 0.3}
-"""How the searching time is split; what a level leaves goes to the next."""
+PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
+"""How the searching time is split; what a level leaves goes to the next. What a higher level finds helps the lower ones
+too, so that each is searched once more."""
 FIELD = 4
 """Most settings of a level in the race."""
 CLOSE = 0.05
 """Estimates this near the best may be the true best..."""
 NOISY = 1.5
 """...or within this many standard deviations of a trial: they join the race."""
-RACE_SHARE = 0.1
-"""Least share of the budget kept back for the race."""
+RACE_SHARE = 0.15
+"""Most of the budget kept back for the race."""
 QUICK_SECONDS = 2.0
 REPEAT_EVERY = 6
 """Trials of other settings between two of the baseline."""
@@ -58,6 +59,7 @@ class Tuner:
         for observation in history:
             self.tuning.book(observation)
         self.started = clock()
+        self.searched: set[str] = set()
         self.durations = [o.outcome.seconds for o in history if isinstance(o.outcome, Completed)]
         starts = [o.outcome.start_seconds for o in history if isinstance(o.outcome, Completed)]
         start, items = max(starts, default=0.0), items_per_sample(history)
@@ -66,13 +68,15 @@ class Tuner:
     def run(self, observe: Observer) -> Tuning:
         """Search, race and prove; ``observe`` is told about progress."""
         self.observe = self.finals.observe = observe
-        start, share = self.tuning.baseline, 0.0
-        for level, space in self.spaces.items():
-            share += SEARCH_SHARE[level]
-            start = self._search_level(level, space, start, share)
+        share = 0.0
+        for shares in PASSES:
+            start = self.tuning.baseline
+            for level, space in self.spaces.items():
+                share += shares[level]
+                start = self._search_level(level, space, start, share)
         fields = self._fields()
-        self.tuning.chosen |= self.finals.favourites(fields)
-        self.tuning.chosen |= self.finals.race(fields)
+        self.tuning.chosen = self.finals.favourites(fields)
+        self.tuning.chosen = self.finals.race(fields)
         self.finals.prove()
         return self.tuning
 
@@ -82,7 +86,7 @@ class Tuner:
         """Search one level until ``share`` of the searching time is over; returns the best settings known in it."""
         search = self.search(space, start, self.tuning.history)
         self.observe(stage=f"searching: {level}")
-        while not self._over(level, share):
+        while not self._over(share):
             proposal = self._repeat() or search.ask()
             if proposal is None:
                 break
@@ -92,6 +96,7 @@ class Tuner:
             self.durations.append(self.clock() - before)
             search.tell(proposal, outcome)
             self._book(Observation(proposal.settings, outcome, level))
+        self.searched.add(level)
         return next(iter(self.finalists(self.tuning.history, space, 1)), start)
 
     def _fields(self) -> dict[str, list[Settings]]:
@@ -105,7 +110,7 @@ class Tuner:
     def _near(self) -> dict[str, set[Settings]]:
         """Of each level, what is not offered below it and may be as fast as the best known."""
         tuning, found = self.tuning, dict[str, set[Settings]]()
-        margin = max(CLOSE, NOISY * trial_noise(tuning.history))
+        margin = max(CLOSE, NOISY * tuning.noise)
         below = {tuning.baseline}
         for level, space in self.spaces.items():
             known = {settings for settings in tuning.estimates if settings in space}
@@ -115,23 +120,26 @@ class Tuner:
         return found
 
     def _repeat(self) -> Proposal | None:
-        """The baseline again: at once, which shows how far two trials of the same settings differ (unless they take
-        long), and every few trials, which shows how the machine drifts."""
+        """The baseline again: at once, which shows how far two trials of the same settings differ, and every few
+        trials, which shows how the machine drifts. Where trials take long, later and more seldom."""
         history, own = self.tuning.history, self.tuning.baseline
         since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
-        once = len(history) == 1 and self.durations[-1:] < [QUICK_SECONDS]
-        return Proposal(own, "again", len(history), None, 0.0) if since >= REPEAT_EVERY or once else None
+        quick = self.durations[-1:] < [QUICK_SECONDS]
+        due = since >= (REPEAT_EVERY if quick else 2 * REPEAT_EVERY) or (quick and len(history) == 1)
+        return Proposal(own, "again", len(history), None, 0.0) if due else None
 
-    def _over(self, level: str, share: float) -> bool:
+    def _over(self, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""
-        searching = self.deadline - self.started - self._final_seconds(level)
+        searching = self.deadline - self.started - self._final_seconds()
         return self.clock() + statistics.median(self.durations or [0.0]) > self.started + searching * share
 
-    def _final_seconds(self, level: str) -> float:
-        """Time kept back for race and proof while ``level`` is searched: for every level that still may gain."""
-        near, order = self._near(), list(self.spaces)
-        levels = sum(bool(near[name]) or order.index(name) >= order.index(level) for name in order)
-        return self.finals.proof_seconds(levels) + RACE_SHARE * (self.deadline - self.started)
+    def _final_seconds(self) -> float:
+        """Time kept back for race and proof: of every level that may gain, by what is known or not known yet."""
+        near = self._near()
+        levels = sum(bool(near[level]) or level not in self.searched for level in self.spaces)
+        runners = [settings for found in near.values() if len(found) > 1 for settings in list(found)[:FIELD]]
+        racing = min(self.finals.generation_seconds(runners), RACE_SHARE * (self.deadline - self.started))
+        return self.finals.proof_seconds(levels) + racing
 
     def _book(self, observation: Observation) -> None:
         tuning = self.tuning

@@ -15,7 +15,7 @@ from autotune.core.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, 
 from autotune.core.profile import LevelResult
 from autotune.core.proof import CONFIDENCE, Proof, Round
 from autotune.core.settings import Settings
-from autotune.search.protocol import Observation
+from autotune.search.protocol import Observation, trial_noise
 
 
 class Contest(Protocol):
@@ -68,6 +68,11 @@ class Tuning:
     def estimate(self, settings: Settings) -> float:
         """Mean rate of the settings' trials in items per second; 0 where none was measured."""
         return self.estimates.get(settings, 0.0)
+
+    @property
+    def noise(self) -> float:
+        """Relative standard deviation from trial to trial of the same settings."""
+        return trial_noise(self.history)
 
     def book(self, observation: Observation) -> None:
         """Add one trial; repeated settings are averaged."""

@@ -136,8 +136,9 @@ class Listed:
 
 
 def listed(**by_level: Sequence[Settings]) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
-    """A search for every level that proposes what is given for it."""
-    return lambda space, start, history: Listed(list(by_level.get(space.level, ())))
+    """A search for every level that proposes what is given for it, each once."""
+    left = {level: Listed(list(by_level.get(level, ()))) for level in LEVELS}
+    return lambda space, start, history: left[space.level]
 
 
 def wandering(seed: int, count: int = 8) -> Callable[[Space, Settings, Sequence[Observation]], Search]:

@@ -21,6 +21,8 @@ what the normal model does not know: bursts, and processes that differ much more
 PRIOR_SPREAD = 0.05
 """Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
 PRIOR_GENERATIONS = 1
+LIKELY = 0.02
+"""A ratio may still grow by this much: what is further below a gain is given up early."""
 MIN_GAIN = 1.01
 """A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
 
@@ -54,8 +56,8 @@ class Proof:
 
     @property
     def undecided(self) -> bool:
-        """True where more rounds could still turn the answer into a gain."""
-        return self.low <= MIN_GAIN < self.high
+        """True where more rounds may well turn the answer into a gain."""
+        return self.low <= MIN_GAIN < min(self.high, self.value + LIKELY)
 
 
 IDENTITY = Proof(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE, rounds=0)
