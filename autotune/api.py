@@ -16,6 +16,7 @@ from autotune.core.baseline import baseline_settings
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
+from autotune.core.outcome import Completed
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
@@ -34,7 +35,9 @@ from probes.system import System
 if TYPE_CHECKING:
     from autotune.search.study import Study
 
-DEFAULT_BUDGET = 75.0
+SLOW_BUDGET, QUICK_BUDGET = 90.0, 60.0
+"""Where the user gives none: seconds for everything, and for everything where a step is quick."""
+QUICK_STEP_SECONDS = 0.02
 LEAST_BUDGET = 5.0
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
@@ -58,8 +61,8 @@ class Options:
     """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""
     level: str | None = None
     """The level to recommend."""
-    budget: float = DEFAULT_BUDGET
-    """Seconds, from the start of the call to the written profile."""
+    budget: float | None = None
+    """Seconds, from the start of the call to the written profile; by default what the task's step calls for."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
@@ -79,13 +82,13 @@ class Answer:
 
 
 def tune(
-    task: str | Path, *, budget: float = DEFAULT_BUDGET, profile: str | Path | None = None, **options: Any
+    task: str | Path, *, budget: float | None = None, profile: str | Path | None = None, **options: Any
 ) -> Profile:
     """Tune the task file ``task`` and write its profile.
 
     Args:
         task: path of the task file.
-        budget: seconds for everything.
+        budget: seconds for everything; by default 60, and 90 where a step takes longer than 20 ms.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
         options: the other fields of `Options`.
 
@@ -110,7 +113,7 @@ def run(task: Path, options: Options, observe: Observer = lambda **_: None, star
     inventory = probe()
     path = options.profile or registry.default_path(machine_type(inventory).key, file.name)
     _make_folder(path)
-    with open_runner(file.path, inventory, options.seed, options.budget, observe) as runner:
+    with open_runner(file.path, inventory, options.seed, options.budget or SLOW_BUDGET, observe) as runner:
         profile = _Session(runner, inventory, options, observe, started).tune(path)
     profiles.write(path, profile)
     return Answer(profile, path, inventory)
@@ -123,13 +126,14 @@ class _Session:
         self, runner: Runner, inventory: Inventory, options: Options, observe: Observer, started: float
     ) -> None:
         self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
-        self.started, self.deadline = started, started + options.budget - FINISH_SECONDS
+        self.budget = options.budget or SLOW_BUDGET
+        self.started, self.deadline = started, started + self.budget - FINISH_SECONDS
         self.warnings: list[str] = []
         self.gflops: dict[str, float] = {}
 
     def tune(self, path: Path) -> Profile:
         """Run everything; the study's journal lies beside the profile at ``path``."""
-        if self.options.budget >= CEILING_BUDGET:
+        if self.budget >= CEILING_BUDGET:
             self.observe(stage="measuring matrix products")
             self.gflops = gflops(measure(System(), ["gemm"])["gemm"])
         self.observe(stage="loading the task")
@@ -138,15 +142,25 @@ class _Session:
         wanted = baseline_settings(facts, self.inventory)
         self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
         study = self._study(path, wanted)
-        patience = min(MAX_PATIENCE, max(LEAST_PATIENCE, PATIENCE_SHARE * self.options.budget))
+        patience = min(MAX_PATIENCE, max(LEAST_PATIENCE, PATIENCE_SHARE * self.budget))
         bench = TrialBench(self.runner, wanted, self.options.seed, patience)
         history = study.observations()
         baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
+        self._settle_budget(history)
         context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops)
         spaces = self._spaces(context)
         tuner = Tuner(bench, spaces, self._search(study), self._finalists(), time.monotonic, self.deadline, history)
         self.observe(baseline=baseline)
         return self._finish(tuner, context, spaces, bench, path)
+
+    def _settle_budget(self, history: Sequence[Observation]) -> None:
+        """A quick step needs no more than a minute."""
+        outcome = history[-1].outcome
+        measured = outcome.measurement if isinstance(outcome, Completed) else None
+        if self.options.budget is None and measured and measured.step_seconds < QUICK_STEP_SECONDS:
+            self.deadline -= self.budget - QUICK_BUDGET
+            self.budget = QUICK_BUDGET
+            self.observe(budget=self.budget)
 
     def _finish(
         self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
@@ -227,7 +241,7 @@ def _make_folder(path: Path) -> None:
 
 def _check(options: Options) -> None:
     """Refuse what cannot work, before anything is started."""
-    if options.budget < LEAST_BUDGET:
+    if options.budget is not None and options.budget < LEAST_BUDGET:
         raise UsageError(f"--budget {options.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
     if options.level is not None and options.level not in LEVELS:
         raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}")

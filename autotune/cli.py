@@ -34,7 +34,10 @@ def tune(
     task: Annotated[Path, typer.Argument(help="The task file: build_model, build_dataset, compute_loss.")],
     profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
     level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
-    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 90s, 5m.")] = "75s",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Hard upper bound on the whole run: 90s, 5m.", show_default="60s; 90s where a step is slow"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
@@ -52,14 +55,14 @@ def tune(
     options = api.Options(
         profile=profile,
         level=level,
-        budget=seconds(budget, "--budget"),
+        budget=None if budget is None else seconds(budget, "--budget"),
         seed=seed,
         resume=resume,
         train_seconds=seconds(train_time, "--train-time") if train_time else None,
         fix=dict(_pin(text) for text in fix or ()),
         only=tuple(only or ()),
     )
-    with View(options.budget, started) as view:
+    with View(options.budget or api.SLOW_BUDGET, started) as view:
         answer = api.run(task, options, view.update, started)
     _say(final.text(answer.profile, answer.inventory, answer.path))
     if as_json:

@@ -86,6 +86,11 @@ class Measurement:
         return sum(block.items for block in self.kept) / seconds if seconds > 0 else 0.0
 
     @property
+    def step_seconds(self) -> float:
+        """Wall time of one optimizer step."""
+        return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
+
+    @property
     def relative_error(self) -> float:
         """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
         return log_standard_error([block.rate for block in self.kept])

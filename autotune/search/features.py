@@ -37,6 +37,7 @@ class Group:
 
 BASE: tuple[Group, ...] = (
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
+    Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
     Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
     Group("persistent_workers", lambda s: (s.persistent_workers,), 0.03),
     Group("pin_memory", lambda s: (s.pin_memory,), 0.06),

@@ -117,8 +117,7 @@ def _first(history: Sequence[Observation]) -> tuple[Settings, float, float] | No
     for observation in history:
         outcome = observation.outcome
         if isinstance(outcome, Completed) and outcome.measurement is not None:
-            blocks = outcome.measurement.blocks
-            seconds = sum(block.seconds for block in blocks) / max(1, sum(block.steps for block in blocks))
+            seconds = outcome.measurement.step_seconds
             return observation.settings, seconds, min(0.95, outcome.measurement.load_share)
     return None
 

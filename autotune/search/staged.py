@@ -24,6 +24,9 @@ STUCK = 0.02
 PATIENCE = 8
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
+DOUBTED_AFTER, DOUBT = 4, 3.0
+"""Where so many trials brought nothing, a model that was far off before is believed so many times less: the search
+looks further afield."""
 DESIGNED = 2
 """A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
 CLIMB = 12
@@ -94,23 +97,31 @@ class Planner:
             pool, stage = [jump], "design"
         else:
             pool, stage = [s for s in self._pool(best, number) if not avoid(s)], "model"
-        enough = STUCK if self._stuck(history, model, best[0]) else WORTHWHILE
-        return self._choose(pool, stage, model, best[0], number, enough) if pool else None
+        enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
+        doubt = DOUBT if model.surprised and self._stuck(history, model, best[0], DOUBTED_AFTER) else 1.0
+        return self._choose(pool, stage, model, best[0], number, enough, doubt) if pool else None
 
-    def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings) -> bool:
-        """True where this level's last trials all failed to beat what was known before them."""
+    def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings, trials: int) -> bool:
+        """True where this level's last ``trials`` all failed to beat what was known before them."""
         own = [o.settings for o in history if o.level == self._space.level]
-        if len(own) <= PATIENCE:
+        if len(own) <= trials:
             return False
-        before = [o.settings for o in history[:-PATIENCE] if o.rate]
+        before = [o.settings for o in history[:-trials] if o.rate]
         rates = model.log_rates([best, *before])
         return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
 
     def _choose(
-        self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, number: int, enough: float
+        self,
+        pool: Sequence[Settings],
+        stage: str,
+        model: Surrogate,
+        best: Settings,
+        number: int,
+        enough: float,
+        doubt: float,
     ) -> Proposal | None:
         """What promises most per second of trial; None where nothing promises enough."""
-        improvement = model.gains(pool, best).expected_improvement()
+        improvement = model.gains(pool, best).doubted(doubt).expected_improvement()
         if stage != "design" and improvement.max() < enough:
             return None
         rate = math.exp(float(model.log_rates([best])[0]))

@@ -27,6 +27,10 @@ DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
+SCALES = (1.0, 2.0, 4.0)
+"""By how much all effects may be larger than expected."""
+PENALTY = 0.5
+"""Log likelihood that a departure from what is expected must win."""
 LOUDER = (3.0, 8.0)
 """By how much trials of the same settings may scatter more than expected."""
 MAX_ERROR = 0.10
@@ -41,6 +45,10 @@ class Gains:
 
     mean: Array
     deviation: Array
+
+    def doubted(self, factor: float) -> Gains:
+        """The same by a model that is ``factor`` times less sure."""
+        return Gains(self.mean, factor * self.deviation)
 
     def expected_improvement(self) -> Array:
         """E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
@@ -80,6 +88,8 @@ class Surrogate:
         self._error_variance = own**2 + between**2
         louder = [own**2 + (factor * between) ** 2 for factor in LOUDER]
         self._error_variance = max((self._error_variance, *louder), key=lambda v: self._evidence(spreads, v))
+        self.surprised = False
+        """True where effects turned out larger than expected."""
         self._spreads = self._fit(spreads)
         self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
@@ -114,7 +124,7 @@ class Surrogate:
     def _evidence(self, spreads: Array, error_variance: Array) -> float:
         """Log likelihood with these errors; the expected ones are given up only where it is clearly higher."""
         expected, self._error_variance = self._error_variance, error_variance
-        score = self._log_likelihood(spreads) - 0.5 * float((error_variance > expected).any())
+        score = self._log_likelihood(spreads) - PENALTY * float((error_variance > expected).any())
         self._error_variance = expected
         return score
 
@@ -124,14 +134,20 @@ class Surrogate:
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
 
     def _fit(self, prior: Array) -> Array:
-        """Spreads that explain the observations best, each held near its prior (one sweep of coordinate ascent)."""
-        spreads, best = prior.copy(), self._log_likelihood(prior)
+        """Spreads that explain the observations best: all of them larger where what was expected is far off, then each
+        held near that (one sweep of coordinate ascent)."""
+        scores = [self._log_likelihood(scale * prior) - PENALTY * (scale != 1.0) for scale in SCALES]
+        best = max(scores)
+        scale = SCALES[scores.index(best)]
+        self.surprised = scale > 1
+        prior = scale * prior
+        spreads = prior.copy()
         moved = [k for k, block in enumerate(self._likeness) if (block < 1).any()]
         for k in moved:
             for factor in FACTORS:
                 other = spreads.copy()
                 other[k] = prior[k] * factor
-                score = self._log_likelihood(other) - 0.5
+                score = self._log_likelihood(other) - PENALTY
                 if score > best:
                     spreads, best = other, score
         return np.asarray(spreads)

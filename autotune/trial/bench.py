@@ -46,8 +46,7 @@ class TrialBench:
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             return
         self.reference = self.reference or outcome.losses
-        blocks = outcome.measurement.blocks
-        step = sum(block.seconds for block in blocks) / max(1, sum(block.steps for block in blocks))
+        step = outcome.measurement.step_seconds
         self.limits = Limits(
             starting=max(LEAST_SECONDS, PATIENCE * outcome.start_seconds),
             stepping=max(LEAST_SECONDS, PATIENCE * step),

@@ -2,7 +2,8 @@
 
     python -m benchmarks.replay [search|tune] [--seeds 100] [--worlds tabular_mlp,big] [--keep]
 
-Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines (``big``: 2 sockets x 64 cores x 8 GPUs).
+Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines of 2 sockets x 64 cores x 8
+GPUs: ``big`` behaves as textbooks say, ``strange`` against the search's own expectations.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
 def every_world() -> list[World]:
     """All recorded grids, then the modelled machines."""
     recorded: list[World] = [GridWorld(name, grid) for name, grid in everywhere().items()]
-    return [*recorded, ModelWorld(machines.big())]
+    return [*recorded, ModelWorld(machines.big(36_000.0)), ModelWorld(machines.strange())]
 
 
 def search_rows(world: World, levels: Sequence[str], strategies: Sequence[str], seeds: int) -> list[dict[str, Any]]:

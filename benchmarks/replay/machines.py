@@ -60,6 +60,56 @@ def big(train_seconds: float | None = None) -> Machine:
 
 
 @dataclass(frozen=True)
+class Strange(Machine):
+    """A large machine that obeys none of the search's expectations: effects that the prior does not know, or has the
+    wrong way round, and that hang together.
+
+    The disk saturates, so that many workers hurt; exchange is free up to four GPUs and slow beyond; ``channels_last``
+    loses but with low precision at large batches; ``fused`` loses; CUDA graphs (``reduce-overhead``) help only small
+    micro-batches and take memory; pinning only helps where workers are few.
+    """
+
+    def rate(self, settings: Settings) -> float:
+        """True items/s."""
+        batch, low = settings.batch_size, settings.precision in ("bf16", "fp16")
+        seconds = 0.004 + 9e-4 * batch / (2.1 if low else 1.3 if settings.precision == "tf32" else 1.0)
+        if settings.channels_last:
+            seconds *= 0.75 if low and batch >= 64 else 1.15
+        seconds *= {"off": 1.0, "default": 1.04, "reduce-overhead": 0.8 if batch <= 64 else 1.02}.get(
+            settings.compile, 0.9
+        )
+        seconds *= 0.95 if settings.cudnn_benchmark and batch <= 128 else 1.03 if settings.cudnn_benchmark else 1.0
+        exchange = 0.0005 if settings.processes <= 4 else 0.02
+        update = {"default": 0.003, "foreach": 0.0015, "fused": 0.005}[settings.optimizer_impl]
+        step = settings.accumulation * seconds + exchange * (settings.processes > 1) + update
+        workers = settings.processes * settings.num_workers
+        disk = 1.0 / (1 + (workers / 48) ** 3)
+        supply = 0.006 * batch * settings.accumulation / max(0.3, settings.num_workers * disk)
+        if settings.pin_memory and settings.num_workers <= 4:
+            supply *= 0.8
+        if settings.num_workers and (settings.prefetch_factor or 2) == 1:
+            supply *= 1.3
+        return settings.global_batch / (step + supply if not settings.num_workers else max(step, supply))
+
+    def load_share(self, settings: Settings) -> float:
+        """Known for the first trial as a real one tells it."""
+        supply = 0.006 * settings.batch_size * settings.accumulation / max(0.3, settings.num_workers)
+        return min(0.95, supply * self.rate(settings) / settings.global_batch)
+
+    def fits(self, settings: Settings) -> bool:
+        """CUDA graphs keep their own memory."""
+        half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
+        graphs = 1.5 if settings.compile == "reduce-overhead" else 1.0
+        return 6 + 0.25 * half * graphs * settings.batch_size <= 80
+
+
+def strange(train_seconds: float | None = 36_000.0) -> Machine:
+    """`Strange`, with compile allowed: more than a million settings."""
+    host = inventory(threads=256, cores=128, sockets=2, gpus=8, memory=1024 * GIB)
+    return Strange("strange", context(host, 256, convolutions=True, train_seconds=train_seconds), Work(1e-3))
+
+
+@dataclass(frozen=True)
 class Indifferent(Machine):
     """The baseline is best: every decision that departs from it costs the same share of the rate."""
 
