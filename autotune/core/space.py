@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.core import binding
 from autotune.core.errors import UsageError
 from autotune.core.knobs import (
     BY_NAME,
@@ -65,10 +66,15 @@ class Space:
                 return f"{name}={value} is not offered"
         if settings.global_batch not in self.global_batches:
             return f"global batch {settings.global_batch} is not offered at level {self.level}"
-        return self._crowding(settings) or self._memory(settings) or self._numerics(settings)
+        refused = self._crowding(settings) or self._memory(settings) or self._numerics(settings)
+        return refused or self._binding(settings)
 
     def __contains__(self, settings: Settings) -> bool:
         return self.refusal(settings) is None
+
+    def _binding(self, settings: Settings) -> str | None:
+        reason = binding.refusal(settings, self.context.inventory)
+        return f"binding={settings.binding}: {reason}" if reason else None
 
     def _crowding(self, settings: Settings) -> str | None:
         inventory = self.context.inventory
@@ -198,7 +204,7 @@ class Space:
         if not keep_workers:
             share = workers * settings.processes // processes
             workers = max((count for count in self.values["num_workers"] if count <= share), default=workers)
-        return settings.but(
+        moved = settings.but(
             processes=processes,
             threads=threads,
             backend=self.values["backend"][0] if processes > 1 else None,
@@ -206,6 +212,9 @@ class Space:
             batch_size=max(1, batch // (processes * accumulation)),
             num_workers=workers,
         )
+        # A binding that does nothing for the new shape is dropped, not a reason to refuse the move.
+        idle = "none" in self.values["binding"] and binding.refusal(moved, self.context.inventory)
+        return moved.but(binding="none") if idle else moved
 
 
 def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) -> Space:
