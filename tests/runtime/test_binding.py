@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from autotune.core.binding import VARIABLE, Place, Plan, cpu_list
 from autotune.runtime import binding, memory_policy
 from autotune.runtime.session import Session
+from tests.end_to_end.harness import cgroup, inside
 
 from .records import quiet
 
@@ -109,6 +110,37 @@ def _write_profile(path: Path, workers: int) -> None:
 
     tuned = quiet(threads=1, interop_threads=1, num_workers=workers, batch_size=2, binding="cores")
     path.write_text(profiles.dump(profile(tuned)))
+
+
+IN_CPUSET = """
+import json, os
+from autotune.core.binding import own_place
+from autotune.runtime.binding import refused
+from probes import budget, cpu
+from probes.system import System
+found = budget.probe(System(), cpu.probe(System()))
+print(json.dumps({"cpus": found.cpus, "refused": refused("cores", own_place(os.environ))}))
+"""
+
+
+@linux
+@several
+@pytest.mark.root
+def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None:
+    """The kernel narrows the mask without a word: only reading back tells."""
+    last = str(CPUS[-1])
+    try:
+        group = cgroup("cpuset", cpuset__cpus=last, cpuset__mems="0")
+    except OSError as error:
+        pytest.skip(f"cannot make a cpuset: {error}")
+    try:
+        plan = Plan(tuple(CPUS), (Place(tuple(CPUS), tuple(CPUS)),))
+        start = [*inside(group), sys.executable, "-m", "autotune.runtime.bound", sys.executable, "-c", IN_CPUSET]
+        found = run(*start, cwd=tmp_path, **{VARIABLE: plan.text})
+    finally:
+        group.rmdir()
+    assert found["cpus"] == [CPUS[-1]]
+    assert found["refused"] == f"asked CPUs {cpu_list(CPUS)}, threads run on {last}"
 
 
 @linux
