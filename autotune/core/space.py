@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,8 +74,18 @@ class Space:
         return self.refusal(settings) is None
 
     def _binding(self, settings: Settings) -> str | None:
-        reason = binding.refusal(settings, self.context.inventory)
+        reason = self._idle_binding(settings.binding, settings.processes, settings.threads)
         return f"binding={settings.binding}: {reason}" if reason else None
+
+    @functools.cached_property
+    def _idle_binding(self) -> Callable[[str, int, int], str | None]:
+        """Why a binding does nothing for so many processes and threads; remembered, as every candidate asks."""
+
+        def reason(name: str, processes: int, threads: int) -> str | None:
+            shape = Settings(binding=name, processes=processes, threads=threads)
+            return binding.refusal(shape, self.context.inventory)
+
+        return functools.cache(reason)
 
     def _crowding(self, settings: Settings) -> str | None:
         inventory = self.context.inventory
@@ -213,7 +224,7 @@ class Space:
             num_workers=workers,
         )
         # A binding that does nothing for the new shape is dropped, not a reason to refuse the move.
-        idle = "none" in self.values["binding"] and binding.refusal(moved, self.context.inventory)
+        idle = "none" in self.values["binding"] and self._binding(moved)
         return moved.but(binding="none") if idle else moved
 
 
