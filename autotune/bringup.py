@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from autotune.core.binding import plan
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.settings import Settings
 from autotune.launch.environment import environment as launch_environment
@@ -44,7 +46,8 @@ def open_runner(task: Path, inventory: Inventory, seed: int, patience: float, ob
     with signals_raise(), waiting:
         paths = StudyPaths.create()
         environment = environment_by_allocator(inventory, paths)
-        with Runner(task, paths, environment, Path.cwd(), seed, lambda: oom_kills(system)) as runner:
+        places = functools.partial(plan, inventory=inventory)
+        with Runner(task, paths, environment, Path.cwd(), seed, lambda: oom_kills(system), places) as runner:
             yield runner
 
 

@@ -93,7 +93,7 @@ def run(
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
-    """Start training the way the profile wants it: processes, threads, allocator."""
+    """Start training the way the profile wants it: processes, threads, CPUs, allocator."""
     from autotune.launching import prepare
 
     launch = prepare(script, list(context.args), profile, level)

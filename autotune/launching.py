@@ -8,13 +8,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.core import binding
 from autotune.core.clamp import clamp
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
+from autotune.core.settings import Settings
+from autotune.launch.binding import by_hand, starter
 from autotune.launch.command import command
-from autotune.launch.environment import environment, scrub
+from autotune.launch.environment import Environment, environment, scrub
 from autotune.store import registry
 from autotune.store.profiles import read
+from probes.facts import Inventory
 from probes.inventory import probe
 
 
@@ -23,6 +27,8 @@ class Launch:
     """Everything that starting needs, printable as a shell line that works without this tool."""
 
     command: list[str]
+    portable: list[str]
+    """The command with the system's own tools in place of this package's."""
     environment: dict[str, str]
     added: dict[str, str]
     notes: tuple[str, ...]
@@ -30,7 +36,7 @@ class Launch:
     def shell(self) -> str:
         """One shell line."""
         return " ".join(
-            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.command)]
+            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.portable)]
         )
 
 
@@ -56,7 +62,20 @@ def prepare(script: Path, arguments: list[str], profile: Path | None, level: str
     settings, notes = clamp(found.level(level).settings, inventory)
     base = scrub(os.environ)
     added = environment(settings, inventory, base)
+    plan, unbound = _plan(settings, inventory, added)
     variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
-    said = (*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
-    line = command(settings, str(script), arguments, sys.executable)
-    return Launch(line, base | variables, variables, said)
+    variables |= {binding.VARIABLE: plan.text} if plan.places else {}
+    said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
+    start, portable = (
+        command(settings, str(script), arguments, sys.executable, binder)
+        for binder in (starter(plan, sys.executable), by_hand(plan))
+    )
+    return Launch(start, portable, base | variables, variables, (*said, *unbound))
+
+
+def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.Plan, tuple[str, ...]]:
+    """Places for the profile's threads; none, and why, where the user's own number of threads is in force."""
+    own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
+    if own and settings.binding != "none":
+        return binding.Plan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
+    return binding.plan(settings, inventory), ()

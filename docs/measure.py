@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|channel|compile [--pairs 10]
+    python docs/measure.py start|proof|batch|channel|compile|bound [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -15,15 +15,19 @@ import math
 import os
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from autotune.core.binding import VARIABLE, Place, Plan
 from autotune.core.measurement import Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
 from autotune.finals import ROUNDS
+from autotune.launch.binding import starter
 from autotune.store import lock
 from autotune.trial.channel import Channel
 from autotune.trial.environment import trial_environment
@@ -155,6 +159,20 @@ def proof(trials: int) -> None:
         print(f"false claims in {trials} proofs, generations off by {spread:.0%}: {figures}")
 
 
+def bound(pairs: int) -> None:
+    """Decision 006: from the start to the end of a Python that does nothing, behind the starter and by itself."""
+    plan = Plan((0,), (Place(tuple(os.sched_getaffinity(0)), (0,)),))
+    program = [sys.executable, "-c", "pass"]
+    commands = {"bound": [*starter(plan, sys.executable), *program], "plain": program}
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(pairs):
+        for name in random.sample(sorted(commands), 2):
+            before = time.perf_counter()
+            subprocess.run(commands[name], env=os.environ | {VARIABLE: plan.text}, check=True)
+            taken[name].append(time.perf_counter() - before)
+    report("s", taken, "bound", "plain")
+
+
 def plain_low(rounds: list[Round]) -> float:
     logs = [math.log(turn.rates["new"]) for turn in rounds]
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -168,7 +186,7 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
     print(f"{upper} / {lower}: median {statistics.median(ratios):.3g} ({ratios[0]:.3g} to {ratios[-1]:.3g})")
 
 
-FIGURES = {"start": start, "proof": proof, "batch": batch, "channel": channel, "compile": compiled}
+FIGURES = {"start": start, "proof": proof, "batch": batch, "channel": channel, "compile": compiled, "bound": bound}
 
 
 def main() -> None:

@@ -10,10 +10,16 @@ from probes.facts import Cpu, CpuBudget, LogicalCpu
 from probes.system import System
 
 
-def probe(system: System, cpu: Cpu) -> CpuBudget:
-    """The smallest of online CPUs, affinity mask, cpuset and CPU quota (tightest of all ancestors), at least 1."""
+def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBudget:
+    """The smallest of online CPUs, affinity mask, cpuset and CPU quota (tightest of all ancestors), at least 1.
+
+    Args:
+        system: where to look.
+        cpu: the processors.
+        mask: the affinity mask to go by; this process's own where None.
+    """
     online = {logical.id for logical in cpu.logical}
-    mask, cpuset = system.affinity(), _cpuset(system)
+    mask, cpuset = system.affinity() if mask is None else mask, _cpuset(system)
     allowed = _allowed(online, mask, cpuset)
     quota, problems = cpu_quota(system)
     threads = max(1, min(len(allowed), math.floor(quota) if quota is not None else len(allowed)))

@@ -356,6 +356,14 @@ class TestProfiles:
         assert said.out.startswith(f"profiles/{machine.key}/resnet.yaml (exact)")
 
 
+def _profile_of(settings: Settings, folder: Path, machine: Inventory) -> Path:
+    """A profile that has ``settings`` at every level."""
+    level = profile().levels["amp"]
+    levels = {name: type(level)(settings, 2500.0, level.speedup, True) for name in profile().levels}
+    made = profile(machine_type(machine), levels=levels, baseline=BASELINE)
+    return profiles.write(folder / "bound.yaml", made)
+
+
 class TestRun:
     def test_dry_run_prints_the_command_and_starts_nothing(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         canary = elsewhere / "canary"
@@ -379,13 +387,37 @@ class TestRun:
 
     def test_several_processes_need_a_launcher(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         (elsewhere / "train.py").touch()
-        level = profile().levels["amp"]
-        two = Settings(processes=2, threads=4, batch_size=32)
-        levels = {name: type(level)(two, 2500.0, level.speedup, True) for name in profile().levels}
-        saved = profiles.write(elsewhere / "two.yaml", profile(machine_type(plain), levels=levels, baseline=BASELINE))
+        saved = _profile_of(Settings(processes=2, threads=4, batch_size=32), elsewhere, plain)
         out = say("run", "--profile", saved, "--dry-run", "train.py").out
         assert "torch.distributed.run" in out or "torchrun" in out
         assert "=2" in out or " 2 " in out
+
+    def test_processes_are_bound(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
+        """What is printed needs no more than taskset; what is started binds by itself."""
+        from autotune.launching import prepare
+
+        (elsewhere / "train.py").touch()
+        two = Settings(processes=2, threads=2, batch_size=32, binding="cores")
+        saved = _profile_of(two, elsewhere, plain)
+        out = say("run", "--profile", saved, "--dry-run", "train.py").out
+        assert "AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' " in out
+        assert "0) set -- taskset -c 0-1" in out
+        assert "1) set -- taskset -c 4-5" in out
+        assert "autotune.runtime.bound" not in out
+        launch = prepare(Path("train.py"), [], saved, None)
+        assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
+        assert "autotune.runtime.bound" in launch.command
+
+    def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(
+        self, say: Any, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OMP_NUM_THREADS", "8")
+        (elsewhere / "train.py").touch()
+        saved = _profile_of(Settings(threads=2, batch_size=64, binding="cores"), elsewhere, plain)
+        said = say("run", "--profile", saved, "--dry-run", "train.py")
+        assert "binding: asked cores, applied none (OMP_NUM_THREADS is yours)" in said.err
+        assert "taskset" not in said.out
+        assert "AUTOTUNE_BINDING" not in said.out
 
     def test_notes_of_what_does_not_fit_go_to_stderr(
         self, say: Any, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch

@@ -298,7 +298,9 @@ class TestFailures:
         search = Listed([FAST, FASTER])
         bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
         make(bench, lambda space, start, history: search).run(quiet)
-        assert [outcome.kind for outcome in search.told] == ["completed", "crashed", "completed"], "first the baseline again"
+        assert [outcome.kind for outcome in search.told] == ["completed", "crashed", "completed"], (
+            "first the baseline again"
+        )
 
     def test_a_contender_that_dies_in_the_proof_is_not_written(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({"amp"}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
@@ -15,6 +15,7 @@ FOR_GPUS = ("pin_memory", "cudnn_benchmark")
 """Switches that many people set everywhere and that do nothing without a GPU."""
 WORDS = {
     "backend": BACKENDS,
+    "binding": BINDINGS,
     "optimizer_impl": OPTIMIZER_IMPLS,
     "allocator": ALLOCATORS,
     "compile": COMPILE_MODES,

@@ -6,12 +6,13 @@ share the same host memory; on GPUs each keeps its own, so there accumulation ma
 
 from __future__ import annotations
 
+from autotune.core import binding
 from autotune.core.knobs import BF16_FEATURES, backend_reason, divisors
 from autotune.core.settings import Settings
 from probes.facts import Inventory
 
-_FOLLOWS = {"backend", "prefetch_factor", "persistent_workers", "batch_size", "accumulation"}
-"""Knobs whose change only follows from another's; not worth a line of their own."""
+_FOLLOWS = {"backend", "binding", "prefetch_factor", "persistent_workers", "batch_size", "accumulation"}
+"""Knobs whose change only follows from another's, or has a line with a reason of its own."""
 
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
@@ -22,7 +23,8 @@ def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str
         processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
         fitted = with_processes(fitted, processes, inventory)
     fitted = _within(fitted, max(1, inventory.budget.threads // fitted.processes), inventory.budget.threads)
-    return fitted, changes(settings, fitted, inventory.budget.limit)
+    fitted, unbound = _bindable(fitted, inventory)
+    return fitted, (*changes(settings, fitted, inventory.budget.limit), *unbound)
 
 
 def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
@@ -37,7 +39,8 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
         fitted = with_processes(fitted, world, inventory)
         share = max(1, share // max(1, local))
     fitted = _within(fitted, share, inventory.budget.threads)
-    return fitted, changes(settings, fitted, f"started as {world} processes")
+    fitted, unbound = _bindable(fitted, inventory)
+    return fitted, (*changes(settings, fitted, f"started as {world} processes"), *unbound)
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
@@ -101,6 +104,14 @@ def _within(settings: Settings, share: int, budget: int) -> Settings:
         interop_threads=min(settings.interop_threads, budget),
         num_workers=min(settings.num_workers, share),
     )
+
+
+def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """Unbound, and why, where this machine cannot do the binding or it would do nothing."""
+    reason = binding.refusal(settings, inventory)
+    if reason is None:
+        return settings, ()
+    return settings.but(binding="none"), (f"binding: asked {settings.binding}, applied none ({reason})",)
 
 
 def _on_device(settings: Settings, inventory: Inventory) -> Settings:

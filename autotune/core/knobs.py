@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.core.settings import ALLOCATORS, COMPILE_MODES, OPTIMIZER_IMPLS, Settings
+from autotune.core.binding import refusals
+from autotune.core.settings import ALLOCATORS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
@@ -98,7 +99,9 @@ def _processes(context: Context) -> Choices:
 
 def _threads(context: Context) -> Choices:
     budget = context.inventory.budget
+    slow = sum(cpu.kind == "efficiency" for cpu in context.inventory.cpu.logical if cpu.id in budget.cpus)
     counts = {*powers_of_two(budget.threads), budget.threads, budget.cores, budget.performance_cores}
+    counts.add(len(budget.cpus) - slow)  # every SMT sibling of the fast cores
     for processes in _processes(context).values:
         counts.add(max(1, budget.threads // processes))
         counts.add(max(1, budget.cores // processes))
@@ -113,6 +116,11 @@ def _backend(context: Context) -> Choices:
     wanted = "nccl" if context.cuda else "gloo"
     left_out = tuple((b.name, b.reason) for b in context.inventory.software.backends if not b.usable)
     return Choices((wanted,), left_out)
+
+
+def _binding(context: Context) -> Choices:
+    refused = refusals(context.inventory)
+    return Choices(tuple(name for name in BINDINGS if name not in refused), tuple(refused.items()))
 
 
 def _num_workers(context: Context) -> Choices:
@@ -230,6 +238,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("threads", "safe", "start", _threads, True, "intra-op threads of each process"),
     Knob("interop_threads", "safe", "start", _interop_threads, True, "inter-op threads of each process"),
     Knob("backend", "safe", "launch", _backend, False, "gradient exchange between processes"),
+    Knob("binding", "safe", "launch", _binding, False, "CPUs and memory that each process keeps"),
     Knob("num_workers", "safe", "loader", _num_workers, True, "loader workers of each process"),
     Knob("prefetch_factor", "safe", "loader", _prefetch_factor, True, "batches each worker prepares ahead"),
     Knob("persistent_workers", "safe", "loader", _flag, False, "keep loader workers between epochs"),

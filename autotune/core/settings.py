@@ -13,6 +13,7 @@ COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 OPTIMIZER_IMPLS = ("default", "foreach", "fused")
 ALLOCATORS = ("default", "jemalloc", "tcmalloc")
 BACKENDS = ("gloo", "nccl", "mpi", "ccl")
+BINDINGS = ("none", "cores", "numa")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Settings:
     interop_threads: int = 1
     backend: str | None = None
     """Gradient exchange between processes; None for one process."""
+    binding: str = "none"
+    """What each process is bound to, see `autotune.core.binding`."""
     num_workers: int = 0
     """Loader workers of each process."""
     prefetch_factor: int | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.core import binding
 from autotune.core.errors import UsageError
 from autotune.core.knobs import (
     BY_NAME,
@@ -65,10 +67,25 @@ class Space:
                 return f"{name}={value} is not offered"
         if settings.global_batch not in self.global_batches:
             return f"global batch {settings.global_batch} is not offered at level {self.level}"
-        return self._crowding(settings) or self._memory(settings) or self._numerics(settings)
+        refused = self._crowding(settings) or self._memory(settings) or self._numerics(settings)
+        return refused or self._binding(settings)
 
     def __contains__(self, settings: Settings) -> bool:
         return self.refusal(settings) is None
+
+    def _binding(self, settings: Settings) -> str | None:
+        reason = self._idle_binding(settings.binding, settings.processes, settings.threads)
+        return f"binding={settings.binding}: {reason}" if reason else None
+
+    @functools.cached_property
+    def _idle_binding(self) -> Callable[[str, int, int], str | None]:
+        """Why a binding does nothing for so many processes and threads; remembered, as every candidate asks."""
+
+        def reason(name: str, processes: int, threads: int) -> str | None:
+            shape = Settings(binding=name, processes=processes, threads=threads)
+            return binding.refusal(shape, self.context.inventory)
+
+        return functools.cache(reason)
 
     def _crowding(self, settings: Settings) -> str | None:
         inventory = self.context.inventory
@@ -198,7 +215,7 @@ class Space:
         if not keep_workers:
             share = workers * settings.processes // processes
             workers = max((count for count in self.values["num_workers"] if count <= share), default=workers)
-        return settings.but(
+        moved = settings.but(
             processes=processes,
             threads=threads,
             backend=self.values["backend"][0] if processes > 1 else None,
@@ -206,6 +223,9 @@ class Space:
             batch_size=max(1, batch // (processes * accumulation)),
             num_workers=workers,
         )
+        # A binding that does nothing for the new shape is dropped, not a reason to refuse the move.
+        idle = "none" in self.values["binding"] and self._binding(moved)
+        return moved.but(binding="none") if idle else moved
 
 
 def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) -> Space:

@@ -9,8 +9,10 @@ from autotune.core.settings import Settings
 from autotune.launch.backends import BACKENDS
 
 
-def command(settings: Settings, script: str, args: Sequence[str], python: str) -> list[str]:
+def command(settings: Settings, script: str, args: Sequence[str], python: str, binder: Sequence[str] = ()) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
+
+    ``binder`` is what binds each process: it stands before the program, see `autotune.launch.binding`.
 
     The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget.
 
@@ -18,9 +20,11 @@ def command(settings: Settings, script: str, args: Sequence[str], python: str) -
         LaunchError: no launcher for the backend yet.
     """
     if settings.processes == 1:
-        return [python, script, *args]
+        return [*binder, python, script, *args]
     launcher = BACKENDS[settings.backend or "gloo"].launcher
     if launcher is None:
         raise LaunchError(f"backend {settings.backend}: cannot be started yet. Use gloo or nccl: --fix backend=gloo")
     count = f"--nproc-per-node={settings.processes}"
-    return [python, "-m", launcher, "--standalone", count, script, *args]
+    # torchrun starts scripts unbuffered by itself, other programs as they are
+    program = ["--no-python", *binder, python, "-u"] if binder else []
+    return [python, "-m", launcher, "--standalone", count, *program, script, *args]

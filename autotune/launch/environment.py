@@ -30,6 +30,7 @@ SCRUBBED = (
     "SLURM_LOCALID",
     "SLURM_NODEID",
     "SLURM_NTASKS",
+    "AUTOTUNE_BINDING",
 )
 SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDRA_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
 """Marks of a surrounding job: a process that inherits them believes that it is one of that job's ranks."""

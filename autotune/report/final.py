@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from autotune.core.profile import Profile
+from autotune.core.settings import Settings
 from autotune.report import figures
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed
@@ -168,14 +169,21 @@ def _apply(profile: Profile, path: Path) -> list[str]:
     lines = [
         "Apply",
         f"  autotune run --profile {shlex.quote(str(path))} train.py",
-        "or in the script" + (" (then start it with the last line)" if settings.processes > 1 else ""),
+        "or in the script" + _started_with(settings),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
     ]
-    if settings.processes > 1:
+    if settings.processes > 1 and settings.binding == "none":
         run = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
         lines.append(f"  OMP_NUM_THREADS={settings.threads} {run}")
     return lines
+
+
+def _started_with(settings: Settings) -> str:
+    """How a script that applies the profile itself must be started, where that matters."""
+    if settings.binding != "none":
+        return " (then start it with autotune run, which binds it)"
+    return " (then start it with the last line)" if settings.processes > 1 else ""
 
 
 def _settled(profile: Profile) -> bool:

@@ -30,6 +30,11 @@ WHY: dict[str, dict[Any, str]] = {
         "ccl": "exchanges gradients with oneCCL",
         None: "one process exchanges nothing",
     },
+    "binding": {
+        "cores": "each process keeps its cores and caches",
+        "numa": "memory stays near each process's cores",
+        "none": "the scheduler places threads better",
+    },
     "num_workers": {
         MORE: "batches are prepared during training",
         LESS: "workers took time from training",

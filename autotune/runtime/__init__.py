@@ -10,6 +10,7 @@ APPLIERS: dict[str, str] = {
     "threads": "autotune.runtime.switches:set_threads",
     "interop_threads": "autotune.runtime.switches:set_interop_threads",
     "backend": "autotune.runtime.processes:join",
+    "binding": "autotune.runtime.binding:bind",
     "num_workers": "autotune.runtime.loader:arguments",
     "prefetch_factor": "autotune.runtime.loader:arguments",
     "persistent_workers": "autotune.runtime.loader:arguments",

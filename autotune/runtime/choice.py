@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from autotune.core.binding import given
 from autotune.core.clamp import clamp, launched, one_process
 from autotune.core.knobs import LEVELS, includes
 from autotune.core.machine import machine_type
@@ -40,7 +41,7 @@ def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
     """Argument before environment before the best match before nothing."""
-    inventory = _inventory()
+    inventory = _inventory(given(environment).allowed)
     for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
         if path:
             if "://" in str(path):
@@ -118,13 +119,17 @@ def _script() -> str | None:
     return Path(path).stem if path else None
 
 
-def _inventory() -> Inventory:
-    """What clamping and matching need, without the probes that start a process: this one has PyTorch already."""
+def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
+    """What clamping and matching need, without the probes that start a process: this one has PyTorch already.
+
+    Args:
+        allowed: the CPUs of the whole training, where `autotune run` has bound this process to some of them.
+    """
     system = System()
     processors = cpu.probe(system)
     return Inventory(
         cpu=processors,
-        budget=budget.probe(system, processors),
+        budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
         gpus=gpu.probe(system) if torch.cuda.is_available() else (),
         limits=Limits(None, None, None),

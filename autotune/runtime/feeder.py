@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, SequentialSampler
 
+from autotune.core.binding import Place
 from autotune.core.settings import Settings
 from autotune.runtime import loader as loading
 from autotune.runtime.batches import SHARED_BY_SEED, GlobalBatches, Plan, plan, unshareable
+from autotune.runtime.binding import Seats
 from autotune.runtime.loader import PreparedLoader, Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, from_rank_zero
@@ -37,6 +39,9 @@ class Feeder:
         self.settings, self.level, self.device, self.world = settings, level, device, world
         self.progress, self.notes, self.on_start = progress, notes, on_start
         self.channels_last = False
+        self.place: Place | None = None
+        """Where this process is bound, for its loader workers."""
+        self._seats: list[Seats] = []
         self._undo: list[Callable[[], None]] = []
         self._trained = False
 
@@ -50,6 +55,11 @@ class Feeder:
         if not training:
             return self._prepared(self._whole(loader), None)
         return self._stream(loader) if loading.is_stream(loader) else self._dealt(loader)
+
+    @property
+    def unseated(self) -> str | None:
+        """Read back: why loader workers are not on their CPUs, or None."""
+        return next(filter(None, (seats.refused for seats in self._seats)), None)
 
     def close(self) -> None:
         """Put the limit of open files back."""
@@ -124,7 +134,11 @@ class Feeder:
         if workers > 0:
             undo = raise_open_files().undo
             self._undo += [undo] if undo else []
-        return loading.arguments(loader, self.settings, self.device, workers)
+        arguments = loading.arguments(loader, self.settings, self.device, workers)
+        if workers > 0 and self.place is not None:
+            self._seats.append(Seats(self.place.workers, loader.worker_init_fn))
+            arguments["worker_init_fn"] = self._seats[-1]
+        return arguments
 
     def _sampler(self, loader: DataLoader[Any]) -> Any:
         return None if loading.is_stream(loader) else loader.sampler

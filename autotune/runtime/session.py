@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotune.core.binding import own_place
 from autotune.core.settings import Settings
-from autotune.runtime import precision, processes, switches
+from autotune.runtime import binding, precision, processes, switches
 from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
@@ -60,6 +61,7 @@ class Session:
         self.device = processes.own_device(device, os.environ)
         self._notes = Notes(notes)
         self._restore = contextlib.ExitStack()
+        self._place = own_place(os.environ) if settings is not None and settings.binding != "none" else None
         self._progress = Progress()
         self._precision = precision.create(settings.precision if settings else "fp32", self.device)
         try:
@@ -73,6 +75,7 @@ class Session:
         self._preparer = Preparer(
             settings, level, self.device, self._world, self._precision, self._progress, self._notes, step_seconds
         )
+        self._preparer.feeder.place = self._place
 
     def _join(self, init_method: str | None, timeout: float | None) -> processes.World:
         settings, launched = self.settings, processes.world_size(os.environ)
@@ -87,6 +90,10 @@ class Session:
 
     def _switch(self, settings: Settings) -> None:
         """Everything that belongs to the process rather than to a model, loader or optimizer."""
+        self._notes.refuse("binding", binding.refused(settings.binding, self._place))
+        note = binding.memory_note(self._place)
+        if note is not None:
+            self._notes.say(note)
         for knob, switched in {
             "threads": switches.set_threads(settings.threads),
             "interop_threads": switches.set_interop_threads(settings.interop_threads),
@@ -191,6 +198,8 @@ class Session:
         if self.settings is not None:
             threads = switches.threads_refused(self.settings.threads)
             found |= {"threads": threads} if threads else {}
+            bound = binding.refused(self.settings.binding, self._place) or self._preparer.feeder.unseated
+            found |= {"binding": bound} if bound else {}
         return tuple((found | self._notes.refused).items())
 
     @property

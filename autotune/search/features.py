@@ -13,7 +13,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.settings import ALLOCATORS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 
 Array = NDArray[np.float64]
 
@@ -38,6 +38,7 @@ class Group:
 BASE: tuple[Group, ...] = (
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
+    Group("binding", lambda s: (BINDINGS.index(s.binding),), 0.05),
     Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
     Group("persistent_workers", lambda s: (s.persistent_workers,), 0.03),
     Group("pin_memory", lambda s: (s.pin_memory,), 0.06),

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from autotune.core.settings import (
     ALLOCATORS,
     BACKENDS,
+    BINDINGS,
     COMPILE_MODES,
     OPTIMIZER_IMPLS,
     PRECISIONS,
@@ -24,6 +25,7 @@ from autotune.search.records import outcome_from_dict, outcome_to_dict
 
 CATEGORIES: dict[str, tuple[Any, ...]] = {
     "backend": BACKENDS,
+    "binding": BINDINGS,
     "persistent_workers": (False, True),
     "pin_memory": (False, True),
     "channels_last": (False, True),

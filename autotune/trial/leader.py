@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.core.binding import VARIABLE, own_place
+from autotune.runtime.binding import bind
 from autotune.trial import tree
 from autotune.trial.channel import Channel
 from autotune.trial.paths import mirror
@@ -52,12 +54,23 @@ def _start_rank(rank: int, world: int, request: dict[str, Any], channel: Channel
         if world > 1:
             places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
             os.environ.update({name: str(value) for name, value in places.items()})
+        _bind(request["binding"])
         from autotune.trial import worker
 
         code = worker.work(request, channel, task, rank)
     finally:
         _flush()
         os._exit(code)
+
+
+def _bind(plan: str) -> None:
+    """This rank to its place, before any library starts threads. What does not work is read back by the session."""
+    if plan:
+        os.environ[VARIABLE] = plan
+    place = own_place(os.environ)
+    if place is not None:
+        with contextlib.suppress(OSError):
+            bind(place)
 
 
 def _wait(ranks: dict[int, int], channel: Channel) -> int:

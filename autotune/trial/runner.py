@@ -15,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.core.binding import Plan
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
 from autotune.core.outcome import BUDGET_OVER
+from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial import tree
 from autotune.trial.channel import Channel
@@ -44,6 +46,7 @@ class Runner:
         origin: the user's working folder, mirrored for each trial.
         seed: seed of data order and weights.
         oom_kills: reads the memory cgroup's kill counter.
+        places: where the processes of settings run on this machine.
     """
 
     def __init__(
@@ -54,9 +57,10 @@ class Runner:
         origin: Path,
         seed: int = 0,
         oom_kills: Callable[[], int | None] = lambda: None,
+        places: Callable[[Settings], Plan] = lambda _: Plan(),
     ) -> None:
         self.task, self.paths, self.environment, self.origin = task, paths, environment, origin
-        self.seed, self.oom_kills = seed, oom_kills
+        self.seed, self.oom_kills, self.places = seed, oom_kills, places
         self.servers: dict[str, Server] = {}
         self.trials: dict[int, Trial] = {}
         self.selector = selectors.DefaultSelector()
@@ -220,6 +224,7 @@ class Runner:
             origin=str(self.origin),
             seed=self.seed,
             spec=spec.as_dict() if spec is not None else None,
+            binding=self.places(spec.settings).text if spec is not None else "",
         )
         theirs.close()
         answer = self._answer(server, ANSWER_SECONDS)

@@ -79,7 +79,9 @@ class Trial:
             self.events.append(message)
 
     def report(self) -> TrialReport | None:
-        """The first report of an error that is not the echo of another rank's end, else any report."""
+        """The first report of an error that is not the echo of another rank's end, else the first of something that
+        was not applied, else any report."""
         errors = [report for report in self.reports if report.error_type is not None]
         own = [report for report in errors if not is_echo(report)]
-        return next(iter((*own, *errors, *self.reports)), None)
+        lacking = [report for report in self.reports if report.not_applied]
+        return next(iter((*own, *errors, *lacking, *self.reports)), None)

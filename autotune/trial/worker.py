@@ -82,9 +82,14 @@ class _Trial:
             peak_memory=_peak_memory(self.task.device),
         )
         report = TrialReport(
-            measurement=measurement, losses=losses, finite=loop.finite, not_applied=session.not_applied
+            measurement=measurement,
+            losses=losses,
+            finite=loop.finite,
+            not_applied=session.not_applied,
+            notes=session.notes,
         )
-        self._say("report", rank=0, report=report.as_dict())
+        if self.rank == 0 or report.not_applied:
+            self.channel.send({"event": "report", "rank": self.rank, "report": report.as_dict()})
 
     def _measure(self, loop: TrainingLoop, pace: float) -> list[Block]:
         """Blocks until the wanted error or the time cap; one block where the trial is a clear loser."""

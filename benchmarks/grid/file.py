@@ -17,7 +17,7 @@ from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skip
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
-from benchmarks.grid.plan import spaces
+from benchmarks.grid.plan import HELD, spaces
 from probes.facts import Inventory
 from probes.inventory import from_json, to_json
 
@@ -119,7 +119,7 @@ class Grid:
     @cached_property
     def spaces(self) -> dict[str, Space]:
         """The space of every level, as recorded."""
-        return spaces(self.header.context, self.header.held)
+        return spaces(self.header.context, {**HELD, **self.header.held})
 
     @cached_property
     def by_settings(self) -> dict[Settings, list[Recorded]]:

@@ -14,7 +14,14 @@ from autotune.core.space import Space, build
 Held = Mapping[str, Sequence[Any]]
 """Values that a grid is restricted to, by knob; ``global_batch`` counts in multiples of the user's own."""
 
-HELD: Held = {"prefetch_factor": (2,), "persistent_workers": (True,), "accumulation": (1,), "interop_threads": (2,)}
+HELD: Held = {
+    "binding": ("none",),
+    "backend": ("gloo",),
+    "prefetch_factor": (2,),
+    "persistent_workers": (True,),
+    "accumulation": (1,),
+    "interop_threads": (2,),
+}
 """Held in every grid: knobs that multiply its size and hardly change a rate on two cores."""
 TASKS: Mapping[str, Held] = {
     "tabular_mlp": {"allocator": ("default",)},

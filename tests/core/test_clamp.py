@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.clamp import clamp, launched, one_process, with_processes
-from autotune.core.settings import COMPILE_MODES, PRECISIONS, Settings
+from autotune.core.settings import BINDINGS, COMPILE_MODES, PRECISIONS, Settings
 from tests.runtime.records import inventory
 
 MACHINES = st.builds(
@@ -29,6 +29,7 @@ SETTINGS = st.builds(
     cudnn_benchmark=st.booleans(),
     compile=st.sampled_from(COMPILE_MODES),
     precision=st.sampled_from(PRECISIONS),
+    binding=st.sampled_from(BINDINGS),
 )
 
 
@@ -70,6 +71,23 @@ def test_asked_and_applied_are_named() -> None:
     assert fitted == Settings(processes=2, threads=1, num_workers=1, batch_size=64)
     assert "processes: asked 16, applied 2 (2 online CPUs)" in notes
     assert "precision: asked fp16, applied fp32 (2 online CPUs)" in notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "applied", "reason"),
+    [
+        (Settings(processes=2, threads=1, binding="cores"), "cores", None),
+        (Settings(processes=2, threads=1, binding="numa"), "none", "the allowed CPUs lie on one NUMA node"),
+        (Settings(processes=8, threads=2, binding="cores", batch_size=8), "cores", None),
+        (Settings(threads=2, binding="cores"), "none", "one process has all CPUs anyway"),
+    ],
+)
+def test_a_binding_from_elsewhere_is_kept_where_it_works(settings: Settings, applied: str, reason: str | None) -> None:
+    fitted, notes = clamp(settings, inventory(2))
+    assert fitted.binding == applied
+    said = [note for note in notes if note.startswith("binding")]
+    assert said == ([f"binding: asked {settings.binding}, applied none ({reason})"] if reason else [])
+    assert launched(settings, inventory(2), world=settings.processes, local=settings.processes)[0].processes > 0
 
 
 def test_a_big_profile_on_one_cpu() -> None:

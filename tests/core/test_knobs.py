@@ -43,6 +43,8 @@ def test_two_cpus():
     assert offered("threads", where) == (1, 2)
     assert offered("processes", where) == (1, 2)
     assert offered("num_workers", where) == (0, 1, 2)
+    assert offered("binding", where) == ("none", "cores")
+    assert reasons("binding", where) == {"numa": "the allowed CPUs lie on one NUMA node"}
 
 
 def test_one_cpu():
@@ -50,6 +52,21 @@ def test_one_cpu():
     assert offered("threads", where) == (1,)
     assert offered("processes", where) == (1,)
     assert reasons("processes", where) == {2: "the budget is one CPU"}
+    assert offered("binding", where) == ("none",)
+
+
+def test_two_sockets_can_be_bound_by_node():
+    assert offered("binding", context(inventory(16, 8, sockets=2), 64)) == ("none", "cores", "numa")
+
+
+def test_fast_cores_alone_are_a_number_of_threads():
+    """A07: 2 fast cores with two siblings each, 4 slow ones without."""
+    host = inventory(8, 8)
+    kinds = ["performance"] * 4 + ["efficiency"] * 4
+    logical = tuple(replace(cpu, kind=kind) for cpu, kind in zip(host.cpu.logical, kinds, strict=True))
+    budget = replace(host.budget, threads=8, cores=6, performance_cores=2)
+    hybrid = replace(host, cpu=replace(host.cpu, logical=logical), budget=budget)
+    assert {2, 4, 8} <= set(offered("threads", context(hybrid, 64)))
 
 
 def test_threads_beyond_what_torch_would_take():

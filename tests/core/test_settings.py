@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.errors import UsageError
-from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 
 ANY = st.builds(
     Settings,
@@ -17,6 +17,7 @@ ANY = st.builds(
     threads=st.integers(1, 256),
     interop_threads=st.integers(1, 64),
     backend=st.sampled_from([None, *BACKENDS]),
+    binding=st.sampled_from(BINDINGS),
     num_workers=st.integers(0, 8),
     prefetch_factor=st.none() | st.integers(1, 8),
     persistent_workers=st.booleans(),

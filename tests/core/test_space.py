@@ -104,6 +104,19 @@ def test_enumeration_gives_each_feasible_setting_once(batch):
     assert reached == set(everything)
 
 
+def test_a_binding_that_does_nothing_is_refused_and_dropped_on_the_way():
+    space = build(context(inventory(), 16), "safe")
+    alone = space.context.baseline.but(binding="cores")
+    assert space.refusal(alone) == "binding=cores: one process has all CPUs anyway"
+    two = Settings(processes=2, threads=1, interop_threads=2, batch_size=8, binding="cores")
+    assert two in space
+    reshaped = {(s.processes, s.threads, s.binding) for what, s in space.moves(two) if what == "processes x threads"}
+    assert reshaped == {(1, 1, "cores"), (1, 2, "none")}
+    pinned = build(context(inventory(), 16), "safe", {"binding": "cores"})
+    assert {s.binding for s in pinned.enumerate()} == {"cores"}
+    assert pinned.conformed(space.context.baseline).binding == "cores"
+
+
 def test_precision_waits_for_amp():
     where = context(inventory(), 16)
     assert build(where, "safe").values["precision"] == ("fp32",)

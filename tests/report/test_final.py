@@ -127,6 +127,14 @@ def test_several_processes_come_with_a_torchrun_line() -> None:
     assert "torchrun" not in text(records.profile())
 
 
+def test_bound_processes_need_autotune_run() -> None:
+    crowded = records.crowded()
+    levels = {name: replace(r, settings=r.settings.but(binding="cores")) for name, r in crowded.levels.items()}
+    shown = text(replace(crowded, levels=levels))
+    assert "in the script (then start it with autotune run, which binds it)" in shown
+    assert "torchrun" not in shown
+
+
 def test_equal_reasons_are_told_once() -> None:
     pairs = [("backend nccl", "no GPU"), ("precision tf32", "no GPU"), ("backend nccl", "no GPU"), ("compile", "slow")]
     assert final.groups(pairs) == ["backend nccl, precision tf32: no GPU", "compile: slow"]

@@ -8,6 +8,7 @@ from autotune.core.knobs import KNOBS
 from autotune.core.settings import (
     ALLOCATORS,
     BACKENDS,
+    BINDINGS,
     COMPILE_MODES,
     KNOB_NAMES,
     OPTIMIZER_IMPLS,
@@ -18,6 +19,7 @@ from autotune.report.why import LESS, MORE, WHY, changed, why
 
 VALUES = {
     "backend": BACKENDS,
+    "binding": BINDINGS,
     "optimizer_impl": OPTIMIZER_IMPLS,
     "allocator": ALLOCATORS,
     "compile": COMPILE_MODES,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory
-from autotune.core.settings import ALLOCATORS, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BINDINGS, OPTIMIZER_IMPLS, PRECISIONS, Settings
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler
@@ -79,6 +79,7 @@ def test_killed_in_mid_trial_then_resumed_repeats_nothing(tmp_path):
         Settings,
         processes=st.integers(1, 64),
         threads=st.integers(1, 512),
+        binding=st.sampled_from(BINDINGS),
         num_workers=st.integers(0, 32),
         prefetch_factor=st.sampled_from([1, 2, 4, 8]),
         persistent_workers=st.booleans(),

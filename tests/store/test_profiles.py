@@ -15,7 +15,15 @@ import pytest
 from autotune.core.errors import ProfileError
 from autotune.core.profile import Failure, NotOffered
 from autotune.core.proof import Proof
-from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, KNOB_NAMES, OPTIMIZER_IMPLS, PRECISIONS
+from autotune.core.settings import (
+    ALLOCATORS,
+    BACKENDS,
+    BINDINGS,
+    COMPILE_MODES,
+    KNOB_NAMES,
+    OPTIMIZER_IMPLS,
+    PRECISIONS,
+)
 from autotune.store import profiles, schema
 
 from .records import profile
@@ -128,6 +136,7 @@ def test_the_schema_has_every_knob_in_order_and_the_same_words() -> None:
     assert fields["compile"].annotation.__args__ == COMPILE_MODES
     assert fields["optimizer_impl"].annotation.__args__ == OPTIMIZER_IMPLS
     assert fields["allocator"].annotation.__args__ == ALLOCATORS
+    assert fields["binding"].annotation.__args__ == BINDINGS
     assert fields["backend"].annotation.__args__[0].__args__ == BACKENDS
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.core.errors import ProfileError
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
-from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 from autotune.store import profiles
 
 from .records import profile
@@ -31,6 +31,7 @@ tuned = st.builds(
     threads=threads,
     interop_threads=threads,
     backend=st.none() | st.sampled_from(BACKENDS),
+    binding=st.sampled_from(BINDINGS),
     num_workers=st.integers(0, 1024),
     prefetch_factor=st.none() | st.integers(1, 1024),
     persistent_workers=st.booleans(),

@@ -1,0 +1,27 @@
+"""What stands before the program to bind each process: this package's own starter, or the system's tools."""
+
+from __future__ import annotations
+
+from autotune.core.binding import Place, Plan, cpu_list
+
+STARTER = "autotune.runtime.bound"
+
+
+def starter(plan: Plan, python: str) -> list[str]:
+    """Our own way; nothing where ``plan`` binds nothing."""
+    return [python, "-m", STARTER] if plan.places else []
+
+
+def by_hand(plan: Plan) -> list[str]:
+    """The same with ``taskset`` and ``numactl``, for a machine without this package."""
+    tools = [_tool(place) for place in plan.places]
+    if len(tools) < 2:
+        return tools[0] if tools else []
+    cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
+    return ["sh", "-c", f'case "$LOCAL_RANK" in {cases} esac; exec "$@"', "sh"]
+
+
+def _tool(place: Place) -> list[str]:
+    if not place.memory:
+        return ["taskset", "-c", cpu_list(place.cpus)]
+    return ["numactl", f"--physcpubind={cpu_list(place.cpus)}", f"--membind={cpu_list(place.memory)}"]

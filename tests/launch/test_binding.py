@@ -1,0 +1,51 @@
+"""What stands before a program to bind it, and that the printed form does what ours does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from autotune.core.binding import Place, Plan
+from autotune.core.settings import Settings
+from autotune.launch.binding import by_hand, starter
+from autotune.launch.command import command
+
+ALONE = Plan((0, 1, 2, 3), (Place((0, 1), (2, 3)),))
+LOCAL = Plan((0, 1, 2, 3), (Place((0, 1), (0, 1), (0,)), Place((2, 3), (2, 3), (1,))))
+
+
+def test_nothing_is_put_before_what_is_not_bound() -> None:
+    assert starter(Plan(), "py") == by_hand(Plan()) == []
+    assert command(Settings(), "train.py", ["x"], "py", []) == ["py", "train.py", "x"]
+
+
+def test_one_process() -> None:
+    assert command(Settings(), "train.py", ["x"], "py", starter(ALONE, "py")) == (
+        ["py", "-m", "autotune.runtime.bound", "py", "train.py", "x"]
+    )
+    assert by_hand(ALONE) == ["taskset", "-c", "0-1"]
+    assert by_hand(Plan((0, 1), LOCAL.places[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+
+
+def test_several_processes() -> None:
+    found = command(Settings(processes=2), "train.py", ["x"], "py", starter(LOCAL, "py"))
+    torchrun = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
+    printed = command(Settings(processes=2), "train.py", ["x"], "py", by_hand(LOCAL))
+    assert printed[:6] == torchrun
+    assert printed[6:8] == ["sh", "-c"]
+    assert printed[-4:] == ["py", "-u", "train.py", "x"]
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (util-linux)")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_printed_form_binds_by_local_rank(rank: int) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    plan = Plan(tuple(cpus), tuple(Place((cpu,), (cpu,)) for cpu in cpus))
+    line = [*by_hand(plan), "grep", "Cpus_allowed_list", "/proc/self/status"]
+    done = subprocess.run(line, env={**os.environ, "LOCAL_RANK": str(rank)}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Cpus_allowed_list:", str(cpus[rank])]
