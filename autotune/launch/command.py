@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.core.errors import LaunchError
+from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.settings import Settings
-from autotune.launch.backends import BACKENDS
+
+ENTRY = "autotune.runtime.launched"
+"""Module that runs a script on a backend which PyTorch does not know by itself."""
 
 
-def command(settings: Settings, script: str, args: Sequence[str], python: str) -> list[str]:
+def command(settings: Settings, script: str, args: Sequence[str], python: str, mpiexec: str = "mpiexec") -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
     The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget.
 
-    Raises:
-        LaunchError: no launcher for the backend yet.
+    Args:
+        settings: processes and backend count.
+        script: the training script.
+        args: its own arguments.
+        python: the interpreter.
+        mpiexec: MPI's launcher, for the backends that need it.
     """
     if settings.processes == 1:
         return [python, script, *args]
-    launcher = BACKENDS[settings.backend or "gloo"].launcher
-    if launcher is None:
-        raise LaunchError(f"backend {settings.backend}: cannot be started yet. Use gloo or nccl: --fix backend=gloo")
-    count = f"--nproc-per-node={settings.processes}"
-    return [python, "-m", launcher, "--standalone", count, script, *args]
+    row = BACKENDS[settings.backend or "gloo"]
+    if row.launcher == MPIEXEC:
+        # Forking needs no host name that resolves and no ssh.
+        start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), python, "-m"]
+    else:
+        start = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
+        start += ["-m"] if row.module else []
+    return [*start, *([ENTRY, row.name] if row.module else []), script, *args]

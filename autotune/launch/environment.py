@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.core.settings import Settings
 from autotune.launch import allocators
-from autotune.launch.backends import BACKENDS
+from autotune.core.backends import BACKENDS
 from probes.facts import Inventory
 
 SCRUBBED = (

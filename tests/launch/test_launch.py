@@ -9,7 +9,7 @@ import pytest
 from autotune.core.errors import LaunchError
 from autotune.core.settings import BACKENDS as BACKEND_NAMES
 from autotune.core.settings import Settings
-from autotune.launch.backends import BACKENDS
+from autotune.core.backends import BACKENDS
 from autotune.launch.command import command
 from autotune.launch.environment import PASSIVE, Environment, environment, scrub
 
