@@ -173,7 +173,7 @@ class MpiGroup(dist.ProcessGroup):
 
     # What `DistributedDataParallel` calls for each bucket ---------------------------------------------------------
 
-    def exchange(self, _state: object, bucket: dist.GradBucket) -> Any:
+    def exchange(self, bucket: dist.GradBucket) -> Any:
         """Communication hook: average a bucket of gradients, early ones beside the rest of the backward pass.
 
         MPI moves data only while somebody calls it, so a thread does. The last bucket has nothing to hide behind; a

@@ -160,5 +160,6 @@ def share_gradients(model: nn.Module, device: torch.device, *, find_unused_param
     shared = Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)
     group = shared.process_group
     if isinstance(group, mpi.MpiGroup):
-        shared.register_comm_hook(None, group.exchange)
+        # A lambda, since PyTorch takes an annotated hook only where the annotations are no strings.
+        shared.register_comm_hook(group, lambda group, bucket: group.exchange(bucket))
     return shared

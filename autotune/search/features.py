@@ -13,7 +13,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.settings import ALLOCATORS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import ALLOCATORS, BACKENDS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,7 @@ class Group:
 
 
 BASE: tuple[Group, ...] = (
+    Group("backend", lambda s: (_exchange(s),), 0.20),
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
     Group("persistent_workers", lambda s: (s.persistent_workers,), 0.03),
@@ -59,6 +60,11 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     ),
 }
 """By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
+
+
+def _exchange(settings: Settings) -> int:
+    """0 where nothing is exchanged."""
+    return 0 if settings.backend is None else 1 + BACKENDS.index(settings.backend)
 
 
 def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:

@@ -15,6 +15,8 @@ COHERENCE = 0.002
 """Universal scalability law (Gunther 2007): C(n) = n / (1 + a (n - 1) + b n (n - 1)), here over threads."""
 PROCESS_EXPONENT = {"cpu": 0.7, "cuda": 0.87}
 """``processes ** exponent`` is the capacity of several processes; the rest goes into gradient exchange."""
+EXCHANGE_GAIN = {"mpi": 0.15}
+"""Log rate won by another backend than gloo or nccl: through shared memory instead of sockets (decision 010)."""
 ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, where no trial has told it yet."""
 ACCUMULATION_LOSS = 0.07
@@ -50,6 +52,7 @@ class Prior:
             -log(self._step(settings))
             + _memory_gain(settings)
             + self._layout_gain(settings)
+            + EXCHANGE_GAIN.get(settings.backend or "", 0.0)
             + OPTIMIZER_GAIN[settings.optimizer_impl]
             + COMPILE_GAIN[settings.compile]
             + self._precision_gain(settings.precision)
