@@ -41,4 +41,4 @@ BACKENDS: dict[str, BackendRow] = {
         BackendRow("ccl", ("cpu",), module="oneccl_bindings_for_pytorch"),
     )
 }
-"""By name. Whether one is usable on a machine is the probes' answer: it may be missing, broken or without its device."""
+"""By name. Whether one is usable on a machine is the probes' answer: it may be missing or broken."""

@@ -1,7 +1,7 @@
 """``torch.distributed`` over MPI: a process group for CPU tensors through mpi4py, since PyTorch's wheels hold no MPI.
 
-Registered as backend `NAME`, so that `DistributedDataParallel` and every ``torch.distributed`` call run on it. MPI waits
-busily: quick where each process has a core of its own, and a waste of the others' time where not.
+Registered as backend `NAME`, so that `DistributedDataParallel` and every ``torch.distributed`` call run on it. MPI
+waits busily: quick where each process has a core of its own, and a waste of the others' time where not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def start() -> Any:
     try:
         from mpi4py import MPI  # here: importing it starts MPI
     except Exception as error:  # a missing library raises anything from ImportError to RuntimeError
-        raise RuntimeError(f"MPI cannot be loaded: {error}. Install it with: pip install torch-autotune[mpi]") from error
+        raise RuntimeError(
+            f"MPI cannot be loaded: {error}. Install it with: pip install torch-autotune[mpi]"
+        ) from error
     MPI.COMM_WORLD.Barrier()
     _forget_segments()
     return MPI

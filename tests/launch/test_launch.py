@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.backends import BACKENDS
 from autotune.core.settings import BACKENDS as BACKEND_NAMES
 from autotune.core.settings import Settings
-from autotune.core.backends import BACKENDS
 from autotune.launch.command import command
 from autotune.launch.environment import PASSIVE, Environment, environment, scrub
 

@@ -1,4 +1,4 @@
-"""Run under mpiexec by `test_mpi` as each of two ranks: every call of ``torch.distributed`` against its known answer."""
+"""Run under mpiexec by `test_launched` as two ranks: every call of ``torch.distributed`` against its known answer."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ def movements(rank: int) -> None:
     whole = torch.empty(4)
     dist.all_gather_into_tensor(whole, torch.full((2,), 1.0 + rank))
     same(whole, [1, 1, 2, 2])
-    dist.gather(torch.tensor([1 + rank]), [gathered := torch.empty(1).long(), torch.empty(1).long()] if rank else None, 1)
-    same(gathered, [1]) if rank else None
+    gathered = [torch.empty(1), torch.empty(1)] if rank else None
+    dist.gather(torch.tensor([1.0 + rank]), gathered, 1)
+    same(torch.cat(gathered or [torch.tensor([1.0, 2.0])]), [1, 2])
     part = torch.empty(1)
     dist.scatter(part, [torch.tensor([5.0]), torch.tensor([6.0])] if rank == 0 else None, 0)
     same(part, [5.0 + rank])
