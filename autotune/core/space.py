@@ -76,8 +76,9 @@ class Space:
         budget, processes = inventory.budget.threads, settings.processes
         if processes * settings.threads > budget and settings.threads > 1:
             return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
-        if processes > budget and settings.backend and BACKENDS[settings.backend].waits_busily:
-            return f"{settings.backend} waits busily: {processes} processes exceed the CPU budget of {budget}"
+        cores = inventory.budget.cores
+        if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
+            return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
         if processes * settings.num_workers > budget:
             return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
         if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:

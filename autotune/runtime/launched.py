@@ -13,7 +13,6 @@ import functools
 import os
 import socket
 import sys
-import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -33,15 +32,18 @@ def main(arguments: list[str]) -> None:
     try:
         name = processes.registered(backend)
         if under_mpi:
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
             os.environ.update(places(mpi.start()))
         put_in_place(name)
         run_as_main(script, arguments[1:])
     except SystemExit as left:
         _end(_said(left.code), under_mpi)
     except BaseException as error:
-        own = error.__traceback__ and error.__traceback__.tb_next
-        traceback.print_exception(type(error), error, own)
-        _end(1, under_mpi)
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename == __file__:
+            own = own.tb_next
+        sys.excepthook(type(error), error.with_traceback(own), own)
+        _end(130 if isinstance(error, KeyboardInterrupt) else 1, under_mpi)
 
 
 def places(api: Any) -> dict[str, str]:
