@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.runtime import mpi
+from autotune.runtime.mpi_group import NAME, MpiGroup
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -64,7 +65,7 @@ def registered(backend: str) -> str:
     row = BACKENDS[backend]
     if row.launcher == MPIEXEC:
         mpi.register()
-        return mpi.NAME
+        return NAME
     if row.module is not None:
         importlib.import_module(row.module)
     return backend
@@ -159,7 +160,7 @@ def share_gradients(model: nn.Module, device: torch.device, *, find_unused_param
     ids = [device.index] if device.type == "cuda" else None
     shared = Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)
     group = shared.process_group
-    if isinstance(group, mpi.MpiGroup):
+    if isinstance(group, MpiGroup):
         # A lambda, since PyTorch takes an annotated hook only where the annotations are no strings.
         shared.register_comm_hook(group, lambda group, bucket: group.exchange(bucket))
     return shared

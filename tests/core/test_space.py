@@ -215,7 +215,7 @@ def test_enumeration_holds_every_backend_once():
 
 
 def test_a_pinned_backend_is_kept():
-    space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2})
+    space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2, "num_workers": 1})
     start = space.conformed(space.context.baseline)
     assert (start.processes, start.backend) == (2, "mpi")
 
@@ -230,5 +230,5 @@ def test_a_pinned_backend_is_kept():
     ],
 )
 def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
-    refusal = build(context(with_mpi(8, 4), 64), "safe").refusal(settings)
+    refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).refusal(settings)
     assert refusal is None if reason is None else reason in (refusal or "")

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.runtime import mpi
+from autotune.runtime.mpi_group import NAME
 from autotune.runtime.processes import share_gradients
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
@@ -20,7 +20,7 @@ def main() -> None:
     """All calls in one group; an assertion that fails ends the job."""
     dist.init_process_group()
     rank = dist.get_rank()
-    assert dist.get_backend() == mpi.NAME
+    assert dist.get_backend() == NAME
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("mpich_shm_") and _mapped(name)]
     reductions(rank)
     movements(rank)
