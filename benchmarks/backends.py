@@ -106,7 +106,7 @@ def steps(mpi_group: Any, gloo: Any, inputs: int, width: int, rounds: int) -> di
         layers = [nn.Linear(inputs, width), nn.ReLU(), *hidden, nn.Linear(width, 2)]
         shared = DistributedDataParallel(nn.Sequential(*layers), process_group=group)
         if hook is not None:
-            shared.register_comm_hook(mpi_group, hook)
+            shared.register_comm_hook(mpi_group, lambda state, bucket: hook(state, bucket))
         return shared
 
     def in_place(group: Any, bucket: Any) -> Any:
