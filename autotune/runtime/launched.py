@@ -74,7 +74,8 @@ def put_in_place(name: str) -> None:
         options.pop("device_id", None)
         return original(name, *positional, **options)
 
-    for module in (dist, distributed_c10d):
+    modules: tuple[Any, ...] = (dist, distributed_c10d)
+    for module in modules:
         module.init_process_group = init_process_group
 
 

@@ -82,9 +82,9 @@ class Session:
         if launched == 1 or (settings is not None and settings.processes == 1):
             return processes.World()
         backend = settings.backend if settings else None
-        reason = processes.unreachable(backend, os.environ)
-        self._notes.refuse("backend", reason)
-        world = processes.join(None if reason else backend, self.device, init_method, timeout)
+        unreachable = processes.unreachable(backend, os.environ)
+        self._notes.refuse("backend", unreachable)
+        world = processes.join(None if unreachable else backend, self.device, init_method, timeout)
         self._restore.callback(world.leave)
         return world
 
