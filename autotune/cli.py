@@ -91,12 +91,13 @@ def run(
     context: typer.Context,
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+    nproc: Annotated[int | None, typer.Option(help="Processes, in place of the profile's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
-    """Start training the way the profile wants it: processes, threads, CPUs, allocator."""
+    """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
     from autotune.launching import prepare
 
-    launch = prepare(script, list(context.args), profile, level)
+    launch = prepare(script, list(context.args), profile, level, nproc)
     for note in launch.notes:
         _say(note)
     if dry_run:

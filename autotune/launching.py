@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.core import binding
-from autotune.core.clamp import clamp
+from autotune.core.clamp import clamp, with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
@@ -20,6 +20,8 @@ from autotune.store import registry
 from autotune.store.profiles import read
 from probes.facts import Inventory
 from probes.inventory import probe
+from probes.software import mpiexec
+from probes.system import System
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,23 @@ class Launch:
         )
 
 
-def prepare(script: Path, arguments: list[str], profile: Path | None, level: str | None) -> Launch:
+def prepare(
+    script: Path, arguments: list[str], profile: Path | None, level: str | None, processes: int | None = None
+) -> Launch:
     """What `autotune run` starts.
 
+    Args:
+        script: the training script.
+        arguments: its own.
+        profile: the profile; the best for this machine and script where None.
+        level: ``safe``, ``amp`` or ``max``; what the profile recommends where None.
+        processes: how many processes, in place of the profile's; the global batch stays.
+
     Raises:
-        UsageError: no such script, no profile for this machine, or no such level.
+        UsageError: no such script, no profile for this machine, no such level, or no processes.
     """
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc {processes}: must be at least 1")
     if not script.is_file():
         raise UsageError(f"{script}: no such script")
     inventory = probe()
@@ -59,7 +72,10 @@ def prepare(script: Path, arguments: list[str], profile: Path | None, level: str
     found = read(profile)
     if level is not None and level not in found.levels:
         raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
-    settings, notes = clamp(found.level(level).settings, inventory)
+    wanted = found.level(level).settings
+    if processes is not None:
+        wanted = with_processes(wanted, processes, inventory)
+    settings, notes = clamp(wanted, inventory)
     base = scrub(os.environ)
     added = environment(settings, inventory, base)
     plan, unbound = _plan(settings, inventory, added)
@@ -67,7 +83,7 @@ def prepare(script: Path, arguments: list[str], profile: Path | None, level: str
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
     start, portable = (
-        command(settings, str(script), arguments, sys.executable, binder)
+        command(settings, str(script), arguments, sys.executable, binder, mpiexec(System()) or "mpiexec")
         for binder in (starter(plan, sys.executable), by_hand(plan))
     )
     return Launch(start, portable, base | variables, variables, (*said, *unbound))

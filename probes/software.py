@@ -24,6 +24,11 @@ _LIBRARY_FOLDERS = (
     "/opt/homebrew/lib",
 )
 _ALLOCATORS = {"jemalloc": ("libjemalloc",), "tcmalloc": ("libtcmalloc", "libtcmalloc_minimal")}
+_LAUNCHERS = ("mpiexec", "mpirun")
+_TWO_RANKS = (
+    "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
+    " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
+)
 
 
 class ProbeError(RuntimeError):
@@ -64,7 +69,7 @@ def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
         _gloo(built.get("gloo", False), facts.get("gloo_error")),
         _nccl(built.get("nccl", False), len(gpus)),
         _mpi(built.get("mpi", False), facts),
-        _ccl(facts.get("ccl_error", "oneccl_bindings_for_pytorch is not installed")),
+        _ccl(facts.get("ccl_error", "oneccl_bindings_for_pytorch is not installed; its last release is for torch 2.8")),
     )
 
 
@@ -124,15 +129,22 @@ def _nccl(built: bool, gpus: int) -> Backend:
 
 
 def _mpi(built: bool, facts: Facts) -> Backend:
-    """PyTorch's wheels hold no MPI; on CPUs mpi4py can carry the collectives instead."""
-    launcher, error = facts.get("mpiexec"), facts.get("mpi4py_error")
-    if not built and not facts.get("found", {}).get("mpi4py"):
-        return Backend("mpi", False, "this PyTorch was built without MPI and mpi4py is not installed")
-    if not built and error:
-        return Backend("mpi", False, f"mpi4py does not load: {error}")
-    if not launcher:
-        return Backend("mpi", False, "no mpiexec on the PATH: install an MPI runtime")
-    return Backend("mpi", True, "built into PyTorch" if built else "through mpi4py")
+    """PyTorch's wheels hold no MPI; on CPUs mpi4py carries the collectives instead."""
+    how = "install both parts: pip install mpi4py mpich"
+    if not facts.get("found", {}).get("mpi4py"):
+        own = "PyTorch was built with MPI, but it is used through mpi4py, which" if built else "mpi4py"
+        return Backend("mpi", False, f"{own} is not installed; {how}")
+    if not facts.get("mpiexec"):
+        return Backend("mpi", False, f"no mpiexec beside the interpreter or on the PATH; {how}")
+    found = facts.get("mpi") or {}
+    if not found:
+        return Backend("mpi", False, f"mpi4py under mpiexec does not work: {facts.get('mpi_error', 'no answer')}")
+    library = f"{found.get('vendor')} {found.get('version')}"
+    if found.get("size") != 2:
+        return Backend("mpi", False, f"mpiexec starts processes that do not find each other: mpi4py uses {library}")
+    if found.get("vendor") != "MPICH":
+        return Backend("mpi", False, f"mpi4py uses {library}; trials start ranks the way of MPICH only: {how}")
+    return Backend("mpi", True, f"mpi4py with {library}")
 
 
 def _ccl(error: str | None) -> Backend:
@@ -142,8 +154,8 @@ def _ccl(error: str | None) -> Backend:
 def _key(system: System) -> list[object]:
     """All that the child's answer depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
-    packages = [system.package_version(name) for name in ("torch", "mpi4py", "oneccl_bind_pt")]
-    return [1, packages, system.python, system.boot_id(), sorted(system.affinity() or ()), variables, _mpiexec(system)]
+    packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
+    return [2, packages, system.python, system.boot_id(), sorted(system.affinity() or ()), variables, mpiexec(system)]
 
 
 def _ask(system: System) -> Facts:
@@ -157,19 +169,28 @@ def _ask(system: System) -> Facts:
         raise ProbeError(f"python ended with {done.returncode}: {last}") from None
     if not isinstance(facts, dict) or facts.get("torch") is None:
         raise ProbeError(facts.get("error", "no answer") if isinstance(facts, dict) else "no answer")
-    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": _mpiexec(system)}
+    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": mpiexec(system) is not None}
 
 
 def _importable(system: System, found: dict[str, bool]) -> Facts:
     """Import what is installed in children of their own: bindings built for another version may crash."""
     answers: Facts = {}
-    if found.get("mpi4py"):
-        answers["mpi4py_error"] = _import_error(
-            system, "import mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
-        )
+    launcher = mpiexec(system)
+    if found.get("mpi4py") and launcher:
+        answers |= _two_ranks(system, launcher)
     if found.get("oneccl_bindings_for_pytorch"):
         answers["ccl_error"] = _import_error(system, "import torch, oneccl_bindings_for_pytorch")
     return answers
+
+
+def _two_ranks(system: System, launcher: str) -> Facts:
+    """Two processes that meet through MPI: the launcher and the library may be of different makers."""
+    done = system.run([launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
+    try:
+        return {"mpi": json.loads(done.stdout.splitlines()[-1])}
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        return {"mpi_error": without_paths(last)}
 
 
 def _import_error(system: System, code: str) -> str | None:
@@ -184,5 +205,8 @@ def without_paths(text: str) -> str:
     return re.sub(r"(?<![\w.])(?:/[^/\s:'\"]+)+/", "", text)
 
 
-def _mpiexec(system: System) -> bool:
-    return bool(system.which("mpiexec") or system.which("mpirun"))
+def mpiexec(system: System) -> str | None:
+    """Path of MPI's launcher: the one beside the interpreter, where ``pip install mpich`` puts it, else on the PATH."""
+    folder = posixpath.dirname(system.python)
+    beside = [f"{folder}/{name}" for name in _LAUNCHERS if folder and system.stat(f"{folder}/{name}")]
+    return next(filter(None, (*beside, *(system.which(name) for name in _LAUNCHERS))), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -65,9 +66,20 @@ def _threads(before: set[threading.Thread]) -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot do, and say why."""
     for item in items:
-        for marker, reason_of in (("gpu", no_gpu), ("root", no_root)):
+        for marker, reason_of in (("gpu", no_gpu), ("root", no_root), ("mpi", no_mpi)):
             if item.get_closest_marker(marker) and (reason := reason_of()):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@functools.cache
+def no_mpi() -> str:
+    """Why tests marked ``mpi`` cannot run here; empty where they can."""
+    from probes.software import mpiexec
+    from probes.system import System
+
+    if importlib.util.find_spec("mpi4py") is None:
+        return "needs mpi4py: pip install -e '.[mpi]'"
+    return "" if mpiexec(System()) else "needs mpiexec: pip install -e '.[mpi]'"
 
 
 @functools.cache

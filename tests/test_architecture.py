@@ -33,7 +33,7 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-CHILD = "trial.zygote trial.leader trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
+CHILD = "trial.zygote trial.leader trial.pmi trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"
@@ -56,7 +56,8 @@ TABLE = (
     Room("trial, both",   BOTH,             f"{BOTH} core"),
     Room("trial, parent", "trial*",         f"{PARENT} {BOTH} {DOOR} core", "psutil"),
     Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
-    Room("runtime",       "runtime*",       "runtime core",               "torch numpy", "subprocess"),
+    Room("runtime, entry", "runtime.launched", "runtime core",            "torch", "subprocess", prints=True),
+    Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),

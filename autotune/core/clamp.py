@@ -17,14 +17,14 @@ _FOLLOWS = {"backend", "binding", "prefetch_factor", "persistent_workers", "batc
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
     """``settings`` within this machine's budget, and one line per knob that changed: "asked 16, applied 2"."""
-    fitted = _on_device(settings, inventory)
+    fitted, exchange = _with_backend(_on_device(settings, inventory), inventory)
     limit = _most_processes(fitted, inventory)
     if fitted.processes > limit:
         processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
         fitted = with_processes(fitted, processes, inventory)
     fitted = _within(fitted, max(1, inventory.budget.threads // fitted.processes), inventory.budget.threads)
     fitted, unbound = _bindable(fitted, inventory)
-    return fitted, (*changes(settings, fitted, inventory.budget.limit), *unbound)
+    return fitted, (*exchange, *changes(settings, fitted, inventory.budget.limit), *unbound)
 
 
 def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
@@ -81,6 +81,16 @@ def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
             f"(keeps the global batch of {asked.global_batch})"
         )
     return tuple(lines)
+
+
+def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """gloo in the place of a backend that is missing here, and a line that says so."""
+    if settings.processes == 1 or settings.backend is None or not inventory.software.backends:
+        return settings, ()
+    reason = backend_reason(inventory, settings.backend)
+    if reason is None or inventory.gpus or backend_reason(inventory, "gloo"):
+        return settings, ()
+    return settings.but(backend="gloo"), (f"backend: asked {settings.backend}, applied gloo ({reason})",)
 
 
 def _spread(workers: int, of: int, over: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.core.backends import BACKENDS
 from autotune.core.binding import refusals
 from autotune.core.settings import ALLOCATORS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, Settings
 from autotune.core.task import TaskFacts
@@ -76,18 +77,16 @@ def _processes(context: Context) -> Choices:
     if context.cuda:
         usable = len(context.inventory.gpus)
         candidates = [count for count in powers_of_two(usable) if count > 1]
-        backend = "nccl"
     else:
         nodes = sum(1 for node in context.inventory.cpu.nodes if set(node.cpus) & set(budget.cpus))
         counts = {*powers_of_two(min(budget.cores, 64)), nodes, context.inventory.cpu.packages}
         candidates = sorted(count for count in counts if 1 < count <= budget.threads)
-        backend = "gloo"
     if not candidates:
         unit = "GPU" if context.cuda else "CPU"
         return Choices((1,), ((2, f"the budget is one {unit}"),))
     if task.processes_refused:
         return Choices((1,), tuple((count, task.processes_refused) for count in candidates))
-    reason = backend_reason(context.inventory, backend)
+    reason = _no_backend(context)
     if reason:
         return Choices((1,), tuple((count, reason) for count in candidates))
     divides = f"does not divide the global batch of {batch} equally"
@@ -113,9 +112,25 @@ def _interop_threads(context: Context) -> Choices:
 
 
 def _backend(context: Context) -> Choices:
-    wanted = "nccl" if context.cuda else "gloo"
-    left_out = tuple((b.name, b.reason) for b in context.inventory.software.backends if not b.usable)
-    return Choices((wanted,), left_out)
+    """Every usable one, the device's usual one first."""
+    usual, device = ("nccl", "cuda") if context.cuda else ("gloo", "cpu")
+    found = context.inventory.software.backends
+    usable = [b.name for b in found if b.usable and b.name in BACKENDS]
+    left_out = [(b.name, b.reason) for b in found if not b.usable]
+    other = [name for name in usable if name != usual]
+    if context.cuda:
+        left_out += [(name, "nccl exchanges between GPUs directly") for name in other]
+        return Choices((usual,), tuple(left_out))
+    offered = [name for name in other if device in BACKENDS[name].devices]
+    left_out += [(name, f"not for tensors on the {device}") for name in other if name not in offered]
+    first = [usual] if usual in usable or not offered else []
+    return Choices((*first, *offered), tuple(left_out))
+
+
+def _no_backend(context: Context) -> str | None:
+    """Why no backend at all is usable, in the words of the first one offered; None where one is."""
+    reasons = [backend_reason(context.inventory, name) for name in _backend(context).values]
+    return reasons[0] if all(reasons) else None
 
 
 def _binding(context: Context) -> Choices:

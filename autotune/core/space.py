@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core import binding
+from autotune.core.backends import BACKENDS
 from autotune.core.errors import UsageError
 from autotune.core.knobs import (
     BY_NAME,
@@ -27,7 +28,7 @@ MAX_BATCH_FACTOR = 16
 PROCESS_BYTES = 400 * 2**20
 """Resident memory of a process that imported torch, counted against the memory limit."""
 
-BOUND = ("processes", "threads", "backend", "batch_size", "accumulation")
+BOUND = ("processes", "threads", "batch_size", "accumulation")
 """Knobs that cannot move alone: an equation binds them."""
 MOVING = (
     "processes x threads",
@@ -92,6 +93,9 @@ class Space:
         budget, processes = inventory.budget.threads, settings.processes
         if processes * settings.threads > budget and settings.threads > 1:
             return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
+        cores = inventory.budget.cores
+        if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
+            return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
         if processes * settings.num_workers > budget:
             return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
         if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
@@ -130,14 +134,14 @@ class Space:
     def enumerate(self) -> Iterator[Settings]:
         """Every feasible setting once, canonical. Only for spaces known to be small."""
         seen: set[Settings] = set()
-        names = [name for name in KNOB_NAMES if name not in ("batch_size", "backend")]
+        names = [name for name in KNOB_NAMES if name != "batch_size"]
         for combination in itertools.product(*(self.values[name] for name in names)):
             chosen = dict(zip(names, combination, strict=True))
             for batch in self.global_batches:
                 shares = chosen["processes"] * chosen["accumulation"]
                 if batch % shares:
                     continue
-                settings = Settings(**chosen, batch_size=batch // shares, backend=self.values["backend"][0])
+                settings = Settings(**chosen, batch_size=batch // shares)
                 if settings not in seen and settings in self:
                     seen.add(settings)
                     yield settings
@@ -186,7 +190,8 @@ class Space:
         if what == "processes x threads":
             shapes = itertools.product(self.values["processes"], self.values["threads"], (False, True))
             own = settings.processes, settings.threads
-            return [shape for shape in shapes if shape[:2] != own and (settings.num_workers or not shape[2])]
+            other = [shape for shape in shapes if shape[:2] != own and (settings.num_workers or not shape[2])]
+            return [(*shape, backend) for shape in other for backend in self._exchanges(settings, shape[0])]
         if what == "accumulation":
             share = settings.global_batch // settings.processes
             return [k for k in self.values[what] if k != settings.accumulation and share % k == 0]
@@ -195,19 +200,30 @@ class Space:
             return [b for b in self.global_batches if b != settings.global_batch and b % shares == 0]
         if settings.num_workers == 0 and what in ("prefetch_factor", "persistent_workers"):
             return []
+        if settings.processes == 1 and what == "backend":
+            return []
         return _near(self.values[what], getattr(settings, what), ordinal=BY_NAME[what].ordinal and not far)
+
+    def _exchanges(self, settings: Settings, processes: int) -> tuple[str | None, ...]:
+        """Backends that other processes may start with: those that are there keep theirs, the first ones pick any."""
+        if processes == 1:
+            return (None,)
+        offered = self.values["backend"]
+        return (settings.backend,) if settings.backend in offered else offered
 
     def _moved(self, what: str, settings: Settings, value: Any) -> Settings:
         if what == "processes x threads":
-            processes, threads, keep_workers = value
-            return self._reshaped(settings, processes, threads, keep_workers=keep_workers)
+            processes, threads, keep_workers, backend = value
+            return self._reshaped(settings, processes, threads, backend, keep_workers=keep_workers)
         if what == "accumulation":
             return settings.but(accumulation=value, batch_size=settings.global_batch // settings.processes // value)
         if what == "global batch":
             return settings.but(batch_size=value // (settings.processes * settings.accumulation))
         return settings.but(**{what: value})
 
-    def _reshaped(self, settings: Settings, processes: int, threads: int, *, keep_workers: bool) -> Settings:
+    def _reshaped(
+        self, settings: Settings, processes: int, threads: int, backend: str | None, *, keep_workers: bool
+    ) -> Settings:
         """Same global batch over other processes; loader workers keep their number per process, or else in total."""
         batch = settings.global_batch
         accumulation = settings.accumulation if batch % (processes * settings.accumulation) == 0 else 1
@@ -218,7 +234,7 @@ class Space:
         moved = settings.but(
             processes=processes,
             threads=threads,
-            backend=self.values["backend"][0] if processes > 1 else None,
+            backend=backend,
             accumulation=accumulation,
             batch_size=max(1, batch // (processes * accumulation)),
             num_workers=workers,

@@ -18,7 +18,7 @@ def by_hand(plan: Plan) -> list[str]:
     if len(tools) < 2:
         return tools[0] if tools else []
     cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
-    return ["sh", "-c", f'case "$LOCAL_RANK" in {cases} esac; exec "$@"', "sh"]
+    return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
 
 
 def _tool(place: Place) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.core.backends import BACKENDS
 from autotune.core.settings import Settings
 from autotune.launch import allocators
-from autotune.launch.backends import BACKENDS
 from probes.facts import Inventory
 
 SCRUBBED = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.runtime import mpi
+from autotune.runtime.mpi_group import NAME, MpiGroup
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -51,6 +56,28 @@ def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device
     return torch.device(kind)
 
 
+def registered(backend: str) -> str:
+    """What ``init_process_group`` calls ``backend``, once the module that it comes from is imported.
+
+    Raises:
+        ImportError: that module is not installed.
+    """
+    row = BACKENDS[backend]
+    if row.launcher == MPIEXEC:
+        mpi.register()
+        return NAME
+    if row.module is not None:
+        importlib.import_module(row.module)
+    return backend
+
+
+def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | None:
+    """Why processes started like this one cannot exchange through ``backend``; None where they can."""
+    if backend is None or BACKENDS[backend].launcher != MPIEXEC:
+        return None
+    return mpi.refused(environment, world_size(environment))
+
+
 def join(
     backend: str | None, device: torch.device, init_method: str | None = None, timeout: float | None = None
 ) -> World:
@@ -71,7 +98,7 @@ def join(
     options: dict[str, Any] = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
     try:
         dist.init_process_group(
-            backend or ("nccl" if device.type == "cuda" else "gloo"),
+            registered(backend or ("nccl" if device.type == "cuda" else "gloo")),
             init_method=init_method,
             rank=rank,
             world_size=size,
@@ -83,6 +110,7 @@ def join(
 
     def leave() -> None:
         if dist.is_initialized():
+            mpi.settle(dist.group.WORLD)
             dist.destroy_process_group()
         restore()
 
@@ -130,4 +158,9 @@ def share_gradients(model: nn.Module, device: torch.device, *, find_unused_param
     if isinstance(model, DistributedDataParallel) or not any(p.requires_grad for p in model.parameters()):
         return model
     ids = [device.index] if device.type == "cuda" else None
-    return Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)
+    shared = Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)
+    group = shared.process_group
+    if isinstance(group, MpiGroup):
+        # A lambda, since PyTorch takes an annotated hook only where the annotations are no strings.
+        shared.register_comm_hook(group, lambda group, bucket: group.exchange(bucket))
+    return shared

@@ -84,7 +84,10 @@ class Session:
             self._notes.refuse("processes", reason)
         if launched == 1 or (settings is not None and settings.processes == 1):
             return processes.World()
-        world = processes.join(settings.backend if settings else None, self.device, init_method, timeout)
+        backend = settings.backend if settings else None
+        unreachable = processes.unreachable(backend, os.environ)
+        self._notes.refuse("backend", unreachable)
+        world = processes.join(None if unreachable else backend, self.device, init_method, timeout)
         self._restore.callback(world.leave)
         return world
 

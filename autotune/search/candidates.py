@@ -18,7 +18,7 @@ RANDOM = 30
 
 def combinations(space: Space) -> int:
     """Upper bound on the number of settings in ``space``."""
-    lists = (values for name, values in space.values.items() if name not in ("batch_size", "backend"))
+    lists = (values for name, values in space.values.items() if name != "batch_size")
     return math.prod(len(values) for values in lists) * len(space.global_batches)
 
 

@@ -13,7 +13,15 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.settings import ALLOCATORS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import (
+    ALLOCATORS,
+    BACKENDS,
+    BINDINGS,
+    COMPILE_MODES,
+    OPTIMIZER_IMPLS,
+    PRECISIONS,
+    Settings,
+)
 
 Array = NDArray[np.float64]
 
@@ -36,6 +44,7 @@ class Group:
 
 
 BASE: tuple[Group, ...] = (
+    Group("backend", lambda s: (_exchange(s),), 0.20),
     Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
     Group("binding", lambda s: (BINDINGS.index(s.binding),), 0.05),
@@ -61,6 +70,11 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     ),
 }
 """By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
+
+
+def _exchange(settings: Settings) -> int:
+    """0 where nothing is exchanged."""
+    return 0 if settings.backend is None else 1 + BACKENDS.index(settings.backend)
 
 
 def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:

@@ -15,11 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.binding import VARIABLE, own_place
 from autotune.runtime.binding import bind
 from autotune.trial import tree
 from autotune.trial.channel import Channel
 from autotune.trial.paths import mirror
+from autotune.trial.pmi import ProcessManager
 
 if TYPE_CHECKING:
     from autotune.trial.task import Task
@@ -37,11 +39,25 @@ def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
     world = request["spec"]["settings"]["processes"] if request["job"] == "trial" else 1
-    ranks = {_start_rank(rank, world, request, channel, task): rank for rank in range(world)}
+    manager = ProcessManager(world) if world > 1 and _needs_mpi(request) else None
+    ranks = {_start_rank(rank, world, request, channel, task, manager): rank for rank in range(world)}
+    if manager is not None:
+        manager.serve()
     return _wait(ranks, channel)
 
 
-def _start_rank(rank: int, world: int, request: dict[str, Any], channel: Channel, task: Task | None) -> int:
+def _needs_mpi(request: dict[str, Any]) -> bool:
+    return BACKENDS[request["spec"]["settings"]["backend"]].launcher == MPIEXEC
+
+
+def _start_rank(
+    rank: int,
+    world: int,
+    request: dict[str, Any],
+    channel: Channel,
+    task: Task | None,
+    manager: ProcessManager | None,
+) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -55,6 +71,8 @@ def _start_rank(rank: int, world: int, request: dict[str, Any], channel: Channel
             places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
             os.environ.update({name: str(value) for name, value in places.items()})
         _bind(request["binding"])
+        if manager is not None:
+            os.environ.update(manager.environment(rank))
         from autotune.trial import worker
 
         code = worker.work(request, channel, task, rank)

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-OWN_PREFIXES = ("torch_", "psm_", "sem.mp-", "wnsm_", "__KMP_REGISTERED_LIB_")
-"""Names that torch and multiprocessing give; anything else in the folder is nobody's business here."""
+OWN_PREFIXES = ("torch_", "psm_", "sem.mp-", "wnsm_", "__KMP_REGISTERED_LIB_", "mpich_shm_")
+"""Names that torch, multiprocessing and MPICH give; anything else in the folder is nobody's business here."""
 
 
 def remove_leftovers(since: float) -> None:

@@ -161,6 +161,8 @@ def unsafe_to_fork() -> str:
     threads = tree.own_threads()
     if threads > 1:
         return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
+    if "mpi4py.MPI" in sys.modules:
+        return "the task imports mpi4py, which has started MPI"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "the task initialised CUDA while it was imported or its dataset was built"

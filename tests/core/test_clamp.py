@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.core.clamp import clamp, launched, one_process, with_processes
 from autotune.core.settings import BINDINGS, COMPILE_MODES, PRECISIONS, Settings
+from probes.facts import Backend
 from tests.runtime.records import inventory
 
 MACHINES = st.builds(
@@ -127,3 +128,21 @@ def test_the_launched_world_is_kept() -> None:
 
 def test_a_world_that_does_not_divide_rounds_up() -> None:
     assert with_processes(Settings(batch_size=50), 4, inventory(8)).batch_size == 13
+
+
+@pytest.mark.parametrize(
+    ("usable", "backend", "said"),
+    [
+        (("gloo", "mpi"), "mpi", ()),
+        (("gloo",), "gloo", ("backend: asked mpi, applied gloo (no mpi)",)),
+        ((), None, ("processes: asked 2, applied 1 (2 online CPUs)",)),
+    ],
+)
+def test_a_missing_backend_gives_way_to_gloo(
+    usable: tuple[str, ...], backend: str | None, said: tuple[str, ...]
+) -> None:
+    found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "mpi"))
+    fitted, notes = clamp(Settings(processes=2, backend="mpi", batch_size=8), inventory(backends=found))
+    assert fitted.backend == backend
+    assert notes[: len(said)] == said
+    assert bool(notes) == bool(said)

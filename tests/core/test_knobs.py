@@ -9,7 +9,7 @@ import pytest
 from autotune.core.knobs import BY_NAME, KNOBS, LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.settings import KNOB_NAMES
 from benchmarks.replay.simulator import GIB, context, inventory
-from probes.facts import Gpu
+from probes.facts import Backend, Gpu
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:
@@ -155,3 +155,32 @@ def test_levels_include_the_ones_before():
 def test_numbers():
     assert powers_of_two(9) == [1, 2, 4, 8]
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
+
+
+@pytest.mark.parametrize(
+    ("usable", "values"),
+    [
+        (("gloo",), ("gloo",)),
+        (("gloo", "mpi"), ("gloo", "mpi")),
+        (("gloo", "mpi", "ccl"), ("gloo", "mpi", "ccl")),
+        (("mpi",), ("mpi",)),
+        ((), ("gloo",)),
+        (("gloo", "nccl"), ("gloo",)),
+    ],
+)
+def test_every_usable_backend_for_cpus_is_offered(usable, values):
+    host = inventory()
+    found = tuple(Backend(name, name in usable, f"no {name}") for name in ("gloo", "nccl", "mpi", "ccl"))
+    where = context(replace(host, software=replace(host.software, backends=found)), 64)
+    assert offered("backend", where) == values
+    missing = {"gloo", "nccl", "mpi", "ccl"} - set(values if usable else ())
+    assert set(reasons("backend", where)) == missing
+    assert offered("processes", where) == ((1, 2) if usable and values[0] in usable else (1,))
+
+
+def test_gpus_exchange_through_nccl_alone():
+    host = with_gpu((8, 0)).inventory
+    found = tuple(Backend(name, True, "") for name in ("gloo", "nccl", "mpi"))
+    where = context(replace(host, software=replace(host.software, backends=found)), 64)
+    assert offered("backend", where) == ("nccl",)
+    assert reasons("backend", where)["mpi"] == "nccl exchanges between GPUs directly"

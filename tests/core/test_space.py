@@ -14,6 +14,7 @@ from autotune.core.knobs import LEVELS, THREAD_SLACK
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from benchmarks.replay.simulator import GIB, context, inventory
+from probes.facts import Backend, Inventory
 
 BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
     lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)
@@ -190,3 +191,57 @@ def test_processes_trade_for_workers_both_ways():
     here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)
     reshaped = {(s.processes, s.threads, s.num_workers) for what, s in space.moves(here) if "processes" in what}
     assert {(2, 4, 2), (2, 4, 4)} <= reshaped
+
+
+def with_mpi(threads: int = 4, cores: int = 4) -> Inventory:
+    """A machine where MPI is usable beside gloo."""
+    host = inventory(threads, cores)
+    backends = (Backend("gloo", True, ""), Backend("mpi", True, "mpi4py with MPICH 5.0.2"))
+    return replace(host, software=replace(host.software, backends=backends))
+
+
+def exchanges(found) -> set[tuple[int, str | None]]:
+    return {(settings.processes, settings.backend) for settings in found}
+
+
+def test_the_first_processes_may_start_with_any_backend():
+    space = build(context(with_mpi(2, 2), 64), "safe")
+    found = [settings for _, settings in space.moves(space.context.baseline, far=True)]
+    assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
+
+
+def test_backends_move_alone_and_stay_when_processes_move():
+    space = build(context(with_mpi(), 64), "safe")
+    by_mpi = Settings(processes=2, threads=1, backend="mpi", batch_size=32)
+    moved = list(space.moves(by_mpi, far=True))
+    assert [settings.difference(by_mpi) for what, settings in moved if what == "backend"] == [
+        {"backend": ("gloo", "mpi")}
+    ]
+    assert exchanges(s for what, s in moved if what == "processes x threads") == {(1, None), (2, "mpi"), (4, "mpi")}
+
+
+def test_enumeration_holds_every_backend_once():
+    space = build(context(with_mpi(2, 2), 8), "safe", {"num_workers": 0, "accumulation": 1})
+    found = list(space.enumerate())
+    assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
+    assert len(found) == len(set(found))
+
+
+def test_a_pinned_backend_is_kept():
+    space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2, "num_workers": 1})
+    start = space.conformed(space.context.baseline)
+    assert (start.processes, start.backend) == (2, "mpi")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Settings(processes=4, threads=1, backend="mpi", batch_size=16), None),
+        (Settings(processes=8, threads=1, backend="gloo", batch_size=8), None),
+        (Settings(processes=8, threads=1, backend="mpi", batch_size=8), "mpi waits busily: 8 x 1 threads exceed"),
+        (Settings(processes=4, threads=2, backend="mpi", batch_size=16), "mpi waits busily: 4 x 2 threads exceed"),
+    ],
+)
+def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
+    refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).refusal(settings)
+    assert refusal is None if reason is None else reason in (refusal or "")

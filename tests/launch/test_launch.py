@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.errors import LaunchError
+from autotune.core.backends import BACKENDS
 from autotune.core.settings import BACKENDS as BACKEND_NAMES
 from autotune.core.settings import Settings
-from autotune.launch.backends import BACKENDS
 from autotune.launch.command import command
 from autotune.launch.environment import PASSIVE, Environment, environment, scrub
 
@@ -30,9 +29,16 @@ def test_several_processes_are_counted_out(backend: str) -> None:
     assert found == [*start, "train.py", "--nproc-per-node=auto"]
 
 
-def test_a_backend_without_a_launcher_is_an_error() -> None:
-    with pytest.raises(LaunchError, match="backend mpi: cannot be started yet"):
-        command(Settings(processes=2, backend="mpi"), "train.py", [], "py")
+def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
+    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", "/env/bin/mpiexec")
+    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.launched"]
+    assert found == [*start, "mpi", "train.py", "-n", "3"]
+
+
+def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
+    found = command(Settings(processes=2, backend="ccl"), "train.py", [], "py")
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    assert found == [*start, "autotune.runtime.launched", "ccl", "train.py"]
 
 
 def test_the_table_has_every_backend() -> None:

@@ -14,7 +14,8 @@ from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 from probes import gpu, software
 from probes.facts import Software
 
-MPI_CHILD = "python -c import mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
+MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
+MPI4PY = {"found": {"mpi4py": True}}
 CCL_CHILD = "python -c import torch, oneccl_bindings_for_pytorch"
 
 
@@ -52,17 +53,21 @@ def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "programs", "commands", "expected", "words"),
+    ("facts", "program", "says", "expected", "words"),
     [
-        ({"found": {"mpi4py": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {MPI_CHILD: (0, "")}, True, "mpi4py"),
-        ({"found": {"mpi4py": True}}, {"mpirun": "/usr/bin/mpirun"}, {MPI_CHILD: (0, "")}, True, "mpi4py"),
-        ({"found": {"mpi4py": True}}, {}, {MPI_CHILD: (0, "")}, False, "no mpiexec"),
-        ({"found": {"mpi4py": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {}, False, "does not load"),
-        ({"distributed": {"mpi": True}}, {"mpiexec": "/usr/bin/mpiexec"}, {}, True, "built into"),
-        ({}, {"mpiexec": "/usr/bin/mpiexec"}, {}, False, "not installed"),
+        (MPI4PY, "mpiexec", '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}', True, "mpi4py with MPICH 5.0.2"),
+        (MPI4PY, "mpirun", '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}', True, "mpi4py with MPICH 5.0.2"),
+        (MPI4PY, "mpiexec", '{"size": 2, "vendor": "Open MPI", "version": "5.0.1"}', False, "pip install mpi4py mpich"),
+        (MPI4PY, "mpiexec", '{"size": 1, "vendor": "MPICH", "version": "5.0.2"}', False, "do not find each other"),
+        (MPI4PY, "mpiexec", None, False, "does not work"),
+        (MPI4PY, None, None, False, "no mpiexec"),
+        ({"distributed": {"mpi": True}}, "mpiexec", None, False, "built with MPI, but"),
+        ({}, "mpiexec", None, False, "mpi4py is not installed"),
     ],
 )
-def test_mpi(tmp_path: Path, facts: Any, programs: Any, commands: Any, expected: bool, words: str) -> None:
+def test_mpi(tmp_path: Path, facts: Any, program: str | None, says: str | None, expected: bool, words: str) -> None:
+    programs = {program: "/usr/bin/mpiexec"} if program else {}
+    commands = {MPI_CHILD: (0, says)} if says else {}
     found = software.probe(plain(facts, programs=programs, commands=commands).at(tmp_path))
     assert usable(found)["mpi"] == expected
     assert words in reason(found, "mpi")

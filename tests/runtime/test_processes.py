@@ -13,11 +13,14 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from autotune.core.settings import Settings
+from autotune.launch.command import command
 from autotune.runtime import processes
 from autotune.runtime.feeder import Feeder
 from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.session import Session
+from probes.software import mpiexec
+from probes.system import System
 
 from .records import quiet, shuffled, train
 
@@ -25,18 +28,32 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = {"equal": (192, 64), "ragged": (193, 64), "accumulated": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two real gloo ranks made of `two_ranks.py`."""
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+def ranks(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """What two real ranks made of `two_ranks.py`."""
     folder = tmp_path_factory.mktemp("ranks")
-    own = {**os.environ, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    script = [sys.executable, str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    script = [str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    (by_gloo if request.param == "gloo" else by_mpi)(script, own)
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def by_gloo(script: list[str], environment: dict[str, str]) -> None:
+    """Start ``script`` twice, as torchrun would."""
+    own = {**environment, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     started = [
-        subprocess.Popen(script, env={**own, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+        subprocess.Popen([sys.executable, *script], env={**own, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
     ]
     errors = [process.communicate(timeout=120)[1] for process in started]
     assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def by_mpi(script: list[str], environment: dict[str, str]) -> None:
+    """Start ``script`` unchanged under mpiexec: its settings say gloo, MPI takes its place."""
+    line = command(Settings(processes=2, backend="mpi"), script[0], script[1:], sys.executable, mpiexec(System()) or "")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.torch
@@ -94,6 +111,30 @@ def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> Non
 def test_the_launch_is_read_from_the_environment(environment: dict[str, str], size: int, single: bool) -> None:
     assert processes.world_size(environment) == size
     assert processes.single_node(environment) is single
+
+
+@pytest.mark.parametrize(
+    ("backend", "environment", "words"),
+    [
+        (None, {}, None),
+        ("gloo", {"WORLD_SIZE": "2", "RANK": "0"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "2"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0"}, "not started by mpiexec"),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "4"}, "not started by mpiexec"),
+    ],
+)
+def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[str, str], words: str | None) -> None:
+    reason = processes.unreachable(backend, environment)
+    assert reason is None if words is None else words in (reason or "")
+
+
+def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr("importlib.import_module", imported.append)
+    assert processes.registered("gloo") == "gloo"
+    assert processes.registered("ccl") == "ccl"
+    assert imported == ["oneccl_bindings_for_pytorch"]
 
 
 def test_each_local_rank_has_its_gpu() -> None:

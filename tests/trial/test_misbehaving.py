@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.settings import Settings
@@ -26,6 +27,7 @@ LIMITS = Limits(starting=20.0, stepping=2.0)
 ONE = Settings(threads=1, batch_size=8)
 WORKERS = ONE.but(num_workers=1)
 TWO = Settings(threads=1, processes=2, batch_size=4)
+BY_MPI = TWO.but(backend="mpi")
 
 CASES = [
     ("well", ONE, Completed, ""),
@@ -74,7 +76,20 @@ CASES = [
     ("rank_1_raises", TWO, Crashed, "ZeroDivisionError: only on rank 1"),
     ("rank_1_killed", TWO, Crashed, "SIGKILL"),
     ("rank_1_hangs", TWO, TimedOut, "stepping"),
+    ("well", BY_MPI, Completed, ""),
+    ("rank_1_raises", BY_MPI, Crashed, "ZeroDivisionError: only on rank 1"),
+    ("rank_1_killed", BY_MPI, Crashed, "SIGKILL"),
+    ("rank_1_hangs", BY_MPI, TimedOut, "stepping"),
 ]
+
+
+def marked(case: tuple[str, Settings, type[Outcome], str]) -> ParameterSet:
+    """A case with a name, and skipped where its backend is missing."""
+    how, settings, *_ = case
+    name = f"{how}-{settings.processes}x{settings.num_workers}"
+    if settings.backend != "mpi":
+        return pytest.param(*case, id=name)
+    return pytest.param(*case, id=f"{name}-mpi", marks=pytest.mark.mpi)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +120,7 @@ def listing(folder: Path) -> set[str]:
 
 
 def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "sem.mp-"))}
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "sem.mp-", "mpich_"))}
 
 
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, End]:
@@ -115,9 +130,7 @@ def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple
     return judge(settings, end), end
 
 
-@pytest.mark.parametrize(
-    ("how", "settings", "kind", "words"), CASES, ids=[f"{c[0]}-{c[1].processes}x{c[1].num_workers}" for c in CASES]
-)
+@pytest.mark.parametrize(("how", "settings", "kind", "words"), [marked(case) for case in CASES])
 def test_every_fault_is_classified_and_leaves_nothing(
     runner: Runner, folder: Path, how: str, settings: Settings, kind: type[Outcome], words: str
 ) -> None:
@@ -167,9 +180,20 @@ def test_the_same_seed_gives_the_same_losses_however_the_batch_is_shared(runner:
         assert other == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_residents_take_turns(runner: Runner, folder: Path) -> None:
+@pytest.mark.mpi
+def test_mpi_gives_the_losses_of_gloo(runner: Runner, folder: Path) -> None:
+    by_gloo, by_mpi = (attempt(runner, folder, "well", settings)[0] for settings in (TWO, BY_MPI))
+    assert isinstance(by_gloo, Completed)
+    assert isinstance(by_mpi, Completed)
+    assert by_mpi.losses == pytest.approx(by_gloo.losses, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "contenders", [(ONE, TWO), pytest.param((BY_MPI, BY_MPI.but(precision="bf16"), TWO), marks=pytest.mark.mpi)]
+)
+def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Settings, ...]) -> None:
     (folder / "behaviour").write_text("well")
-    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), LIMITS) for settings in (ONE, TWO)]
+    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), LIMITS) for settings in contenders]
     try:
         assert all(runner.ready(trial) for trial in trials)
         for _ in range(2):

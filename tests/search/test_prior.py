@@ -1,0 +1,24 @@
+"""What is expected of backends before any trial."""
+
+from __future__ import annotations
+
+from autotune.core.settings import Settings
+from autotune.core.space import build
+from autotune.search.features import GROUPS, coordinates, likeness
+from autotune.search.prior import Prior
+from benchmarks.replay.simulator import context, inventory
+
+ALONE = Settings(threads=2, batch_size=64)
+BY_GLOO = Settings(processes=2, threads=1, batch_size=32)
+BY_MPI = BY_GLOO.but(backend="mpi")
+
+
+def test_mpi_is_expected_ahead_of_gloo():
+    expected = Prior(build(context(inventory(), 64), "safe"))
+    assert expected(BY_MPI) > expected(BY_GLOO)
+
+
+def test_backends_are_alike_only_where_equal():
+    group = next(group for group in GROUPS["cpu"] if group.name == "backend")
+    (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16, accumulation=2)])
+    assert likeness(group, places, places).tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
