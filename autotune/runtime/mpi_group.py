@@ -112,7 +112,7 @@ class MpiGroup(dist.ProcessGroup):
         """Communication hook: average a bucket of gradients, early ones beside the rest of the backward pass.
 
         MPI moves data only while somebody calls it, so a thread does. The last bucket has nothing to hide behind; a
-        model of a single bucket thus needs no thread at all (decision 010 has the figures).
+        model of a single bucket thus needs no thread at all (decision 007 has the figures).
         """
         buffer, promise = bucket.buffer(), torch.futures.Future[Tensor]()
         if bucket.is_last():

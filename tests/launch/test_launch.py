@@ -30,7 +30,7 @@ def test_several_processes_are_counted_out(backend: str) -> None:
 
 
 def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
-    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", "/env/bin/mpiexec")
+    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
     start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.launched"]
     assert found == [*start, "mpi", "train.py", "-n", "3"]
 
