@@ -119,9 +119,12 @@ def test_a_runs_output_is_cut_to_its_answer() -> None:
 
 def test_figures_of_decisions_can_be_measured_again() -> None:
     measure = script("measure")
-    named = [re.findall(r"docs/measure\.py\s+(\w+)", page.read_text("utf-8")) for page in DOCS.glob("decisions/0*.md")]
-    assert len(named) == len(measure.FIGURES)
+    pages = [page.read_text("utf-8") for page in DOCS.glob("decisions/0*.md")]
+    named = [re.findall(r"docs/measure\.py\s+(\w+)", text) for text in pages]
     assert {name for names in named for name in names} == set(measure.FIGURES)
+    benchmarks = [re.findall(r"python -m benchmarks\.(\w+)", text) for text in pages]
+    assert all(ours or theirs for ours, theirs in zip(named, benchmarks, strict=True))
+    assert all((DOCS.parent / "benchmarks" / f"{name}.py").is_file() for names in benchmarks for name in names)
 
 
 def test_the_task_file_page_names_the_whole_contract() -> None:
