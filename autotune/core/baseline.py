@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import CATEGORIES, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
@@ -13,14 +13,6 @@ DEFAULT_BATCH = 32
 
 FOR_GPUS = ("pin_memory", "cudnn_benchmark")
 """Switches that many people set everywhere and that do nothing without a GPU."""
-WORDS = {
-    "backend": BACKENDS,
-    "binding": BINDINGS,
-    "optimizer_impl": OPTIMIZER_IMPLS,
-    "allocator": ALLOCATORS,
-    "compile": COMPILE_MODES,
-    "precision": PRECISIONS,
-}
 
 
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
@@ -60,10 +52,11 @@ def _wanted(name: str, value: object) -> str:
     """What knob ``name`` takes, where ``value`` is not of it; else empty."""
     if value is None and name in ("backend", "prefetch_factor"):
         return ""
-    if name in WORDS:
-        return "" if value in WORDS[name] else f"one of {', '.join(WORDS[name])}"
-    if isinstance(getattr(Settings(), name), bool):
+    offered = CATEGORIES.get(name)
+    if offered == (False, True):
         return "" if isinstance(value, bool) else "True or False"
+    if offered is not None:
+        return "" if value in offered else f"one of {', '.join(offered)}"
     least = 0 if name == "num_workers" else 1
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return "" if whole else f"a whole number of at least {least}"

@@ -14,6 +14,19 @@ OPTIMIZER_IMPLS = ("default", "foreach", "fused")
 ALLOCATORS = ("default", "jemalloc", "tcmalloc")
 BACKENDS = ("gloo", "nccl", "mpi", "ccl")
 BINDINGS = ("none", "cores", "numa")
+CATEGORIES: Mapping[str, tuple[Any, ...]] = {
+    "backend": BACKENDS,
+    "binding": BINDINGS,
+    "persistent_workers": (False, True),
+    "pin_memory": (False, True),
+    "channels_last": (False, True),
+    "optimizer_impl": OPTIMIZER_IMPLS,
+    "allocator": ALLOCATORS,
+    "cudnn_benchmark": (False, True),
+    "compile": COMPILE_MODES,
+    "precision": PRECISIONS,
+}
+"""Every value that a knob of words or switches may take anywhere; all other knobs count something."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,31 +11,10 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from autotune.core.settings import (
-    ALLOCATORS,
-    BACKENDS,
-    BINDINGS,
-    COMPILE_MODES,
-    OPTIMIZER_IMPLS,
-    PRECISIONS,
-    Settings,
-)
+from autotune.core.settings import CATEGORIES, Settings
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
 
-CATEGORIES: dict[str, tuple[Any, ...]] = {
-    "backend": BACKENDS,
-    "binding": BINDINGS,
-    "persistent_workers": (False, True),
-    "pin_memory": (False, True),
-    "channels_last": (False, True),
-    "optimizer_impl": OPTIMIZER_IMPLS,
-    "allocator": ALLOCATORS,
-    "cudnn_benchmark": (False, True),
-    "compile": COMPILE_MODES,
-    "precision": PRECISIONS,
-}
-"""Optuna wants the same categories in every trial of a study, so these are all there are, offered here or not."""
 MOST = 2**20
 """Upper end of every whole-number knob: a formality, nothing is drawn from it."""
 INFEASIBLE = 0.0
@@ -106,7 +85,8 @@ def parameters(settings: Settings) -> dict[str, Any]:
 
 
 def distributions(settings: Settings) -> dict[str, BaseDistribution]:
-    """Optuna's distribution for each of `parameters`."""
+    """Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna wants
+    the same ones in every trial of a study."""
     return {
         name: CategoricalDistribution(CATEGORIES[name])
         if name in CATEGORIES
