@@ -29,6 +29,10 @@ DOUBTED_AFTER, DOUBT = 4, 3.0
 looks further afield."""
 DESIGNED = 2
 """A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
+PROMISED = 0.3
+"""Expected gain in log rate below which a jump that disappoints is just noise."""
+EXTENT = ("global batch", "processes x threads", "num_workers")
+"""Decisions on how much of everything to use."""
 CLIMB = 12
 """Moves of such a jump at most."""
 
@@ -92,7 +96,7 @@ class Planner:
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
         best = finalists(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
-        jump = self._jump(history, model, best[0], avoid)
+        jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         if jump is not None:
             pool, stage = [jump], "design"
         else:
@@ -147,12 +151,35 @@ class Planner:
             settings, top = moves[int(rates.argmax())], float(rates.max())
         return None if avoid(settings) else settings
 
+    def _halfway(self, history: Sequence[Observation], avoid: Forbidden) -> Settings | None:
+        """Between the start and a jump that kept less than half of its promise: what was overdone is not left out."""
+        own = [observation for observation in history if observation.level == self._space.level]
+        if len(own) != DESIGNED or own[-1].settings not in self._space:
+            return None
+        jumped, rate = own[-1].settings, own[-1].rate
+        known = [math.log(o.rate) for o in history if o.rate and o.settings == self._start]
+        prior = Prior(self._space, history)
+        promised = prior(jumped) - prior(self._start)
+        if promised < PROMISED or (rate and known and math.log(rate) - known[-1] > promised / 2):
+            return None
+        near = [jumped]
+        for decision in EXTENT:
+            near += [s for one in near for what, s in self._space.moves(one, far=True) if what == decision]
+        middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
+        return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
+
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:
             return self._all
         return candidates(
             self._space, [self._space.conformed(s) for s in best], np.random.default_rng((self._seed, number))
         )
+
+
+def extent(settings: Settings) -> tuple[float, ...]:
+    """How much of everything settings use, on scales of doublings."""
+    parts = (settings.global_batch, settings.processes, settings.threads, 1 + settings.num_workers)
+    return tuple(math.log2(part) for part in parts)
 
 
 def finalists(

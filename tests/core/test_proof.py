@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from autotune.core.proof import (
     CONFIDENCE,
     IDENTITY,
+    LOOKS,
     MIN_GAIN,
     Proof,
     Round,
     compare,
+    round_variance,
     student_cdf,
     student_quantile,
 )
@@ -94,6 +96,46 @@ class TestStudent:
     @given(st.floats(0.0, 50.0), st.floats(0.0, 5.0), st.integers(1, 60))
     def test_cdf_rises_from_one_half(self, t: float, step: float, df: int) -> None:
         assert 0.5 <= student_cdf(t, df) <= student_cdf(t + step, df) + 1e-12 <= 1 + 1e-9
+
+
+class TestLooks:
+    def test_spend_no_more_than_the_stated_error(self) -> None:
+        assert sum(LOOKS.values()) <= 1 - CONFIDENCE
+        assert list(LOOKS) == sorted(LOOKS)
+
+    @pytest.mark.parametrize("generations", range(2, 12))
+    def test_a_last_look_spends_only_what_is_left(self, generations: int) -> None:
+        seen = rounds([[1.0], [1.05]] + [[1.02]] * (generations - 2))
+        open_still, last = (compare(seen, "ours", "theirs", final=final) for final in (False, True))
+        assert open_still.low <= last.low <= last.value <= last.high <= open_still.high
+
+    def test_what_an_early_look_decides_stays_as_it_was_looked_at(self) -> None:
+        clear = rounds([[2.0], [2.02], [1.98]])
+        assert compare(clear, "ours", "theirs", final=False) == compare(clear, "ours", "theirs")
+
+    @pytest.mark.parametrize(("value", "open_still"), [(0.9, False), (0.985, False), (1.0, True), (1.04, True)])
+    def test_what_lies_below_a_gain_is_given_up(self, value: float, open_still: bool) -> None:
+        assert Proof(value, 0.8, 1.3, CONFIDENCE, 9).undecided is open_still
+
+
+class TestRoundVariance:
+    def test_is_unknown_without_two_rounds_of_two_contenders(self) -> None:
+        assert round_variance([]) is None
+        assert round_variance(rounds([[1.1], [1.2]])) is None
+        assert round_variance([Round(0, {"ours": 1.0}), Round(0, {"ours": 2.0})]) is None
+
+    def test_what_all_share_is_not_scatter(self) -> None:
+        turns = [Round(0, {"ours": speed, "theirs": 2 * speed}) for speed in (1.0, 3.0, 0.5)]
+        assert round_variance(turns) == pytest.approx(0.0)
+
+    def test_is_that_of_one_contender(self) -> None:
+        draw = random.Random(1)
+        turns = [
+            Round(g, {name: math.exp(draw.gauss(0, 0.1)) for name in ("ours", "theirs", "third")})
+            for g in range(300)
+            for _ in range(3)
+        ]
+        assert round_variance(turns) == pytest.approx(0.01, rel=0.1)
 
 
 class TestCompare:

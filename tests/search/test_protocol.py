@@ -1,0 +1,36 @@
+"""How far trials of the same settings differ."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Crashed
+from autotune.core.settings import Settings
+from autotune.search.protocol import USUAL_NOISE, Observation, trial_noise
+
+OWN, OTHER = Settings(), Settings(batch_size=2)
+
+
+def seen(settings: Settings, rate: float) -> Observation:
+    measurement = Measurement((Block(round(rate * 1e6), 1e6, 1),))
+    return Observation(settings, Completed(measurement=measurement), "safe")
+
+
+def test_without_repeats_it_is_the_usual_one():
+    assert trial_noise([]) == trial_noise([seen(OWN, 1.0), seen(OTHER, 9.0)]) == USUAL_NOISE
+
+
+def test_two_that_agree_by_luck_do_not_say_zero():
+    assert trial_noise([seen(OWN, 5.0)] * 2) == pytest.approx(USUAL_NOISE * math.sqrt(2 / 3))
+
+
+def test_many_repeats_tell_it_whatever_their_settings_and_failures():
+    draw = random.Random(0)
+    history = [
+        seen(s, scale * math.exp(draw.gauss(0, 0.2))) for s, scale in ((OWN, 1), (OTHER, 50)) for _ in range(200)
+    ]
+    assert trial_noise([*history, Observation(OWN, Crashed("no"), "safe")]) == pytest.approx(0.2, rel=0.1)
