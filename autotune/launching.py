@@ -83,7 +83,7 @@ def prepare(
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
     start, portable = (
-        command(settings, str(script), arguments, sys.executable, binder, mpiexec(System()) or "mpiexec")
+        command(settings, str(script), arguments, sys.executable, binder=binder, mpiexec=mpiexec(System()) or "mpiexec")
         for binder in (starter(plan, sys.executable), by_hand(plan))
     )
     return Launch(start, portable, base | variables, variables, (*said, *unbound))

@@ -16,6 +16,7 @@ def command(
     script: str,
     args: Sequence[str],
     python: str,
+    *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
 ) -> list[str]:

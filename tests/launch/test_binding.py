@@ -19,11 +19,11 @@ LOCAL = Plan((0, 1, 2, 3), (Place((0, 1), (0, 1), (0,)), Place((2, 3), (2, 3), (
 
 def test_nothing_is_put_before_what_is_not_bound() -> None:
     assert starter(Plan(), "py") == by_hand(Plan()) == []
-    assert command(Settings(), "train.py", ["x"], "py", []) == ["py", "train.py", "x"]
+    assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
 
 
 def test_one_process() -> None:
-    assert command(Settings(), "train.py", ["x"], "py", starter(ALONE, "py")) == (
+    assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
         ["py", "-m", "autotune.runtime.bound", "py", "train.py", "x"]
     )
     assert by_hand(ALONE) == ["taskset", "-c", "0-1"]
@@ -31,10 +31,10 @@ def test_one_process() -> None:
 
 
 def test_several_processes() -> None:
-    found = command(Settings(processes=2), "train.py", ["x"], "py", starter(LOCAL, "py"))
+    found = command(Settings(processes=2), "train.py", ["x"], "py", binder=starter(LOCAL, "py"))
     torchrun = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
     assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
-    printed = command(Settings(processes=2), "train.py", ["x"], "py", by_hand(LOCAL))
+    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=by_hand(LOCAL))
     assert printed[:6] == torchrun
     assert printed[6:8] == ["sh", "-c"]
     assert printed[-4:] == ["py", "-u", "train.py", "x"]

@@ -28,7 +28,7 @@ def start(backend: str, script: str, *arguments: str | Path) -> subprocess.Compl
         path,
         [str(argument) for argument in arguments],
         sys.executable,
-        mpiexec(System()) or "mpiexec",
+        mpiexec=mpiexec(System()) or "mpiexec",
     )
     own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     return subprocess.run(line, env=own, capture_output=True, text=True, timeout=120, check=False)

@@ -51,7 +51,9 @@ def by_gloo(script: list[str], environment: dict[str, str]) -> None:
 
 def by_mpi(script: list[str], environment: dict[str, str]) -> None:
     """Start ``script`` unchanged under mpiexec: its settings say gloo, MPI takes its place."""
-    line = command(Settings(processes=2, backend="mpi"), script[0], script[1:], sys.executable, mpiexec(System()) or "")
+    line = command(
+        Settings(processes=2, backend="mpi"), script[0], script[1:], sys.executable, mpiexec=mpiexec(System()) or ""
+    )
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
