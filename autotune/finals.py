@@ -70,16 +70,23 @@ class Finals:
         left = {level: list(field) for level, field in fields.items()}
         winners = self.favourites(fields)
         for _ in range(HEATS):
-            runners = list(dict.fromkeys(s for field in left.values() for s in field))
-            time_left = self.deadline - self.clock() - self.proof_seconds(len(left))
-            if len(runners) == len(left) or self.generation_seconds(runners) > time_left:
+            left = self._affordable_fields(left)
+            if all(len(field) < 2 for field in left.values()):
                 break
-            rates = self._heat(runners)
+            rates = self._heat(_distinct(left))
             ranked = {level: sorted(field, key=lambda s: -rates[s]) for level, field in left.items()}
             winners = {level: self._simplest(field, rates.__getitem__) for level, field in ranked.items()}
             winners = _rising(winners, rates.__getitem__)
             left = {level: ranked[level][: math.ceil(len(ranked[level]) / 2)] for level in winners}
         return winners
+
+    def _affordable_fields(self, fields: Mapping[str, list[Settings]]) -> dict[str, list[Settings]]:
+        """Without the least likely of the longest fields, until a heat fits before the proof."""
+        left = {level: list(field) for level, field in fields.items()}
+        time_left = self.deadline - self.clock() - self.proof_seconds(len(left))
+        while max(map(len, left.values()), default=0) > 1 and self.generation_seconds(_distinct(left)) > time_left:
+            max(left.values(), key=len).pop()
+        return left
 
     def _heat(self, runners: Sequence[Settings]) -> dict[Settings, float]:
         """Items per second of settings that run side by side once; 0 for one that failed."""
@@ -190,6 +197,11 @@ class Finals:
         scatter = self.tuning.noise**2 if seen is None else seen
         start = self._resident_seconds(own) / self._turn(own)
         return max(ROUNDS, min(MOST_ROUNDS, round(math.sqrt(start * scatter) / PRIOR_SPREAD)))
+
+
+def _distinct(fields: Mapping[str, Sequence[Settings]]) -> list[Settings]:
+    """Everything that runs in a heat, once."""
+    return list(dict.fromkeys(settings for field in fields.values() for settings in field))
 
 
 def _rising(winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:

@@ -137,9 +137,10 @@ class Tuner:
         """Time kept back for race and proof: of every level that may gain, by what is known or not known yet."""
         near = self._near()
         levels = sum(bool(near[level]) or level not in self.searched for level in self.spaces)
-        runners = [settings for found in near.values() if len(found) > 1 for settings in list(found)[:FIELD]]
-        racing = min(self.finals.generation_seconds(runners), RACE_SHARE * (self.deadline - self.started))
-        return self.finals.proof_seconds(levels) + racing
+        pairs = [settings for found in near.values() if len(found) > 1 for settings in list(found)[:2]]
+        racing = self.finals.generation_seconds(pairs)
+        affordable = racing <= RACE_SHARE * (self.deadline - self.started)
+        return self.finals.proof_seconds(levels) + (racing if affordable else 0.0)
 
     def _book(self, observation: Observation) -> None:
         tuning = self.tuning
