@@ -137,7 +137,14 @@ class Finals:
                 return
             self.generation += 1
             self.tuning.rounds += self._generation(self.generation, contenders)
+            self._show(contenders)
             each = (self.clock() - before) / len(contenders)
+
+    def _show(self, contenders: Mapping[str, Settings]) -> None:
+        """From now on the proof's own rates are shown: single trials may have been far off."""
+        rates = {name: typical_rate(self.tuning.rounds, name) for name in contenders}
+        best = max(rates, key=rates.__getitem__)
+        self.observe(baseline_rate=rates[BASELINE] or None, best=contenders[best], best_rate=rates[best] or None)
 
     def _generation(self, number: int, contenders: Mapping[str, Settings]) -> list[Round]:
         """Start all contenders afresh and let them take blocks in turn."""
