@@ -136,9 +136,11 @@ class Finals:
             if before + each * len(contenders) > self.deadline:
                 return
             self.generation += 1
-            self.tuning.rounds += self._generation(self.generation, contenders)
+            rounds = self._generation(self.generation, contenders)
+            self.tuning.rounds += rounds
             self._show(contenders)
-            each = (self.clock() - before) / len(contenders)
+            more = max(0, self._rounds() - len(rounds))
+            each = (self.clock() - before) / len(contenders) + more * self._turn(self.tuning.baseline)
 
     def _show(self, contenders: Mapping[str, Settings]) -> None:
         """From now on the proof's own rates are shown: single trials may have been far off."""

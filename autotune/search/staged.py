@@ -22,6 +22,8 @@ WORTHWHILE = 0.005
 STUCK = 0.02
 """The same where the last `PATIENCE` trials brought nothing: small promises have been broken by then."""
 PATIENCE = 8
+NOISY = 0.08
+"""Where trials err by more, small promises mean little: the search goes on while something is untried."""
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
 DOUBTED_AFTER, DOUBT = 4, 3.0
@@ -101,8 +103,10 @@ class Planner:
             pool, stage = [jump], "design"
         else:
             pool, stage = [s for s in self._pool(best, number) if not avoid(s)], "model"
-        enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
         doubt = DOUBT if model.surprised and self._stuck(history, model, best[0], DOUBTED_AFTER) else 1.0
+        if model.noise > NOISY:
+            return self._choose(pool, stage, model, best[0], number, 0.0, doubt) if pool else None
+        enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
         return self._choose(pool, stage, model, best[0], number, enough, doubt) if pool else None
 
     def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings, trials: int) -> bool:

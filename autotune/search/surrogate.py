@@ -88,6 +88,8 @@ class Surrogate:
         self._error_variance = own**2 + between**2
         louder = [own**2 + (factor * between) ** 2 for factor in LOUDER]
         self._error_variance = max((self._error_variance, *louder), key=lambda v: self._evidence(spreads, v))
+        self.noise = math.sqrt(float(np.median(self._error_variance)))
+        """Standard error of a typical trial's log rate, as the trials themselves tell it."""
         self.surprised = False
         """True where effects turned out larger than expected."""
         self._spreads = self._fit(spreads)
