@@ -52,7 +52,9 @@ def main() -> None:
     launcher = mpiexec(System())
     if launcher is None:
         sys.exit("no mpiexec here: pip install -e '.[mpi]'")
-    line = command(SHARED.but(backend="mpi"), str(Path(__file__).resolve()), arguments, sys.executable, launcher)
+    line = command(
+        SHARED.but(backend="mpi"), str(Path(__file__).resolve()), arguments, sys.executable, mpiexec=launcher
+    )
     own = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)}
     result = json.loads(subprocess.run(line, env=own, stdout=subprocess.PIPE, text=True, check=True).stdout)
     if not options.skip_training:
