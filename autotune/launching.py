@@ -82,8 +82,9 @@ def prepare(
     variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
+    launcher = mpiexec(System()) or "mpiexec"
     start, portable = (
-        command(settings, str(script), arguments, sys.executable, binder=binder, mpiexec=mpiexec(System()) or "mpiexec")
+        command(settings, str(script), arguments, sys.executable, binder=binder, mpiexec=launcher)
         for binder in (starter(plan, sys.executable), by_hand(plan))
     )
     return Launch(start, portable, base | variables, variables, (*said, *unbound))

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from autotune.core.backends import BACKENDS as ROWS
 from autotune.core.errors import UsageError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 OPTIMIZER_IMPLS = ("default", "foreach", "fused")
 ALLOCATORS = ("default", "jemalloc", "tcmalloc")
-BACKENDS = ("gloo", "nccl", "mpi", "ccl")
+BACKENDS = tuple(ROWS)
 BINDINGS = ("none", "cores", "numa")
 CATEGORIES: Mapping[str, tuple[Any, ...]] = {
     "backend": BACKENDS,

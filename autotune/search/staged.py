@@ -104,9 +104,9 @@ class Planner:
         else:
             pool, stage = [s for s in self._pool(best, number) if not avoid(s)], "model"
         doubt = DOUBT if model.surprised and self._stuck(history, model, best[0], DOUBTED_AFTER) else 1.0
-        if model.noise > NOISY:
-            return self._choose(pool, stage, model, best[0], number, 0.0, doubt) if pool else None
-        enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
+        enough = 0.0
+        if model.noise <= NOISY:
+            enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
         return self._choose(pool, stage, model, best[0], number, enough, doubt) if pool else None
 
     def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings, trials: int) -> bool:

@@ -85,15 +85,13 @@ class Surrogate:
         self._likeness = np.stack([likeness(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)])
         self._drift = _drift(len(history))
         spreads = np.array([group.spread for group in self._groups])
-        self._error_variance = own**2 + between**2
-        louder = [own**2 + (factor * between) ** 2 for factor in LOUDER]
-        self._error_variance = max((self._error_variance, *louder), key=lambda v: self._evidence(spreads, v))
+        self._error_variance = self._heard(spreads, own, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
         """Standard error of a typical trial's log rate, as the trials themselves tell it."""
         self.surprised = False
         """True where effects turned out larger than expected."""
         self._spreads = self._fit(spreads)
-        self._factor = self._factorise(self._spreads)
+        self._factor = self._factorise(self._spreads, self._error_variance)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
     def log_rates(self, settings: Sequence[Settings]) -> Array:
@@ -119,26 +117,26 @@ class Surrogate:
         pairs = zip(self._groups, coordinates(self._groups, settings), self._coordinates, strict=True)
         return _kernel(np.stack([likeness(group, a, b) for group, a, b in pairs]), self._spreads)
 
-    def _factorise(self, spreads: Array) -> Array:
-        covariance = _kernel(self._likeness, spreads) + self._drift + np.diag(self._error_variance)
+    def _factorise(self, spreads: Array, error_variance: Array) -> Array:
+        covariance = _kernel(self._likeness, spreads) + self._drift + np.diag(error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
-    def _evidence(self, spreads: Array, error_variance: Array) -> float:
-        """Log likelihood with these errors; the expected ones are given up only where it is clearly higher."""
-        expected, self._error_variance = self._error_variance, error_variance
-        score = self._log_likelihood(spreads) - PENALTY * float((error_variance > expected).any())
-        self._error_variance = expected
-        return score
-
-    def _log_likelihood(self, spreads: Array) -> float:
-        factor = self._factorise(spreads)
+    def _log_likelihood(self, spreads: Array, error_variance: Array) -> float:
+        factor = self._factorise(spreads, error_variance)
         scaled = np.linalg.solve(factor, self._residual)
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
+
+    def _heard(self, spreads: Array, own: Array, between: Array) -> Array:
+        """The error variance: as expected, or louder where that explains the observations clearly better."""
+        heard = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *LOUDER)}
+        scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in heard.items()}
+        return heard[max(scores, key=scores.__getitem__)]
 
     def _fit(self, prior: Array) -> Array:
         """Spreads that explain the observations best: all of them larger where what was expected is far off, then each
         held near that (one sweep of coordinate ascent)."""
-        scores = [self._log_likelihood(scale * prior) - PENALTY * (scale != 1.0) for scale in SCALES]
+        errors = self._error_variance
+        scores = [self._log_likelihood(scale * prior, errors) - PENALTY * (scale != 1.0) for scale in SCALES]
         best = max(scores)
         scale = SCALES[scores.index(best)]
         self.surprised = scale > 1
@@ -149,7 +147,7 @@ class Surrogate:
             for factor in FACTORS:
                 other = spreads.copy()
                 other[k] = prior[k] * factor
-                score = self._log_likelihood(other) - PENALTY
+                score = self._log_likelihood(other, errors) - PENALTY
                 if score > best:
                     spreads, best = other, score
         return np.asarray(spreads)

@@ -107,9 +107,8 @@ class TrialContest:
         rates: dict[str, float] = {}
         for name in names:
             block = self.runner.block(self.trials[name], seconds)
-            if (
-                block is not None and block.disturbed
-            ):  # once more: a burst is over, a lasting load is this machine's normal
+            if block is not None and block.disturbed:
+                # Once more: a burst is over by then, and a load that lasts is this machine's normal.
                 block = self.runner.block(self.trials[name], seconds)
             if block is not None:
                 rates[name] = block.rate

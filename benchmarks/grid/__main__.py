@@ -12,23 +12,20 @@ import argparse
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Iterable
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 
 from autotune.answer import gflops
 from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
-from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.trial.bench import TrialBench
 from autotune.trial.runner import Runner
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import check_losses, judge
+from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
 from probes.bench.run import measure
@@ -36,6 +33,7 @@ from probes.facts import Inventory
 from probes.inventory import probe
 from probes.system import System
 
+PACKAGES = ("torch", "numpy", "torch-autotune")
 MEASURED_SECONDS = 0.5
 """Blocks of each trial, in all."""
 WARMUP_SECONDS = 1.0
@@ -66,11 +64,8 @@ def main() -> None:
 
 def _header(runner: Runner, inventory: Inventory) -> Header:
     facts = runner.describe()
-    packages = ("torch", "numpy", "torch-autotune")
     return Header(
-        date=date.today().isoformat(),
-        machine=machine_type(inventory).key,
-        versions={"python": sys.version.split()[0]} | {name: version(name) for name in packages},
+        **stamp.stamp(inventory, PACKAGES),
         inventory=inventory,
         task=facts,
         baseline=baseline_settings(facts, inventory),
@@ -101,8 +96,7 @@ class Recorder:
                     continue
                 at = self.elapsed + time.monotonic() - self.started
                 trial = Recorded(number, at, each, self.measure(each))
-                with self.path.open("a", encoding="utf-8") as output:
-                    output.write(_line(file.encode(trial, self.baseline)))
+                self._append(file.encode(trial, self.baseline))
                 print(
                     f"round {number} trial {position}: {file.rate(trial.outcome):.6g}", trial.outcome.reason, flush=True
                 )

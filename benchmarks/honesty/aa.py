@@ -15,6 +15,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
 from autotune.finals import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from autotune.trial.bench import TrialBench
+from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour
 from benchmarks.honesty.proofs import table
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Record what the file does not hold yet, then print what all of it says."""
-    path = arguments.out or record.FOLDER / f"honesty-aa-{arguments.task.stem}.json"
+    path = arguments.out or stamp.FOLDER / f"honesty-aa-{arguments.task.stem}.json"
     loads = arguments.loads.split(",")
     unknown = sorted(set(loads) - set(LOADS))
     if unknown:
@@ -52,7 +53,12 @@ def recorded(task: Path, path: Path, loads: list[str], count: int) -> dict[str, 
     inventory = probe()
     with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
         baseline = baseline_settings(runner.describe(), inventory)
-        fresh = {**record.stamp(inventory), "task": task.stem, "baseline": baseline.as_dict(), "generations": []}
+        fresh = {
+            **stamp.stamp(inventory, record.PACKAGES),
+            "task": task.stem,
+            "baseline": baseline.as_dict(),
+            "generations": [],
+        }
         data = record.opened(path, fresh)
         bench = TrialBench(runner, baseline, seed=len(data["generations"]))
         rounds = turns(bench)

@@ -13,6 +13,7 @@ import numpy as np
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
 from autotune.finals import MOST_ROUNDS
+from benchmarks import stamp
 from benchmarks.honesty import aa, record
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
 from benchmarks.honesty.proofs import prove, summary, table
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print a table; write it as JSON where asked."""
     ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
-    noises = MODELS | dict(as_recorded(record.FOLDER))
+    noises = MODELS | dict(as_recorded(stamp.FOLDER))
     rows = [row(name, noise, ratio, arguments.draws) for name, noise in noises.items() for ratio in ratios]
     print(table(rows))
     if arguments.out:

@@ -16,6 +16,7 @@ from autotune.core.settings import Settings
 from autotune.trial.bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import judge
+from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate
 from benchmarks.honesty import record
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Measure what the file does not hold yet, then print what all of it says."""
     grid = file.load(arguments.grid or file.FOLDER / f"{arguments.task.stem}.jsonl")
-    path = arguments.out or record.FOLDER / f"honesty-ranking-{arguments.task.stem}.json"
+    path = arguments.out or stamp.FOLDER / f"honesty-ranking-{arguments.task.stem}.json"
     data = recorded(arguments.task, path, grid, chosen(grid, arguments.settings), arguments.seconds)
     data["answer"] = answer(data["runs"], grid)
     record.save(path, data)
@@ -53,7 +54,7 @@ def chosen(grid: Grid, count: int) -> list[Settings]:
 def recorded(task: Path, path: Path, grid: Grid, settings: list[Settings], seconds: float) -> dict[str, Any]:
     """Short trials of each of ``settings``, as the tuner's, and one long run; in random order, kept one by one."""
     inventory, baseline = probe(), grid.header.baseline
-    fresh = {**record.stamp(inventory), "task": task.stem, "baseline": baseline.as_dict(), "runs": []}
+    fresh = {**stamp.stamp(inventory, record.PACKAGES), "task": task.stem, "baseline": baseline.as_dict(), "runs": []}
     data = record.opened(path, fresh)
     with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
         bench = TrialBench(runner, baseline)

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.core.machine import machine_type
-from probes.facts import Inventory
-
-FOLDER = Path(__file__).parent.parent / "results"
 PACKAGES = ("torch", "numpy", "torch-autotune")
-
-
-def stamp(inventory: Inventory) -> dict[str, Any]:
-    """Date, machine and versions."""
-    versions = {"python": sys.version.split()[0]} | {name: version(name) for name in PACKAGES}
-    return {"date": date.today().isoformat(), "machine": machine_type(inventory).key, "versions": versions}
+"""Whose versions must agree where a recording goes on."""
 
 
 def opened(path: Path, fresh: dict[str, Any]) -> dict[str, Any]:

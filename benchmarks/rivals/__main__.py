@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from autotune.core.knobs import LEVELS
 from autotune.core.machine import machine_type
+from benchmarks import stamp
 from benchmarks.rivals import batch_finders, contest, given, launcher_sweep, optuna_tpe, ours
 from benchmarks.rivals.history import Choice, Method, Rounds
 from benchmarks.rivals.stage import Stage, open_stage
@@ -108,9 +107,8 @@ class Record:
         self.data: dict[str, Any] = {
             "format": "autotune.rivals/1",
             "task": stage.facts.name,
+            **stamp.stamp(stage.inventory, PACKAGES),
             "date": f"{now:%Y-%m-%d}",
-            "machine": machine,
-            "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
             "options": options,
             "today": self.today.as_dict(),
             "methods": [],
