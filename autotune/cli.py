@@ -91,13 +91,18 @@ def run(
     context: typer.Context,
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
-    nproc: Annotated[int | None, typer.Option(help="Processes, in place of the profile's.")] = None,
+    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
+    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
+    hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
+    from autotune.core.cluster import given, slurm
     from autotune.launching import prepare
 
-    launch = prepare(script, list(context.args), profile, level, nproc)
+    cluster = given(nnodes, rdzv_endpoint, hosts) or slurm(os.environ)
+    launch = prepare(script, list(context.args), profile, level, nproc, cluster)
     for note in launch.notes:
         _say(note)
     if dry_run:

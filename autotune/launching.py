@@ -6,10 +6,13 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
+from autotune.core.backends import BACKENDS, MPIEXEC, TORCHRUN
 from autotune.core.clamp import clamp, with_processes
+from autotune.core.cluster import Cluster
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
@@ -18,7 +21,8 @@ from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
 from autotune.store import registry
 from autotune.store.profiles import read
-from probes.facts import Inventory
+from probes import network
+from probes.facts import Inventory, Route
 from probes.inventory import probe
 from probes.software import mpiexec
 from probes.system import System
@@ -43,7 +47,12 @@ class Launch:
 
 
 def prepare(
-    script: Path, arguments: list[str], profile: Path | None, level: str | None, processes: int | None = None
+    script: Path,
+    arguments: list[str],
+    profile: Path | None,
+    level: str | None,
+    processes: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Launch:
     """What `autotune run` starts.
 
@@ -52,42 +61,91 @@ def prepare(
         arguments: its own.
         profile: the profile; the best for this machine and script where None.
         level: ``safe``, ``amp`` or ``max``; what the profile recommends where None.
-        processes: how many processes, in place of the profile's; the global batch stays.
+        processes: how many processes on each machine, in place of the profile's; the global batch stays.
+        cluster: the machines that train together; this one alone where None.
 
     Raises:
-        UsageError: no such script, no profile for this machine, no such level, or no processes.
+        UsageError: no such script, no profile for this machine, no such level, no processes, or no way to the others.
     """
     if processes is not None and processes < 1:
         raise UsageError(f"--nproc {processes}: must be at least 1")
     if not script.is_file():
         raise UsageError(f"{script}: no such script")
     inventory = probe()
-    if profile is None:
-        match = registry.find(machine_type(inventory), script.stem)
-        if match is None:
-            raise UsageError(
-                f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
-            )
-        profile = match.path
-    found = read(profile)
-    if level is not None and level not in found.levels:
-        raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
-    wanted = found.level(level).settings
+    profile = profile or _match(script, inventory)
+    wanted = _wanted(profile, level)
     if processes is not None:
         wanted = with_processes(wanted, processes, inventory)
     settings, notes = clamp(wanted, inventory)
+    way = _way(settings, cluster)
     base = scrub(os.environ)
-    added = environment(settings, inventory, base)
+    added = environment(settings, inventory, base, interface=way.interface if way else None)
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
-    launcher = mpiexec(System()) or "mpiexec"
-    start, portable = (
-        command(settings, str(script), arguments, sys.executable, binder=binder, mpiexec=launcher)
-        for binder in (starter(plan, sys.executable), by_hand(plan))
+    said += [_shared(settings, cluster)] if cluster else []
+    starting = partial(
+        command,
+        settings,
+        str(script),
+        arguments,
+        sys.executable,
+        mpiexec=mpiexec(System()) or "mpiexec",
+        cluster=cluster,
+        route=way,
     )
+    start, portable = (starting(binder=binder) for binder in (starter(plan, sys.executable), by_hand(plan)))
     return Launch(start, portable, base | variables, variables, (*said, *unbound))
+
+
+def _match(script: Path, inventory: Inventory) -> Path:
+    """The best profile for this machine and ``script``."""
+    match = registry.find(machine_type(inventory), script.stem)
+    if match is None:
+        raise UsageError(
+            f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
+        )
+    return match.path
+
+
+def _wanted(profile: Path, level: str | None) -> Settings:
+    found = read(profile)
+    if level is not None and level not in found.levels:
+        raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
+    return found.level(level).settings
+
+
+def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
+    """To where the machines meet; None where mpiexec finds it by itself, or there is one machine.
+
+    Raises:
+        UsageError: the backend needs another way of starting, or the machines cannot meet there.
+    """
+    if cluster is None:
+        return None
+    launcher = BACKENDS[settings.backend].launcher if settings.backend else TORCHRUN
+    if (launcher == MPIEXEC) != bool(cluster.hosts):
+        words = (
+            "--hosts A,B (once, on one of them)" if launcher == MPIEXEC else "--nnodes and --rdzv-endpoint (on each)"
+        )
+        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {words}")
+    if launcher == MPIEXEC:
+        return None
+    way = network.route(System(), cluster.host)
+    if way is None:
+        raise UsageError(
+            f"{cluster.host}: this machine knows no way there. Give a name or an address that all can reach"
+        )
+    return way
+
+
+def _shared(settings: Settings, cluster: Cluster) -> str:
+    total = settings.processes * cluster.nodes
+    return (
+        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine"
+    )
 
 
 def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.Plan, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.finals import Finals
-from autotune.search.protocol import Observation, Proposal, Search
+from autotune.search.protocol import Observation, Proposal, Search, far_apart
 from autotune.tuning import Bench, Observer, Tuning
 
 PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
@@ -108,9 +108,11 @@ class Tuner:
         return {level: field for level, field in fields.items() if field}
 
     def _near(self) -> dict[str, set[Settings]]:
-        """Of each level, what is not offered below it and may be as fast as the best known."""
+        """Of each level, what is not offered below it and may be as fast as the best known: anything, where the cores
+        moved, since rates of trials are not alike then."""
         tuning, found = self.tuning, dict[str, set[Settings]]()
-        margin = max(CLOSE, NOISY * tuning.noise)
+        moved = any(far_apart(tuning.history))
+        margin = 1.0 if moved else max(CLOSE, NOISY * tuning.noise)
         below = {tuning.baseline}
         for level, space in self.spaces.items():
             known = {settings for settings in tuning.estimates if settings in space}

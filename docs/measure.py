@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|channel|compile|bound [--pairs 10]
+    python docs/measure.py start|proof|batch|channel|compile|bound|crossing [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.core.binding import VARIABLE, Place, Plan
-from autotune.core.measurement import Measurement
+from autotune.core.measurement import FAR, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
 from autotune.finals import ROUNDS
@@ -173,6 +173,32 @@ def bound(pairs: int) -> None:
     report("s", taken, "bound", "plain")
 
 
+def crossing(pairs: int) -> None:
+    """Decision 009: steps/s of a small MLP with one thread and with two, while the cores are near and while they are
+    apart. Repeat it where the host moves the cores seldom."""
+    task = ("two", Settings(threads=2, interop_threads=1, batch_size=128)), ("one", Settings(threads=1, batch_size=128))
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in task}
+    with runner(TASK) as running:
+        trials = {name: running.start(TrialSpec(settings=settings, resident=True), PATIENT) for name, settings in task}
+        for trial in trials.values():
+            running.ready(trial)
+        for _ in range(pairs):
+            blocks = {name: running.block(trial, 0.3) for name, trial in trials.items()}
+            apart = blocks["two"].crossing if blocks["two"] else 0.0
+            for name, block in blocks.items():
+                seen[name] += [(apart, block.rate)] if block else []
+        for trial in trials.values():
+            running.stop(trial)
+    least = min(apart for apart, _ in seen["two"])
+    for name, found in seen.items():
+        for state, near in (("near", True), ("apart", False)):
+            some = [(apart, rate) for apart, rate in found if (apart <= FAR * least) == near]
+            if some:
+                taken = statistics.median(apart for apart, _ in some) * 1e6
+                rates = statistics.median(rate for _, rate in some)
+                print(f"{name} threads, {state}: {rates:.6g} samples/s, {len(some)} blocks, crossing {taken:.3g} us")
+
+
 def plain_low(rounds: list[Round]) -> float:
     logs = [math.log(turn.rates["new"]) for turn in rounds]
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -186,7 +212,15 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
     print(f"{upper} / {lower}: median {statistics.median(ratios):.3g} ({ratios[0]:.3g} to {ratios[-1]:.3g})")
 
 
-FIGURES = {"start": start, "proof": proof, "batch": batch, "channel": channel, "compile": compiled, "bound": bound}
+FIGURES = {
+    "start": start,
+    "proof": proof,
+    "batch": batch,
+    "channel": channel,
+    "compile": compiled,
+    "bound": bound,
+    "crossing": crossing,
+}
 
 
 def main() -> None:

@@ -168,6 +168,17 @@ class NetworkInterface:
 
 
 @dataclass(frozen=True)
+class Route:
+    """The way from this machine to another, or to itself."""
+
+    address: str
+    """This machine's own on that way."""
+    interface: str | None
+    here: bool
+    """True where the other is this machine."""
+
+
+@dataclass(frozen=True)
 class Backend:
     """One ``torch.distributed`` backend: whether it can really be used here, and if not, why."""
 

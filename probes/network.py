@@ -1,8 +1,8 @@
-"""Network interfaces: which are up, which is the loopback, how fast they say they are."""
+"""Network interfaces: which are up, which is the loopback, how fast they say they are; the way to others."""
 
 from __future__ import annotations
 
-from probes.facts import NetworkInterface
+from probes.facts import NetworkInterface, Route
 from probes.system import System
 
 _LOOPBACK_TYPE = "772"
@@ -17,6 +17,18 @@ def probe(system: System) -> tuple[NetworkInterface, ...]:
 
         return macos.network(system)
     return tuple(_interface(system, name) for name in system.list("/sys/class/net") if name != "bonding_masters")
+
+
+def route(system: System, host: str) -> Route | None:
+    """How this machine reaches ``host`` (a name or an address); None where it cannot. Nothing is sent."""
+    own = system.interface_addresses()
+    everywhere = {address for addresses in own.values() for address in addresses}
+    for address in system.addresses(host):
+        source = system.source(address)
+        if source is not None:
+            interfaces = [name for name, addresses in own.items() if source in addresses]
+            return Route(source, next(iter(interfaces), None), address in everywhere)
+    return None
 
 
 def _interface(system: System, name: str) -> NetworkInterface:

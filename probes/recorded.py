@@ -22,6 +22,12 @@ class Recording:
     programs: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     owners: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses by host name."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """This machine's own address on the way to another, by the other's."""
+    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses by interface."""
     platform: str = "linux"
     machine: str = "x86_64"
     python: str = "python"
@@ -83,6 +89,15 @@ class Recorded(System):
     def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Completed:
         found = self.recording.commands.get(" ".join(command))
         return Completed(found[0], found[1]) if found else Completed(127, "", "not recorded")
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        return tuple(self.recording.names.get(host, ()))
+
+    def source(self, address: str) -> str | None:
+        return self.recording.sources.get(address)
+
+    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(addresses) for name, addresses in self.recording.interfaces.items()}
 
     def package_version(self, name: str) -> str | None:
         return self.recording.packages.get(name)

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import socket
 import stat as stat_module
 import subprocess
 import sys
@@ -167,6 +168,33 @@ class System:
         except (OSError, ValueError) as error:
             return Completed(127, "", str(error))
         return Completed(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    # -- network -------------------------------------------------------------------------------------------------
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Addresses that a name stands for; empty where it resolves to nothing."""
+        try:
+            return tuple(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None)))
+        except OSError:
+            return ()
+
+    def source(self, address: str) -> str | None:
+        """This machine's own address on the way to another; None where there is no way. Nothing is sent."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                return str(probe.getsockname()[0])
+        except OSError:
+            return None
+
+    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
+        """IP addresses of every interface."""
+        import psutil
+
+        kinds = (socket.AF_INET, socket.AF_INET6)
+        found = psutil.net_if_addrs().items()
+        return {name: tuple(a.address.partition("%")[0] for a in all_ if a.family in kinds) for name, all_ in found}
 
     def package_version(self, name: str) -> str | None:
         """Version of an installed Python distribution, read from its metadata and without importing it."""

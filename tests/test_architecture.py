@@ -33,7 +33,10 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-CHILD = "trial.zygote trial.leader trial.pmi trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
+CHILD = (
+    "trial.zygote trial.leader trial.pmi trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
+    " trial.crossing"
+)
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
 DOOR = "trial.zygote"

@@ -392,6 +392,40 @@ class TestRun:
         assert "torch.distributed.run" in out or "torchrun" in out
         assert "=2" in out or " 2 " in out
 
+    def test_several_machines_meet_at_an_endpoint(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
+        (elsewhere / "train.py").touch()
+        saved = _profile_of(Settings(processes=2, threads=4, batch_size=32), elsewhere, plain)
+        options = ("run", "--profile", saved, "--dry-run", "--nnodes", "2", "--rdzv-endpoint")
+        said = say(*options, "127.0.0.1:1234", "train.py")
+        assert "--nnodes=2" in said.out
+        assert "--rdzv-endpoint=127.0.0.1:1234" in said.out
+        assert "--rdzv-conf=is_host=1" in said.out
+        assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
+        lost = say(*options, "nobody.invalid", "train.py")
+        assert (lost.code, lost.out) == (2, "")
+        assert "nobody.invalid: this machine knows no way there" in lost.err
+
+    def test_mpi_and_torchrun_start_machines_in_their_own_ways(
+        self, say: Any, plain: Inventory, elsewhere: Path
+    ) -> None:
+        (elsewhere / "train.py").touch()
+        saved = _profile_of(Settings(processes=2, threads=4, batch_size=32), elsewhere, plain)
+        said = say("run", "--profile", saved, "--dry-run", "--hosts", "a,b", "train.py")
+        assert said.code == 2
+        assert "--nnodes and --rdzv-endpoint" in said.err
+
+    def test_a_slurm_step_says_how_many_machines(
+        self, say: Any, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (elsewhere / "train.py").touch()
+        step = {"NUM_NODES": "2", "NUM_TASKS": "2", "NODELIST": "127.0.0.[1-2]"}
+        for name, value in step.items():
+            monkeypatch.setenv(f"SLURM_STEP_{name}", value)
+        saved = _profile_of(Settings(threads=8, batch_size=64), elsewhere, plain)
+        out = say("run", "--profile", saved, "--dry-run", "train.py").out
+        assert "--nnodes=2" in out
+        assert "--nproc-per-node=1" in out
+
     def test_processes_are_bound(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         """What is printed needs no more than taskset; what is started binds by itself."""
         from autotune.launching import prepare

@@ -35,9 +35,10 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
     """
     fitted = _on_device(settings, inventory)
     share = inventory.budget.threads
-    if fitted.processes != world:
-        fitted = with_processes(fitted, world, inventory)
+    if fitted.processes != local:
         share = max(1, share // max(1, local))
+    if fitted.processes != world:
+        fitted = with_processes(fitted, world, inventory, local)
     fitted = _within(fitted, share, inventory.budget.threads)
     fitted, unbound = _bindable(fitted, inventory)
     return fitted, (*changes(settings, fitted, f"started as {world} processes"), *unbound)
@@ -48,8 +49,9 @@ def one_process(settings: Settings, inventory: Inventory) -> Settings:
     return _within(with_processes(settings, 1, inventory), inventory.budget.threads, inventory.budget.threads)
 
 
-def with_processes(settings: Settings, processes: int, inventory: Inventory) -> Settings:
-    """The same global batch, threads and workers spread over ``processes`` processes.
+def with_processes(settings: Settings, processes: int, inventory: Inventory, here: int | None = None) -> Settings:
+    """The same global batch spread over ``processes`` processes, threads and workers over the ``here`` of them that run
+    on this machine (all, where None).
 
     Where ``processes`` does not divide the global batch, the micro-batch is rounded up; the loader then deals the
     global batch out exactly.
@@ -58,11 +60,11 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory) -> 
     share = -(-settings.global_batch // processes)
     most = settings.batch_size if own_memory else max(1, share // settings.accumulation)
     accumulation = next(count for count in divisors(share) if share // count <= most)
-    spread = 1 if own_memory else total
+    spread, here = 1 if own_memory else total, here or processes
     return settings.but(
         processes=processes,
-        threads=max(1, settings.threads * total // processes),
-        num_workers=_spread(settings.num_workers, spread, processes if spread > 1 else 1),
+        threads=max(1, settings.threads * total // here),
+        num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
         batch_size=share // accumulation,
         accumulation=accumulation,
         backend=settings.backend if processes > 1 else None,

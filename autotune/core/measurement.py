@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,6 +23,12 @@ STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
 """Share of the processors' time taken by others above which a block says nothing about the settings."""
 
+MIN_BLOCKS = 3
+CLEAR = 1.15
+"""A trial is a clear loser once even this many times its rate is below the bar."""
+FAR = 1.5
+"""Cores that take this many times the least `Block.crossing` are far apart."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -32,12 +39,15 @@ class Block:
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
         stolen: share of the processors' time that others took meanwhile, 0..1: other processes, and the hypervisor.
+        crossing: seconds that a fixed exchange of data between the threads took before and after: how far apart the
+            cores were; 0 where that was not measured.
     """
 
     items: int
     seconds: float
     steps: int
     stolen: float = 0.0
+    crossing: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -91,6 +101,11 @@ class Measurement:
         return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
 
     @property
+    def crossing(self) -> float:
+        """Median of the blocks' own."""
+        return statistics.median(block.crossing for block in self.blocks)
+
+    @property
     def relative_error(self) -> float:
         """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
         return log_standard_error([block.rate for block in self.kept])
@@ -105,6 +120,23 @@ class Measurement:
         values = dict(data)
         values["blocks"] = tuple(Block(**block) for block in values["blocks"])
         return cls(**values)
+
+
+def enough(measurement: Measurement, least: float, most: float, error: float, give_up_below: float) -> bool:
+    """Whether a trial may stop: it is a clear loser, or its error is small enough, or its time is over.
+
+    Args:
+        measurement: the blocks so far, at least one.
+        least, most: seconds of blocks.
+        error: relative standard error that is small enough.
+        give_up_below: items per second; clearly less is a loss.
+    """
+    if measurement.rate * CLEAR < give_up_below:
+        return True
+    seconds = sum(block.seconds for block in measurement.blocks)
+    if len(measurement.blocks) < MIN_BLOCKS:
+        return seconds >= 2 * most
+    return seconds >= most or (seconds >= least and measurement.relative_error <= error)
 
 
 def log_standard_error(rates: Sequence[float]) -> float:

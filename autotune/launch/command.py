@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.core.cluster import Cluster
 from autotune.core.settings import Settings
+from probes.facts import Route
 
 ENTRY = "autotune.runtime.launched"
 """Module that runs a script on a backend which PyTorch does not know by itself."""
+
+ALONE = ["--standalone", "--local-addr=127.0.0.1"]
+"""torchrun would have the processes of one machine meet under its host name, which need not resolve."""
 
 
 def command(
@@ -19,28 +24,51 @@ def command(
     *,
     binder: Sequence[str] = (),
     mpiexec: str = "mpiexec",
+    cluster: Cluster | None = None,
+    route: Route | None = None,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
     The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget.
 
     Args:
-        settings: processes and backend count.
+        settings: processes (of each machine) and backend count.
         script: the training script.
         args: its own arguments.
         python: the interpreter.
         binder: what binds each process: it stands before the program, see `autotune.launch.binding`.
         mpiexec: MPI's launcher, for the backends that need it.
+        cluster: several machines; this one alone where None.
+        route: the way to where they meet.
     """
-    if settings.processes == 1:
+    if settings.processes == 1 and cluster is None:
         return [*binder, python, script, *args]
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module else []
     if row.launcher == MPIEXEC:
-        # Forking needs no host name that resolves and no ssh.
-        start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
+        start = [mpiexec, *_spread(settings.processes, cluster), *binder, python]
     else:
-        start = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"]
+        meeting = ALONE if cluster is None else _meeting(cluster, route)
+        start = [python, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered by itself, other programs as they are
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
+
+
+def _spread(processes: int, cluster: Cluster | None) -> list[str]:
+    """mpiexec's words for ``processes`` on each machine."""
+    if cluster is None:
+        # Forking needs no host name that resolves and no ssh.
+        return ["-launcher", "fork", "-n", str(processes)]
+    return ["-hosts", ",".join(cluster.hosts), "-ppn", str(processes), "-n", str(processes * cluster.nodes)]
+
+
+def _meeting(cluster: Cluster, route: Route | None) -> list[str]:
+    """torchrun's words for where the machines meet. What it would guess from this machine's own name is said instead:
+    a name need not resolve."""
+    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
+    words = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{cluster.port}"]
+    words += [f"--rdzv-id={cluster.job}"]
+    if route is not None:
+        words += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
+    return words

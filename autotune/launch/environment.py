@@ -77,6 +77,7 @@ def environment(
     base_env: Mapping[str, str],
     *,
     passive: bool = False,
+    interface: str | None = None,
     folders: tuple[Path, ...] = allocators.SYSTEM_FOLDERS,
 ) -> Environment:
     """Variables that each training process on this machine starts with.
@@ -85,11 +86,12 @@ def environment(
         settings: the tuned settings.
         inventory: this machine.
         base_env: the user's environment.
+        interface: the way to the other machines; the loopback where None.
         passive: let waiting OpenMP threads sleep at once; a trial must have measured it.
         folders: where allocator libraries may be.
     """
     wanted = _threads(settings, base_env)
-    wanted.update(_interface(settings, inventory))
+    wanted.update(_interface(settings, inventory, interface))
     if passive:
         wanted.update(PASSIVE.get(inventory.software.openmp or "", {}))
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
@@ -122,8 +124,10 @@ def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": tuned, "MKL_NUM_THREADS": tuned}
 
 
-def _interface(settings: Settings, inventory: Inventory) -> dict[str, str]:
-    """The loopback interface for several processes on one machine."""
-    variable = BACKENDS[settings.backend].interface_variable if settings.backend else None
-    loopbacks = [interface.name for interface in inventory.network if interface.loopback and interface.up]
-    return {variable: loopbacks[0]} if variable and loopbacks else {}
+def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
+    """Which interface the processes exchange through: ``interface``, or the loopback for several on one machine."""
+    backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
+    variable = BACKENDS[backend].interface_variable if backend else None
+    loopbacks = [found.name for found in inventory.network if found.loopback and found.up]
+    names = [interface] if interface else loopbacks
+    return {variable: names[0]} if variable and names else {}

@@ -108,6 +108,7 @@ def _end(code: int, at_once: bool) -> None:
     if code and at_once:
         sys.stdout.flush()
         sys.stderr.flush()
+        mpi.abort(code)
         os._exit(code)
     sys.exit(code)
 

@@ -39,6 +39,7 @@ def start() -> Any:
         RuntimeError: mpi4py or its MPI library cannot be loaded.
     """
     running = "mpi4py.MPI" in sys.modules
+    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank has said what is wrong
     try:
         from mpi4py import MPI  # here: importing it starts MPI
     except Exception as error:  # a missing library raises anything from ImportError to RuntimeError
@@ -49,6 +50,12 @@ def start() -> Any:
         MPI.COMM_WORLD.Barrier()
         _forget_segments()
     return MPI
+
+
+def abort(code: int) -> None:
+    """End all processes with exit ``code``, where MPI runs; mpiexec gives this one then."""
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 
 def _forget_segments() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import log, log2
 
 from autotune.core.outcome import Completed
@@ -37,6 +37,9 @@ PRECISION_GAIN = {
     "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
     "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
 }
+
+SERVER_SECONDS = 3.0
+"""Until a fresh Python has imported torch and the task."""
 
 
 class Prior:
@@ -98,7 +101,7 @@ class Prior:
         """Seconds of one exchange of gradients; more processes take more hops."""
         if settings.processes == 1:
             return 0.0
-        latency, per_byte = EXCHANGE_SECONDS[settings.backend or "gloo"]
+        latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
         return (latency + per_byte * self._bytes) * log2(settings.processes)
 
     def _precision_gain(self, precision: str) -> float:
@@ -136,13 +139,14 @@ def _memory_gain(settings: Settings) -> float:
     )
 
 
-def trial_seconds(settings: Settings, rate: float) -> float:
+def trial_seconds(settings: Settings, rate: float, allocators: Collection[str]) -> float:
     """Rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring; compile on top.
 
-    Only ratios matter: the search divides gains by it.
+    Only ratios matter: the search divides gains by it. ``allocators`` are those that trials have run with: another one
+    first needs a process of its own that imports torch and the task.
     """
     step = settings.global_batch / max(rate, 1e-9)
     primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1) / settings.accumulation
-    start = 0.5 + 0.5 * (settings.processes > 1)
+    start = 0.5 + 0.5 * (settings.processes > 1) + SERVER_SECONDS * (settings.allocator not in allocators)
     compiling = 0.0 if settings.compile == "off" else 20.0
     return start + compiling + min(3.0, max(0.3, max(3.0, primed) * step)) + max(0.6, 2 * step)

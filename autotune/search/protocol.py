@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.core.measurement import FAR
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
@@ -50,16 +51,33 @@ class Observation:
             return outcome.measurement.rate
         return None
 
+    @property
+    def crossing(self) -> float:
+        """How far apart the cores were, see `autotune.core.measurement.Block`; 0 where that was not measured."""
+        outcome = self.outcome
+        return outcome.measurement.crossing if isinstance(outcome, Completed) and outcome.measurement else 0.0
+
+
+def far_apart(history: Sequence[Observation]) -> tuple[bool, ...]:
+    """Of each trial, whether the cores were further apart than in another of as many threads."""
+    least: dict[int, float] = {}
+    for observation in history:
+        if observation.crossing:
+            threads = observation.settings.threads
+            least[threads] = min(observation.crossing, least.get(threads, math.inf))
+    return tuple(o.crossing > FAR * least.get(o.settings.threads, math.inf) for o in history)
+
 
 def trial_noise(history: Sequence[Observation]) -> float:
-    """Relative standard deviation from trial to trial of the same settings, by the repeats there are.
+    """Relative standard deviation from trial to trial of the same settings, by the repeats there are with the cores in
+    the same places.
 
     Few repeats may agree by luck: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
     """
-    repeats: dict[Settings, list[float]] = {}
-    for observation in history:
+    repeats: dict[tuple[Settings, bool], list[float]] = {}
+    for observation, far in zip(history, far_apart(history), strict=True):
         if observation.rate:
-            repeats.setdefault(observation.settings, []).append(math.log(observation.rate))
+            repeats.setdefault((observation.settings, far), []).append(math.log(observation.rate))
     squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
     spare = sum(len(logs) - 1 for logs in repeats.values())
     return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))

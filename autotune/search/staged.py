@@ -107,7 +107,7 @@ class Planner:
         enough = 0.0
         if model.noise <= NOISY:
             enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
-        return self._choose(pool, stage, model, best[0], number, enough, doubt) if pool else None
+        return self._choose(pool, stage, model, best[0], history, enough, doubt) if pool else None
 
     def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings, trials: int) -> bool:
         """True where this level's last ``trials`` all failed to beat what was known before them."""
@@ -124,7 +124,7 @@ class Planner:
         stage: str,
         model: Surrogate,
         best: Settings,
-        number: int,
+        history: Sequence[Observation],
         enough: float,
         doubt: float,
     ) -> Proposal | None:
@@ -133,11 +133,12 @@ class Planner:
         if stage != "design" and improvement.max() < enough:
             return None
         rate = math.exp(float(model.log_rates([best])[0]))
-        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate) for s in pool])))
+        allocators = {observation.settings.allocator for observation in history}
+        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, allocators) for s in pool])))
         settings, gain = pool[index], float(improvement[index])
         if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
             stage = "moves"
-        return Proposal(settings, stage, number, gain, CLEAR_LOSER * rate)
+        return Proposal(settings, stage, len(history), gain, CLEAR_LOSER * rate)
 
     def _jump(
         self, history: Sequence[Observation], model: Surrogate, best: Settings, avoid: Forbidden

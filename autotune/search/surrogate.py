@@ -1,9 +1,10 @@
 """A small Gaussian process on the log rate: what the trials so far say about every other setting.
 
-log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
+log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + places + noise.
 Group effects and interactions share one kernel per group (additive Gaussian processes, Duvenaud et al. 2011; pairs by
 the Newton-Girard identity). Drift is a Markov process over trial numbers (exponential kernel), so that repeats of a
-setting tell drift from effect. At most a few dozen observations: everything is a dense solve.
+setting tell drift from effect. Places are where the host put the cores: what trials with several threads lose where
+these are further apart than usual. At most a few dozen observations: everything is a dense solve.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ INTERACTION = 1.0
 DRIFT_SPREAD = 0.02
 DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
+PLACES_SPREAD = 0.5
+"""Of the power by which the rate of several threads falls as the time of crossing between cores rises."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
 SCALES = (1.0, 2.0, 4.0)
@@ -83,7 +86,7 @@ class Surrogate:
         self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
         self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
         self._likeness = np.stack([likeness(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)])
-        self._drift = _drift(len(history))
+        self._circumstances = _drift(len(history)) + _places(history)
         spreads = np.array([group.spread for group in self._groups])
         self._error_variance = self._heard(spreads, own, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
@@ -95,7 +98,7 @@ class Surrogate:
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
     def log_rates(self, settings: Sequence[Settings]) -> Array:
-        """Posterior mean of the log rate, drift taken out."""
+        """Posterior mean of the log rate, drift taken out and the cores in their usual places."""
         prior = np.array([self._expectation(s) for s in settings])
         return np.asarray(prior + self._offset + self._cross(settings) @ self._weights)
 
@@ -118,7 +121,7 @@ class Surrogate:
         return _kernel(np.stack([likeness(group, a, b) for group, a, b in pairs]), self._spreads)
 
     def _factorise(self, spreads: Array, error_variance: Array) -> Array:
-        covariance = _kernel(self._likeness, spreads) + self._drift + np.diag(error_variance)
+        covariance = _kernel(self._likeness, spreads) + self._circumstances + np.diag(error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
     def _log_likelihood(self, spreads: Array, error_variance: Array) -> float:
@@ -182,6 +185,17 @@ def _own_error(observation: Observation) -> float:
 def _drift(count: int) -> Array:
     numbers = np.arange(count)
     return np.asarray(DRIFT_SPREAD**2 * np.exp(-np.abs(numbers[:, None] - numbers[None, :]) / DRIFT_LENGTH))
+
+
+def _places(history: Sequence[Observation]) -> Array:
+    """Covariance of what trials lose where the cores are further apart than they are on average."""
+    known = [observation.crossing for observation in history]
+    apart = np.zeros(len(history))
+    for threads in {o.settings.threads for o in history}:
+        own = [k for k, o in enumerate(history) if known[k] and o.settings.threads == threads]
+        logs = np.log([known[k] for k in own])
+        apart[own] = logs - logs.mean() if own else 0.0
+    return np.asarray(PLACES_SPREAD**2 * np.outer(apart, apart))
 
 
 def _normal_cdf(z: Array) -> Array:

@@ -20,6 +20,7 @@ from autotune.core.measurement import (
     is_steady,
 )
 from autotune.runtime.session import Session
+from autotune.trial.crossing import Crossing
 from autotune.trial.neighbours import CpuWatch
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 from autotune.trial.task import Task
@@ -39,14 +40,24 @@ class TrainingLoop:
         session: the runtime with the trial's settings applied.
         spec: the trial.
         pulse: called at least every half second of stepping: proof of life.
+        find_unused_parameters: see `Session.prepare`.
     """
 
-    def __init__(self, task: Task, session: Session, spec: TrialSpec, pulse: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        session: Session,
+        spec: TrialSpec,
+        pulse: Callable[[], None],
+        find_unused_parameters: bool = False,
+    ) -> None:
         self.task, self.session, self.spec, self.pulse = task, session, spec, pulse
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
         loader = task.build_loader(spec.settings.global_batch, spec.seed)
-        self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
+        self.model, self.optimizer, self.loader = session.prepare(
+            model, optimizer, loader, find_unused_parameters=find_unused_parameters
+        )
         self.count = task.counter()
         self.stream = self._batches()
         self.losses: list[torch.Tensor] = []
@@ -57,6 +68,7 @@ class TrainingLoop:
         self._step_items = 0
         self._total = torch.zeros((), device=task.device)
         self._pulsed = time.perf_counter()
+        self._crossing = Crossing(task.device, spec.settings.threads)
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -101,6 +113,7 @@ class TrainingLoop:
 
     def block(self, steps: int) -> Block:
         """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
+        before = self._crossing.seconds()
         self._synchronize()
         self._items = 0
         watch = CpuWatch()
@@ -109,8 +122,9 @@ class TrainingLoop:
             self.step()
         self._synchronize()
         seconds = time.perf_counter() - started
+        stolen, crossing = watch.taken(), math.sqrt(before * self._crossing.seconds())
         self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(self._items * self.session.world_size, seconds, steps, watch.taken())
+        return Block(self._items * self.session.world_size, seconds, steps, stolen, crossing)
 
     def _synchronize(self) -> None:
         self.session.synchronize()

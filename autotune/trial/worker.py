@@ -7,12 +7,13 @@ import resource
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement
+from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
 from autotune.runtime.session import Session
 from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
@@ -20,9 +21,13 @@ from autotune.trial.loop import TrainingLoop
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.task import Task, facts, flops_per_item, load
 
-MIN_BLOCKS = 3
-CLEAR = 1.15
-"""A trial is a clear loser once even this many times its first block's rate is below the bar."""
+UNUSED = "find_unused_parameters"
+UNUSED_NOTE = (
+    "some parameters take no part in the loss: several processes search them out in each step"
+    " (tuned.prepare(..., find_unused_parameters=True)), which the rate includes"
+)
+Warm = tuple[float, int, bool]
+"""Seconds and steps of a warm-up, and whether it ended in a steady state."""
 
 
 def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int) -> int:
@@ -56,13 +61,12 @@ class _Trial:
 
     def run(self) -> None:
         spec = self.spec
-        store = Path.cwd() / ".autotune-rendezvous"
-        session = Session(spec.settings, device=self.task.device, init_method=f"file://{store}")
-        loop = TrainingLoop(self.task, session, spec, lambda: self._say("phase", phase="stepping"))
-        self._say("phase", phase="compiling" if spec.settings.compile != "off" else "starting")
-        first = loop.first_step()
-        self._say("phase", phase="stepping", first_step=True)
-        warm = loop.warm_up()
+        try:
+            session, loop, first, warm = self._warm()
+        except RuntimeError as error:
+            if UNUSED not in str(error):
+                raise
+            session, loop, first, warm = self._warm(find_unused_parameters=True)
         pace = warm[0] / max(1, warm[1])
         loop.waited = 0.0
         started = time.perf_counter()
@@ -91,6 +95,23 @@ class _Trial:
         if self.rank == 0 or report.not_applied:
             self.channel.send({"event": "report", "rank": self.rank, "report": report.as_dict()})
 
+    def _warm(self, find_unused_parameters: bool = False) -> tuple[Session, TrainingLoop, float, Warm]:
+        """Settings in force, the loop warm; with seconds of the first step and what the warm-up took."""
+        settings = self.spec.settings
+        store = Path.cwd() / f".autotune-rendezvous{int(find_unused_parameters)}"
+        notes = (UNUSED_NOTE,) if find_unused_parameters else ()
+        session = Session(settings, device=self.task.device, init_method=f"file://{store}", notes=notes)
+        try:
+            pulse = partial(self._say, "phase", phase="stepping")
+            loop = TrainingLoop(self.task, session, self.spec, pulse, find_unused_parameters)
+            self._say("phase", phase="compiling" if settings.compile != "off" else "starting")
+            first = loop.first_step()
+            self._say("phase", phase="stepping", first_step=True)
+            return session, loop, first, loop.warm_up()
+        except BaseException:
+            session.close()
+            raise
+
     def _measure(self, loop: TrainingLoop, pace: float) -> list[Block]:
         """Blocks until the wanted error or the time cap; one block where the trial is a clear loser."""
         blocks: list[Block] = []
@@ -103,17 +124,10 @@ class _Trial:
             pace = blocks[-1].seconds / steps
 
     def _enough(self, blocks: list[Block]) -> bool:
-        if not blocks:
-            return False
-        measurement = Measurement(tuple(blocks))
-        if measurement.rate * CLEAR < self.spec.give_up_below:
-            return True
-        seconds = sum(block.seconds for block in blocks)
-        if len(blocks) < MIN_BLOCKS:
-            return seconds >= 2 * self.spec.max_seconds
-        if seconds >= self.spec.max_seconds:
-            return True
-        return seconds >= self.spec.min_seconds and measurement.relative_error <= self.spec.target_error
+        spec = self.spec
+        return bool(blocks) and enough(
+            Measurement(tuple(blocks)), spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below
+        )
 
     def _resident(self, loop: TrainingLoop, pace: float) -> list[Block]:
         """Measure a block whenever the tuner asks; ends at its word."""

@@ -14,12 +14,13 @@ import json
 import math
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from autotune.answer import gflops
 from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 from autotune.trial.bench import TrialBench
 from autotune.trial.runner import Runner
@@ -28,6 +29,7 @@ from autotune.trial.verdict import check_losses, judge
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
+from benchmarks.grid.gate import Gate
 from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("task", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--contests", type=int, default=len(plan.FIELD))
+    parser.add_argument("--patience", type=float, default=1200.0, help="seconds of waiting for near cores, in all")
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
     path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
@@ -55,7 +58,7 @@ def main() -> None:
     with open_runner(arguments.task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
         if not path.exists():
             path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
-        recorder = Recorder(runner, path)
+        recorder = Recorder(runner, path, arguments.patience)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
         for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
             recorder.contest(level, number)
@@ -77,13 +80,16 @@ def _header(runner: Runner, inventory: Inventory) -> Header:
 class Recorder:
     """Measures what a grid's file does not hold yet, and appends it."""
 
-    def __init__(self, runner: Runner, path: Path) -> None:
+    def __init__(self, runner: Runner, path: Path, patience: float) -> None:
         self.runner, self.path = runner, path
         self.grid: Grid = file.load(path)
         self.baseline = self.grid.header.baseline
         self.bench = TrialBench(runner, self.baseline)
         self.elapsed = max((trial.at for trial in self.grid.trials), default=0.0)
         self.started = time.monotonic()
+        measured = [t.outcome.measurement for t in self.grid.trials if isinstance(t.outcome, Completed)]
+        known = [m.crossing for m in measured if m is not None and m.crossing]
+        self.gate = Gate(min(known, default=0.0), patience)
         self.bench.remember(self._trial(self.baseline))
 
     def rounds(self, numbers: Iterable[int], settings: tuple[Settings, ...]) -> None:
@@ -95,7 +101,7 @@ class Recorder:
                     done.remove(each)
                     continue
                 at = self.elapsed + time.monotonic() - self.started
-                trial = Recorded(number, at, each, self.measure(each))
+                trial = Recorded(number, at, each, self.gate.measured(partial(self.measure, each)))
                 self._append(file.encode(trial, self.baseline))
                 print(
                     f"round {number} trial {position}: {file.rate(trial.outcome):.6g}", trial.outcome.reason, flush=True
@@ -107,7 +113,7 @@ class Recorder:
         if any((turns.level, turns.number) == (level, number) for turns in grid.turns):
             return
         chosen = plan.contenders(grid.spaces[level], grid.rates, plan.FIELD[number % len(plan.FIELD)])
-        turns = Turns(level, number, chosen, self.turns(chosen))
+        turns = Turns(level, number, chosen, self.gate.measured(partial(self.turns, chosen)))
         self._append(file.encode_turns(turns, self.baseline))
         print(f"contest {number} {level}: {len(chosen)} contenders", flush=True)
 

@@ -201,7 +201,8 @@ def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
 
 
 def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
-    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen]``."""
+    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen,
+    crossing]``."""
     outcome = trial.outcome
     changed = {name: mine for name, (mine, _) in trial.settings.difference(baseline).items()}
     line: dict[str, Any] = {"round": trial.round, "at": round(trial.at, 1), "settings": changed, "end": outcome.kind}
@@ -215,7 +216,10 @@ def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
         "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps, measured.steady],
         "load": round(measured.load_share, 3),
         "memory": measured.peak_memory,
-        "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4)] for b in measured.blocks],
+        "blocks": [
+            [b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4), float(f"{b.crossing:.3g}")]
+            for b in measured.blocks
+        ],
     }
 
 

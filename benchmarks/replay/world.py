@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from autotune.core.knobs import LEVELS
-from autotune.core.measurement import Block, Measurement
+from autotune.core.measurement import Block, Measurement, enough
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 from autotune.core.space import Space
@@ -21,10 +21,9 @@ from benchmarks.replay import simulator
 from benchmarks.replay.simulator import Machine
 
 SPEC = TrialSpec(settings=Settings())
-MIN_BLOCKS = 3
-CLEAR = 1.15
-"""As the real trial: a clear loser ends once even this many times its first block's rate is below the bar."""
 FAILED_SECONDS = 1.0
+SERVER_SECONDS = 3.0
+"""The first trial of an allocator starts a process that imports torch and the task."""
 NEAREST = 9
 """A trial has the luck of one of so many trials of the baseline recorded nearest in time."""
 
@@ -120,10 +119,12 @@ class GridDraws:
     def __init__(self, world: GridWorld, seed: int) -> None:
         self.world, self.rng = world, np.random.default_rng(seed)
         self.seconds = 0.0
+        self.servers = {world.grid.header.baseline.allocator}
         self._offset = float(self.rng.uniform(0, world.times[-1] + 1))
 
     def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
         """See `Draws`."""
+        self.seconds += starting(settings, self.servers)
         outcome, truth = self._draw(settings).outcome, self.world.truth(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             self.seconds += FAILED_SECONDS
@@ -136,6 +137,7 @@ class GridDraws:
 
     def process(self, settings: Settings) -> GridProcess | None:
         """See `Draws`."""
+        self.seconds += starting(settings, self.servers)
         outcome, truth = self._draw(settings).outcome, self.world.truth(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             self.seconds += FAILED_SECONDS
@@ -153,6 +155,13 @@ class GridDraws:
         at = (self._offset + self.seconds) % (self.world.times[-1] + 1)
         nearest = np.argsort(np.abs(self.world.times - at))[:NEAREST]
         return float(self.world.lucks[self.rng.choice(nearest)])
+
+
+def starting(settings: Settings, servers: set[str]) -> float:
+    """Seconds until the server for these settings runs; it stays among ``servers``."""
+    waits = settings.allocator not in servers
+    servers.add(settings.allocator)
+    return SERVER_SECONDS * waits
 
 
 def faster(outcome: Outcome, truth: float, luck: float) -> float:
@@ -181,19 +190,10 @@ def shortened(measurement: Measurement, speed: float, give_up_below: float) -> M
     blocks: list[Block] = []
     for block in measurement.blocks:
         blocks.append(replace(block, seconds=block.seconds / speed))
-        if enough(Measurement(tuple(blocks)), give_up_below):
+        so_far = Measurement(tuple(blocks))
+        if enough(so_far, SPEC.min_seconds, SPEC.max_seconds, SPEC.target_error, give_up_below):
             break
     return replace(measurement, blocks=tuple(blocks))
-
-
-def enough(measurement: Measurement, give_up_below: float) -> bool:
-    """True where the real trial would stop: a clear loser, or the wanted error reached."""
-    if measurement.rate * CLEAR < give_up_below:
-        return True
-    seconds = sum(block.seconds for block in measurement.blocks)
-    if len(measurement.blocks) < MIN_BLOCKS:
-        return seconds >= 2 * SPEC.max_seconds
-    return seconds >= SPEC.min_seconds and measurement.relative_error <= SPEC.target_error
 
 
 class ModelWorld:
@@ -221,6 +221,7 @@ class ModelDraws:
 
     def __init__(self, world: ModelWorld, seed: int) -> None:
         self.bench = simulator.Bench(world.machine, seed, noise=world.noise, drift=world.drift)
+        self.servers = {world.machine.context.baseline.allocator}
 
     @property
     def seconds(self) -> float:
@@ -233,6 +234,7 @@ class ModelDraws:
 
     def trial(self, settings: Settings, give_up_below: float = 0.0) -> Outcome:
         """See `Draws`."""
+        self.seconds += starting(settings, self.servers)
         outcome = self.bench.run(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             return outcome
@@ -243,6 +245,7 @@ class ModelDraws:
 
     def process(self, settings: Settings) -> ModelProcess | None:
         """See `Draws`."""
+        self.seconds += starting(settings, self.servers)
         outcome = self.bench.run(settings)
         if not isinstance(outcome, Completed) or outcome.measurement is None:
             return None

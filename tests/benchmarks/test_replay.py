@@ -12,7 +12,7 @@ from benchmarks.grid.file import Grid
 from benchmarks.replay import machines
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.strategies import STRATEGIES, after, search, within
-from benchmarks.replay.world import GridWorld, ModelWorld, enough, shortened
+from benchmarks.replay.world import GridWorld, ModelWorld, shortened
 from tests.benchmarks.test_grid import HEADER, OTHER, OWN, trial
 
 WORLD = ModelWorld(machines.conv())
@@ -53,9 +53,6 @@ class TestShortened:
 
     def test_a_faster_machine_takes_less_time(self) -> None:
         assert shortened(self.MEASURED, 2.0, 0.0).rate == pytest.approx(2000.0)
-
-    def test_one_block_is_never_enough_for_a_winner(self) -> None:
-        assert not enough(Measurement(self.MEASURED.blocks[:1]), 500.0)
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "gp"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.measurement import STEAL_LIMIT, Block, Measurement, is_steady, log_standard_error
+from autotune.core.measurement import STEAL_LIMIT, Block, Measurement, enough, is_steady, log_standard_error
 
 SECONDS = st.floats(1e-3, 10.0)
 BLOCKS = st.builds(
@@ -166,3 +166,25 @@ class TestSteady:
 def test_survives_json(measured: list[Block], steady: bool, skipped: int, share: float) -> None:
     measurement = Measurement(tuple(measured), 0.5, 7, steady, skipped, 0.25, share, 2**30)
     assert Measurement.from_dict(json.loads(json.dumps(measurement.as_dict()))) == measurement
+
+
+class TestEnough:
+    """When a trial may stop. Blocks of 0.1 s; at least 0.3 s, at most 1 s, an error of 1.5 %."""
+
+    @staticmethod
+    def stops(*items: int) -> bool:
+        return enough(Measurement(tuple(Block(count, 0.1, 1) for count in items)), 0.3, 1.0, 0.015, 0.0)
+
+    def test_blocks_that_agree_are_enough(self) -> None:
+        assert self.stops(100, 100, 100)
+        assert not self.stops(100, 100)
+
+    def test_blocks_that_differ_go_on_until_the_time_is_over(self) -> None:
+        differ = (100, 150) * 5
+        assert not self.stops(*differ[:4])
+        assert self.stops(*differ, 100)
+
+    def test_a_clear_loser_ends_after_one_block(self) -> None:
+        rate = Measurement((Block(100, 0.1, 1),)).rate
+        assert enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.2 * rate)
+        assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)

@@ -32,7 +32,15 @@ def test_one_process() -> None:
 
 def test_several_processes() -> None:
     found = command(Settings(processes=2), "train.py", ["x"], "py", binder=starter(LOCAL, "py"))
-    torchrun = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    torchrun = [
+        "py",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        "--nproc-per-node=2",
+        "--no-python",
+    ]
     assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
     printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=by_hand(LOCAL))
     assert printed[:6] == torchrun

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.backends import BACKENDS
+from autotune.core.cluster import Cluster
 from autotune.core.settings import BACKENDS as BACKEND_NAMES
 from autotune.core.settings import Settings
 from autotune.launch.command import command
 from autotune.launch.environment import PASSIVE, Environment, environment, scrub
+from probes.facts import Route
 
 from .records import inventory
 
@@ -25,7 +27,7 @@ def test_one_process_is_plain_python() -> None:
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 def test_several_processes_are_counted_out(backend: str) -> None:
     found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
-    start = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=3"]
     assert found == [*start, "train.py", "--nproc-per-node=auto"]
 
 
@@ -37,8 +39,36 @@ def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
 
 def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
     found = command(Settings(processes=2, backend="ccl"), "train.py", [], "py")
-    start = ["py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
     assert found == [*start, "autotune.runtime.launched", "ccl", "train.py"]
+
+
+@pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
+def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
+    found = command(
+        Settings(processes=processes, backend="gloo" if processes > 1 else None),
+        "train.py",
+        [],
+        "py",
+        cluster=Cluster(2, "fd00::1", 1234, "job"),
+        route=Route("10.0.0.2", "eth0", here),
+    )
+    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=job"]
+    meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
+    start = ["py", "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={processes}"]
+    assert found == [*start, "train.py"]
+
+
+def test_mpiexec_starts_the_other_machines_itself() -> None:
+    found = command(Settings(processes=2, backend="mpi"), "train.py", [], "py", cluster=Cluster(2, hosts=("a", "b")))
+    start = ["mpiexec", "-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.launched", "mpi"]
+    assert found == [*start, "train.py"]
+
+
+@pytest.mark.parametrize("settings", [TWO, Settings()])
+def test_several_machines_exchange_over_the_interface_between_them(settings: Settings) -> None:
+    found = environment(settings, inventory(), {}, interface="eth1")
+    assert found.set["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
 def test_the_table_has_every_backend() -> None:

@@ -54,3 +54,21 @@ def test_repeats_that_differ_more_than_expected_are_believed_less():
         return float(model.gains([TRIED[3]], OWN).mean[0])
 
     assert mean_of(0.3) < 0.7 * mean_of(0.01)
+
+
+def test_what_trials_lose_to_cores_further_apart_is_not_their_settings_fault():
+    """Several threads run at two thirds where the cores are apart; one thread does not care. Truth: 1.3 > 1 > 0.9."""
+    near, far = 25e-6, 75e-6
+    alone, better = OWN.but(threads=1), OWN.but(optimizer_impl="fused")
+    seen = [(OWN, 1.0, near), (OWN, 1.0, near), (OWN, 0.66, far), (alone, 0.9, 0.0), (better, 0.66 * 1.3, far)]
+
+    def best(blind: bool) -> Settings:
+        history = []
+        for settings, rate, crossing in seen:
+            block = Block(round(1e9 * rate), 1e6, 1, crossing=near if crossing and blind else crossing)
+            history.append(Observation(settings, Completed(measurement=Measurement((block,) * 3)), "safe"))
+        tried = [OWN, alone, better]
+        return tried[int(Surrogate(history, lambda _: 0.0, 0.03, "cpu").log_rates(tried).argmax())]
+
+    assert best(blind=False) == better
+    assert best(blind=True) != better

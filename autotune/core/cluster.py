@@ -1,0 +1,112 @@
+"""Several machines that train together: how many, where they meet, and what Slurm says of them. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotune.core.errors import UsageError
+
+PORT = 29400
+"""torchrun's own default for its rendezvous."""
+_PART = re.compile(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines of one job.
+
+    Attributes:
+        nodes: how many, this one included.
+        host, port: where torchrun's processes meet; the host is one of the machines.
+        job: a name that no other job at this place has.
+        hosts: the machines by name, for a launcher that starts all of them from one; empty where each is started by
+            itself.
+    """
+
+    nodes: int
+    host: str = ""
+    port: int = PORT
+    job: str = "autotune"
+    hosts: tuple[str, ...] = ()
+
+
+def given(nodes: int | None, endpoint: str | None, hosts: str | None, job: str | None = None) -> Cluster | None:
+    """What the user says on the command line; None where that is one machine.
+
+    Args:
+        nodes: how many machines.
+        endpoint: ``HOST[:PORT]`` of the rendezvous.
+        hosts: names of the machines with commas between them, for mpiexec.
+        job: see `Cluster`.
+
+    Raises:
+        UsageError: what is said does not fit together.
+    """
+    if hosts is not None:
+        names = tuple(name.strip() for name in hosts.split(","))
+        if not all(names) or (nodes is not None and nodes != len(names)):
+            raise UsageError(f"--hosts {hosts}: give one name for each of the machines, with commas between them")
+        return Cluster(len(names), hosts=names) if len(names) > 1 else None
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"--nnodes {nodes}: must be at least 1")
+    if nodes is None or nodes == 1:
+        if endpoint is not None:
+            raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
+        return None
+    if endpoint is None:
+        raise UsageError(
+            f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
+        )
+    host, port = _split(endpoint)
+    return Cluster(nodes, host, port, job or "autotune")
+
+
+def slurm(environment: Mapping[str, str]) -> Cluster | None:
+    """The machines of the Slurm step that this process belongs to (one task on each); None where there are no others.
+
+    Raises:
+        UsageError: a machine has several tasks: each would start the whole machine's processes.
+    """
+    nodes = environment.get("SLURM_STEP_NUM_NODES", "")
+    if not nodes.isdecimal() or int(nodes) < 2:
+        return None
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
+    if tasks != nodes:
+        raise UsageError(
+            f"srun started {tasks} tasks on {nodes} machines; one on each starts its own processes:"
+            " srun --ntasks-per-node=1 autotune run ..."
+        )
+    names = tuple(expanded(environment.get("SLURM_STEP_NODELIST", "")))
+    if len(names) != int(nodes):
+        raise UsageError("SLURM_STEP_NODELIST does not name the machines; give --nnodes and --rdzv-endpoint")
+    number = environment.get("SLURM_JOB_ID", "")
+    # Jobs that share a machine meet at different ports.
+    port = PORT + (int(number) % 1000 if number.isdecimal() else 0)
+    return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
+
+
+def expanded(hostlist: str) -> Iterator[str]:
+    """The names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login."""
+    for part in _PART.findall(hostlist):
+        pieces = re.split(r"\[([^\]]*)\]", part)
+        choices = [[piece] if k % 2 == 0 else list(_numbers(piece)) for k, piece in enumerate(pieces)]
+        if part:
+            yield from ("".join(words) for words in itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for first, last in (found.groups() for found in map(_RANGE.fullmatch, ranges.split(",")) if found):
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
+
+
+def _split(endpoint: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
+    found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)
+    if found is None or int(found[2] or PORT) > 65535:
+        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
+    return found[1].strip("[]"), int(found[2] or PORT)

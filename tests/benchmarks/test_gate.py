@@ -1,0 +1,60 @@
+"""A recording waits for near cores, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.grid import gate
+from benchmarks.grid.gate import TRIES, Gate
+
+NEAR, FAR = 25e-6, 75e-6
+
+
+class Cores:
+    """Stands for `Crossing`: plays back a list, its last value for ever."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.left = list(seconds)
+
+    def seconds(self) -> float:
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    taken: list[float] = []
+    monkeypatch.setattr(gate.time, "sleep", taken.append)
+    monkeypatch.setattr(gate.torch, "set_num_threads", lambda _: None)
+    return taken
+
+
+def made(cores: Cores, patience: float = 5.0, nearest: float = NEAR) -> Gate:
+    found = Gate(nearest, patience)
+    found.crossing = cores  # type: ignore[assignment]
+    return found
+
+
+def test_near_cores_pass_at_once(naps: list[float]) -> None:
+    assert made(Cores(NEAR)).measured(lambda: "result") == "result"
+    assert naps == []
+
+
+def test_it_waits_until_they_are_near(naps: list[float]) -> None:
+    made(Cores(FAR, FAR, NEAR)).wait()
+    assert len(naps) == 2
+
+
+def test_what_they_left_meanwhile_is_measured_again(naps: list[float]) -> None:
+    results = iter(range(9))
+    assert made(Cores(NEAR, FAR, NEAR, NEAR)).measured(lambda: next(results)) == 1
+
+
+def test_patience_ends(naps: list[float]) -> None:
+    results = iter(range(9))
+    assert made(Cores(FAR), patience=1.0).measured(lambda: next(results)) == TRIES - 1
+    assert sum(naps) == pytest.approx(1.0)
+
+
+def test_a_nearer_place_than_ever_counts_from_then_on(naps: list[float]) -> None:
+    held = made(Cores(FAR, NEAR, FAR), nearest=0.0)
+    assert [held.far(), held.far(), held.far()] == [False, False, True]

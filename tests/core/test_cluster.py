@@ -1,0 +1,99 @@
+"""Several machines: what the user says, what Slurm says, and what does not fit together."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given as cases
+from hypothesis import strategies as st
+
+from autotune.core.cluster import PORT, Cluster, expanded, given, slurm
+from autotune.core.errors import UsageError
+
+STEP = {
+    "SLURM_STEP_NUM_NODES": "3",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_NODELIST": "gpu[08-10]",
+    "SLURM_JOB_ID": "123456",
+    "SLURM_STEP_ID": "2",
+}
+
+
+class TestGiven:
+    @pytest.mark.parametrize("nodes", [None, 1])
+    def test_one_machine_is_no_cluster(self, nodes: int | None) -> None:
+        assert given(nodes, None, None) is None
+        assert given(None, None, "only") is None
+
+    @pytest.mark.parametrize(
+        ("endpoint", "host", "port"),
+        [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
+    )
+    def test_machines_meet_at_an_endpoint(self, endpoint: str, host: str, port: int) -> None:
+        assert given(2, endpoint, None) == Cluster(2, host, port)
+
+    def test_mpiexec_starts_all_from_one(self) -> None:
+        assert given(None, None, "a, b") == given(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
+
+    @pytest.mark.parametrize(
+        ("nodes", "endpoint", "hosts", "said"),
+        [
+            (0, None, None, "at least 1"),
+            (2, None, None, "--rdzv-endpoint"),
+            (None, "a:1", None, "--nnodes"),
+            (2, "a:b", None, "HOST:PORT"),
+            (2, "a:99999", None, "HOST:PORT"),
+            (2, "fe80::1", None, "HOST:PORT"),
+            (3, None, "a,b", "one name for each"),
+            (None, None, "a,,b", "one name for each"),
+        ],
+    )
+    def test_what_does_not_fit_is_a_usage_error(
+        self, nodes: int | None, endpoint: str | None, hosts: str | None, said: str
+    ) -> None:
+        with pytest.raises(UsageError, match=re.escape(said)):
+            given(nodes, endpoint, hosts)
+
+
+class TestSlurm:
+    def test_sizes_come_from_the_step(self) -> None:
+        assert slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
+
+    @pytest.mark.parametrize(
+        "environment", [{}, STEP | {"SLURM_STEP_NUM_NODES": "1"}, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}]
+    )
+    def test_one_machine_or_a_batch_script_is_no_cluster(self, environment: dict[str, str]) -> None:
+        assert slurm(environment) is None
+
+    def test_several_tasks_on_a_machine_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="--ntasks-per-node=1"):
+            slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
+
+    def test_machines_that_are_not_named_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="--rdzv-endpoint"):
+            slurm(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
+
+    @pytest.mark.parametrize(
+        ("hostlist", "names"),
+        [
+            ("login", ["login"]),
+            ("gpu[01-03,7],login", ["gpu01", "gpu02", "gpu03", "gpu7", "login"]),
+            ("a[1-2]b[3,5]", ["a1b3", "a1b5", "a2b3", "a2b5"]),
+            ("a-1,b-2", ["a-1", "b-2"]),
+            ("n[099-101]-ib", ["n099-ib", "n100-ib", "n101-ib"]),
+            ("", []),
+        ],
+    )
+    def test_host_lists_are_written_out(self, hostlist: str, names: list[str]) -> None:
+        assert list(expanded(hostlist)) == names
+
+    @cases(st.lists(st.integers(0, 9999), min_size=1, max_size=30, unique=True), st.integers(1, 6))
+    def test_what_is_folded_comes_back(self, numbers: list[int], width: int) -> None:
+        names = [f"n{str(number).zfill(width)}" for number in numbers]
+        folded = "n[" + ",".join(name[1:] for name in names) + "]"
+        assert list(expanded(folded)) == names
+
+    @cases(st.text("ab[]-,019", max_size=20))
+    def test_nonsense_never_raises(self, hostlist: str) -> None:
+        assert all(isinstance(name, str) for name in expanded(hostlist))
