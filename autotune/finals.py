@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from autotune.core.decide import BASELINE, typical_rate, undecided
+from autotune.core.decide import BASELINE, still_open, typical_rate
 from autotune.core.outcome import Completed
 from autotune.core.proof import LOOKS, PRIOR_SPREAD, Round, round_variance
 from autotune.core.settings import Settings
@@ -18,16 +18,19 @@ HEATS = 2
 """Generations of a race; the slower half leaves after each."""
 EQUAL = 0.99
 """Rates this near are the same within noise."""
+LUCK = 0.5
+"""Standard deviations of a trial by which the fastest of a few seems faster than it is."""
 LEAST_GENERATIONS = 2
 LEAST_CONTENDERS = 3
 MOST_GAIN = 3.0
 SLOW_STEP_SECONDS = 1.0
 WARMUP_SECONDS, WARMUP_STEPS = 0.8, 4
 """What a contender's warm-up usually takes, whichever is longer."""
-RESERVED = min(LOOKS)
-"""Generations that the proof reserves time for; what the search leaves pays for later looks."""
-PROOF_SHARE = 0.55
-"""Most of the budget that the proof may reserve."""
+PROOF_SHARE, LATER_SHARE = 0.55, 0.5
+"""Most of the budget that the proof may reserve for its first look, and for later ones; what the search leaves pays for
+more."""
+SLACK = 1.15
+"""Generations take longer than expected rather than less."""
 
 
 class Finals:
@@ -63,7 +66,7 @@ class Finals:
     def favourites(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """Each level's best by its trials alone, or the simplest of those as fast."""
         rate = self.tuning.estimate
-        return _rising({level: self._simplest(field, rate) for level, field in fields.items()}, rate)
+        return self._rising({level: self._simplest(field, rate) for level, field in fields.items()}, rate)
 
     def race(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """The fastest of each level's field, best guess first. What a race measures chooses, and proves nothing."""
@@ -73,10 +76,10 @@ class Finals:
             left = self._affordable_fields(left)
             if all(len(field) < 2 for field in left.values()):
                 break
-            rates = self._heat(_distinct(left))
+            rates = self._heat(self._runners(left))
             ranked = {level: sorted(field, key=lambda s: -rates[s]) for level, field in left.items()}
             winners = {level: self._simplest(field, rates.__getitem__) for level, field in ranked.items()}
-            winners = _rising(winners, rates.__getitem__)
+            winners = self._rising(winners, rates.__getitem__)
             left = {level: ranked[level][: math.ceil(len(ranked[level]) / 2)] for level in winners}
         return winners
 
@@ -84,9 +87,15 @@ class Finals:
         """Without the least likely of the longest fields, until a heat fits before the proof."""
         left = {level: list(field) for level, field in fields.items()}
         time_left = self.deadline - self.clock() - self.proof_seconds(len(left))
-        while max(map(len, left.values()), default=0) > 1 and self.generation_seconds(_distinct(left)) > time_left:
+        while max(map(len, left.values()), default=0) > 1 and self.generation_seconds(self._runners(left)) > time_left:
             max(left.values(), key=len).pop()
         return left
+
+    def _runners(self, fields: Mapping[str, Sequence[Settings]]) -> list[Settings]:
+        """Everything that runs in a heat, once: the baseline shows who is no faster."""
+        return list(
+            dict.fromkeys([self.tuning.baseline, *(settings for field in fields.values() for settings in field)])
+        )
 
     def _heat(self, runners: Sequence[Settings]) -> dict[Settings, float]:
         """Items per second of settings that run side by side once; 0 for one that failed."""
@@ -101,6 +110,17 @@ class Finals:
         equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
         return min(equal, key=lambda settings: len(settings.difference(self.tuning.baseline)), default=ranked[0])
 
+    def _rising(self, winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:
+        """Without levels that are not clearly faster than all below them: the best of several seems faster by luck, and
+        proving that it is not would take the others' time."""
+        kept: dict[str, Settings] = {}
+        bar = (1 + LUCK * self.tuning.noise) * rate(self.tuning.baseline)
+        for level, settings in winners.items():
+            if rate(settings) > bar:
+                kept[level] = settings
+                bar = (1 + LUCK * self.tuning.noise) * rate(settings)
+        return kept
+
     # -- proof -----------------------------------------------------------------------------------------------------
 
     def prove(self) -> None:
@@ -112,27 +132,38 @@ class Finals:
         self.observe(stage="proof", trying=None)
         for generations in LOOKS:
             self._generations(contenders, generations - self.generation)
-            if not undecided(tuning.chosen, tuning.rounds):
+            waiting = still_open(tuning.chosen, tuning.rounds)
+            if not waiting:
                 break
+            contenders = {name: settings for name, settings in contenders.items() if name in {BASELINE, *waiting}}
 
     def _affordable(self, contenders: dict[str, Settings]) -> dict[str, Settings]:
-        """Without the highest levels where two generations of them would not fit: one alone proves nothing.
+        """Without the least promising levels where two generations of all would not fit: one alone proves nothing.
 
         One slow trial makes the estimate too dark, so two levels always start; what they really take decides then.
         """
         while len(contenders) > LEAST_CONTENDERS:
             if self.clock() + LEAST_GENERATIONS * self.generation_seconds(contenders.values()) <= self.deadline:
                 break
-            contenders.popitem()
+            del contenders[self._least_promising(contenders)]
         return contenders
 
+    def _least_promising(self, contenders: Mapping[str, Settings]) -> str:
+        """The level that seems to gain least over what is below it."""
+        rounds, levels = self.tuning.rounds, list(contenders)
+
+        def rate(name: str) -> float:
+            return typical_rate(rounds, name) or self.tuning.estimate(contenders[name])
+
+        return min(levels[1:], key=lambda name: rate(name) / max(map(rate, levels[: levels.index(name)])))
+
     def _generations(self, contenders: dict[str, Settings], count: int) -> None:
-        """Up to ``count`` generations; where the time left is short for all, the highest levels stay out first."""
+        """Up to ``count`` generations; where the time left is short for all, the least promising stay out first."""
         each = self.generation_seconds(contenders.values()) / len(contenders)
         for _ in range(count):
             before = self.clock()
             while len(contenders) > 2 and before + each * len(contenders) > self.deadline:
-                contenders.popitem()
+                del contenders[self._least_promising(contenders)]
             if before + each * len(contenders) > self.deadline:
                 return
             self.generation += 1
@@ -163,8 +194,9 @@ class Finals:
     def proof_seconds(self, levels: int) -> float:
         """Time kept back to prove ``levels`` contenders by what is known now, at most `PROOF_SHARE` of the run."""
         likely = [self.tuning.baseline] + [self.tuning.best] * levels
-        wanted = RESERVED * self.generation_seconds(likely)
-        return min(wanted, PROOF_SHARE * (self.deadline - self.started))
+        each, whole = SLACK * self.generation_seconds(likely), self.deadline - self.started
+        affordable = [looks * each for looks in LOOKS if looks * each <= LATER_SHARE * whole]
+        return min(max([min(LOOKS) * each, *affordable]), PROOF_SHARE * whole)
 
     def generation_seconds(self, contenders: Iterable[Settings]) -> float:
         """Expected duration of one generation: every contender starts, warms up, and takes its blocks."""
@@ -206,17 +238,3 @@ class Finals:
         scatter = self.tuning.noise**2 if seen is None else seen
         start = self._resident_seconds(own) / self._turn(own)
         return max(ROUNDS, min(MOST_ROUNDS, round(math.sqrt(start * scatter) / PRIOR_SPREAD)))
-
-
-def _distinct(fields: Mapping[str, Sequence[Settings]]) -> list[Settings]:
-    """Everything that runs in a heat, once."""
-    return list(dict.fromkeys(settings for field in fields.values() for settings in field))
-
-
-def _rising(winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:
-    """Without levels that are no faster than one below them: proving that would take time for nothing."""
-    kept: dict[str, Settings] = {}
-    for level, settings in winners.items():
-        if all(rate(settings) > rate(below) for below in kept.values()):
-            kept[level] = settings
-    return kept

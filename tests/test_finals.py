@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.proof import Round
+from autotune.core.decide import BASELINE
+from autotune.core.proof import LOOKS, Round
 from autotune.core.settings import Settings
 from autotune.finals import HEATS, MOST_ROUNDS, ROUNDS, Finals
 from autotune.search.protocol import Observation
@@ -32,13 +33,13 @@ class TestRace:
         bench = FakeBench(speeds(dict(zip(FIELD, (1.1, 1.2, 1.3, 1.4), strict=True))), noise=EXACT)
         winners = finals(bench, dict.fromkeys(FIELD, 1200.0)).race({"safe": FIELD})
         assert winners == {"safe": FIELD[3]}
-        assert [set(contest.values()) for contest in bench.contests] == [set(FIELD), set(FIELD[2:])]
+        assert [set(contest.values()) for contest in bench.contests] == [{OWN, *FIELD}, {OWN, *FIELD[2:]}]
         assert len(bench.contests) == HEATS
 
     def test_settings_in_two_fields_run_once(self) -> None:
         bench = FakeBench(speeds(dict.fromkeys(LOW, 1.5)), noise=EXACT)
         finals(bench, {}).race({"safe": FIELD[:2], "amp": [FIELD[0], LOW[0]]})
-        assert len(bench.contests[0]) == 3
+        assert len(bench.contests[0]) == 1 + 3
 
     def test_a_level_no_faster_than_the_one_below_is_left_out(self) -> None:
         bench = FakeBench(speeds({FIELD[0]: 1.5, LOW[0]: 1.2}), noise=EXACT)
@@ -47,11 +48,37 @@ class TestRace:
         assert set(raced.favourites({"safe": FIELD[:2], "amp": LOW[:1]})) == {"safe", "amp"}
         assert raced.race({"safe": FIELD[:2], "amp": LOW[:1]}) == {"safe": FIELD[0]}
 
+    def test_a_level_no_faster_than_the_baseline_is_left_out(self) -> None:
+        bench = FakeBench(speeds({FIELD[0]: 0.98, LOW[0]: 1.2}), noise=EXACT)
+        raced = finals(bench, {FIELD[0]: 1100.0, FIELD[1]: 1090.0, LOW[0]: 1300.0})
+        assert raced.race({"safe": FIELD[:1], "amp": LOW[:2]}) == {"amp": LOW[0]}
+
     def test_no_time_no_race(self) -> None:
         bench = FakeBench(speeds({}), noise=EXACT)
         trials = {FIELD[0]: 1200.0, FIELD[1]: 1300.0}
         assert finals(bench, trials, budget=2.0).race({"safe": FIELD[:2]}) == {"safe": FIELD[1]} or bench.contests == []
         assert bench.contests == []
+
+
+class TestProof:
+    def test_what_is_decided_leaves_the_others_its_time(self) -> None:
+        bench = FakeBench(speeds({FIELD[0]: 0.7, LOW[0]: 1.06}), noise=(0.0, 0.05, 0.0))
+        proving = finals(bench, {FIELD[0]: 1200.0, LOW[0]: 1300.0})
+        proving.tuning.chosen = {"safe": FIELD[0], "amp": LOW[0]}
+        proving.prove()
+        names = [set(contest) for contest in bench.contests]
+        assert names[: min(LOOKS)] == [{BASELINE, "safe", "amp"}] * min(LOOKS)
+        assert len(names) > min(LOOKS)
+        assert names[-1] == {BASELINE, "amp"}
+
+    def test_where_time_is_short_the_least_promising_stays_out(self) -> None:
+        """And not the highest level, whatever it promises."""
+        bench = FakeBench(speeds({FIELD[0]: 1.02, LOW[0]: 1.8}), noise=EXACT)
+        proving = finals(bench, {FIELD[0]: 1020.0, LOW[0]: 1800.0})
+        proving.tuning.chosen = {"safe": FIELD[0], "amp": LOW[0]}
+        contenders = {BASELINE: OWN, **proving.tuning.chosen}
+        assert proving._least_promising(contenders) == "safe"
+        assert proving._least_promising({**contenders, "max": LOW[1]}) == "max"
 
 
 class TestRounds:

@@ -57,14 +57,19 @@ def decide(
     return results
 
 
-def undecided(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> bool:
-    """True where more rounds could still decide a level, against the baseline or the contender below it."""
-    names = [BASELINE, *(level for level in LEVELS if level in contenders)]
-    return any(
-        compare(rounds, upper, lower, final=False).undecided
-        for position, upper in enumerate(names[1:])
-        for lower in {BASELINE, names[position]}
-    )
+def still_open(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
+    """Who must go on so that more rounds could decide a level: it, and what it is compared with. Empty where all is
+    decided. Levels that are hopeless against the baseline stand in nobody's way."""
+    found: set[str] = set()
+    below = {BASELINE}
+    for level in (name for name in LEVELS if name in contenders):
+        proofs = {lower: compare(rounds, level, lower, final=False) for lower in {BASELINE, *below}}
+        if not (proofs[BASELINE].gain or proofs[BASELINE].undecided):
+            continue
+        waiting = {lower for lower, proof in proofs.items() if proof.undecided}
+        found |= {level, *waiting} if waiting else set()
+        below = below | {level} if waiting else {level}
+    return frozenset(found)
 
 
 def typical_rate(rounds: Sequence[Round], name: str) -> float:

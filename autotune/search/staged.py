@@ -17,9 +17,9 @@ from autotune.search.rules import Forbidden
 from autotune.search.study import Study
 from autotune.search.surrogate import Surrogate
 
-WORTHWHILE = 0.005
+WORTHWHILE = 0.003
 """Stop where no setting promises more than this share of the rate."""
-STUCK = 0.02
+STUCK = 0.008
 """The same where the last `PATIENCE` trials brought nothing: small promises have been broken by then."""
 PATIENCE = 8
 NOISY = 0.08

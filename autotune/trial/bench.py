@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from autotune.core.measurement import FAR, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 from autotune.trial.runner import Runner
@@ -99,17 +100,32 @@ class TrialContest:
 
     def __init__(self, runner: Runner, trials: Mapping[str, Trial], turns: random.Random) -> None:
         self.runner, self.trials, self.turns = runner, trials, turns
+        self.nearest: dict[str, float] = {}
+        """The least `Block.crossing` of each."""
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each, in random order: items per second by name. A contender that ended is left out."""
+        blocks = self._blocks(seconds)
+        if self._moved(blocks):
+            # Some had near cores and some had not: once more, with the cores where they are now.
+            blocks = self._blocks(seconds)
+        return {name: block.rate for name, block in blocks.items()}
+
+    def _blocks(self, seconds: float) -> dict[str, Block]:
         names = list(self.trials)
         self.turns.shuffle(names)
-        rates: dict[str, float] = {}
+        blocks: dict[str, Block] = {}
         for name in names:
             block = self.runner.block(self.trials[name], seconds)
             if block is not None and block.disturbed:
                 # Once more: a burst is over by then, and a load that lasts is this machine's normal.
                 block = self.runner.block(self.trials[name], seconds)
             if block is not None:
-                rates[name] = block.rate
-        return rates
+                blocks[name] = block
+        return blocks
+
+    def _moved(self, blocks: Mapping[str, Block]) -> bool:
+        """Whether the cores were far apart for some blocks of a round and near for others."""
+        known = {name: block.crossing for name, block in blocks.items() if block.crossing}
+        self.nearest |= {name: min(found, self.nearest.get(name, found)) for name, found in known.items()}
+        return len({found > FAR * self.nearest[name] for name, found in known.items()}) > 1

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--worlds", help="default: all")
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
     parser.add_argument("--levels", default=",".join(LEVELS))
-    parser.add_argument("--budget", type=float, default=75.0, help="seconds of a whole run (tune)")
+    parser.add_argument("--budget", type=float, help="seconds of a whole run (tune); default: the tuner's own")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/replay-<what>.json")
     arguments = parser.parse_args()
     worlds = [world for world in every_world() if not arguments.worlds or world.name in arguments.worlds.split(",")]

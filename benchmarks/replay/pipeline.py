@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from autotune.api import QUICK_BUDGET, QUICK_STEP_SECONDS, SLOW_BUDGET
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import Completed, Outcome
 from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings
 from autotune.search.staged import StagedSearch, finalists
@@ -48,15 +49,15 @@ class Tuned:
     claims: tuple[Claim, ...]
 
 
-def tune(world: World, seed: int, budget: float) -> Tuned:
-    """One tuning run of ``budget`` simulated seconds."""
+def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
+    """One tuning run of ``budget`` simulated seconds; by default as many as the tuner gives itself."""
     draws = world.draws(seed)
     own = next(iter(world.spaces.values())).context.baseline
     bench = Bench(draws, own)
     draws.seconds += STARTUP_SECONDS
-    deadline = budget - FINISH_SECONDS
     history: list = []
-    settle_baseline(bench, own, history, lambda _: None, deadline, [])
+    settle_baseline(bench, own, history, lambda _: None, budget or SLOW_BUDGET, [])
+    deadline = (budget or usual_budget(history[-1].outcome)) - FINISH_SECONDS
     study = open_study()
     tuner = Tuner(
         bench,
@@ -86,6 +87,12 @@ def tune(world: World, seed: int, budget: float) -> Tuned:
             )
         )
     return Tuned(draws.seconds + FINISH_SECONDS, len(tuning.history), tuple(claims))
+
+
+def usual_budget(outcome: Outcome) -> float:
+    """What the tuner gives itself after this trial of the baseline."""
+    measured = outcome.measurement if isinstance(outcome, Completed) else None
+    return QUICK_BUDGET if measured and measured.step_seconds < QUICK_STEP_SECONDS else SLOW_BUDGET
 
 
 class Bench:

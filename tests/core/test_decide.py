@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.decide import BASELINE, SAME, UNTRIED, decide, typical_rate, undecided
+from autotune.core.decide import BASELINE, SAME, UNTRIED, decide, still_open, typical_rate
 from autotune.core.proof import IDENTITY, Round, compare
 from autotune.core.settings import Settings
 
@@ -117,25 +117,30 @@ class TestNotes:
         assert results["amp"].note == UNTRIED
 
 
-class TestUndecided:
+class TestStillOpen:
     @pytest.mark.parametrize(
         ("speeds", "noise", "expected"),
         [
-            ({"safe": 1.5, "amp": 2.0}, 0.002, False),
-            ({"safe": 0.7, "amp": 0.6}, 0.002, False),
-            ({"safe": 1.05, "amp": 2.0}, 0.1, True),
-            ({"safe": 1.5, "amp": 1.52}, 0.02, True),
+            ({"safe": 1.5, "amp": 2.0}, 0.002, set()),
+            ({"safe": 0.7, "amp": 0.6}, 0.002, set()),
+            ({"safe": 1.05, "amp": 2.0}, 0.1, {BASELINE, "safe"}),
+            ({"safe": 1.5, "amp": 1.52}, 0.02, {"safe", "amp"}),
+            ({"safe": 0.5, "amp": 1.1}, 0.05, {BASELINE, "amp"}),
         ],
-        ids=["clear gains", "clear losses", "against the baseline", "against the level below"],
+        ids=["clear gains", "clear losses", "against the baseline", "against the level below", "the one below is lost"],
     )
-    def test_while_more_rounds_could_change_the_answer(
-        self, speeds: dict[str, float], noise: float, expected: bool
+    def test_who_could_still_change_the_answer(
+        self, speeds: dict[str, float], noise: float, expected: set[str]
     ) -> None:
         contenders = {"safe": SAFE, "amp": AMP}
-        assert undecided(contenders, proof_rounds(noise=noise, baseline=1, **speeds)) is expected
+        assert still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds)) >= expected
+        if not expected:
+            assert not still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds))
+        if expected == {BASELINE, "amp"}:
+            assert "safe" not in still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds))
 
     def test_not_without_contenders(self) -> None:
-        assert not undecided({}, [])
+        assert not still_open({}, [])
 
 
 class TestTypicalRate:

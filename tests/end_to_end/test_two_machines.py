@@ -85,7 +85,7 @@ sys.exit(subprocess.call(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("how", ["well", "fail", "killed"])
+@pytest.mark.parametrize("how", ["well", "killed"])
 def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, str], tmp_path: Path, how: str) -> None:
     """Two processes on one machine, which needs no name and no fixed port; a rank that ends takes the other along."""
     saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(processes=2, threads=1, batch_size=6)))
@@ -99,7 +99,6 @@ def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, st
         check=False,
     )
     assert (done.returncode == 0) == (how == "well"), done.stderr
-    assert ("label of sample 3" in done.stderr) == (how == "fail")
     assert ("Signal 9 (SIGKILL)" in done.stderr) == (how == "killed")
     assert len(list(tmp_path.glob("[01].json"))) == 2 * (how == "well")
 
@@ -107,10 +106,8 @@ def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, st
 PORTS = itertools.count(29400)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_machines_share_the_global_batch_as_one_would(
-    machines: tuple[str, str], tmp_path: Path, processes: int
-) -> None:
+def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str], tmp_path: Path) -> None:
+    processes = 2
     settings = Settings(processes=processes, threads=1, batch_size=12 // processes)
     saved = profiles.write(tmp_path / "tuned.yaml", profile(settings))
     for run in train(machines, tmp_path, saved, "well", next(PORTS)):
