@@ -66,7 +66,7 @@ class Finals:
     def favourites(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """Each level's best by its trials alone, or the simplest of those as fast."""
         rate = self.tuning.estimate
-        return self._rising({level: self._simplest(field, rate) for level, field in fields.items()}, rate)
+        return self.rising({level: self._simplest(field, rate) for level, field in fields.items()}, rate)
 
     def race(self, fields: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
         """The fastest of each level's field, best guess first. What a race measures chooses, and proves nothing."""
@@ -79,7 +79,7 @@ class Finals:
             rates = self._heat(self._runners(left))
             ranked = {level: sorted(field, key=lambda s: -rates[s]) for level, field in left.items()}
             winners = {level: self._simplest(field, rates.__getitem__) for level, field in ranked.items()}
-            winners = self._rising(winners, rates.__getitem__)
+            winners = self.rising(winners, rates.__getitem__)
             left = {level: ranked[level][: math.ceil(len(ranked[level]) / 2)] for level in winners}
         return winners
 
@@ -110,7 +110,7 @@ class Finals:
         equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
         return min(equal, key=lambda settings: len(settings.difference(self.tuning.baseline)), default=ranked[0])
 
-    def _rising(self, winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:
+    def rising(self, winners: Mapping[str, Settings], rate: Callable[[Settings], float]) -> dict[str, Settings]:
         """Without levels that are not clearly faster than all below them: the best of several seems faster by luck, and
         proving that it is not would take the others' time."""
         kept: dict[str, Settings] = {}

@@ -137,9 +137,11 @@ class Tuner:
 
     def _final_seconds(self) -> float:
         """Time kept back for race and proof: of every level that may gain, by what is known or not known yet."""
-        near = self._near()
-        levels = sum(bool(near[level]) or level not in self.searched for level in self.spaces)
-        pairs = [settings for found in near.values() if len(found) > 1 for settings in list(found)[:2]]
+        near, estimate = self._near(), self.tuning.estimate
+        best = {level: max(found, key=estimate) for level, found in near.items() if found}
+        rising = self.finals.rising(best, estimate)
+        levels = sum(level in rising or level not in self.searched for level in self.spaces)
+        pairs = [settings for level in rising if len(near[level]) > 1 for settings in list(near[level])[:2]]
         racing = self.finals.generation_seconds(pairs)
         affordable = racing <= RACE_SHARE * (self.deadline - self.started)
         return self.finals.proof_seconds(levels) + (racing if affordable else 0.0)

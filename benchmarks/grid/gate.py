@@ -36,7 +36,7 @@ class Gate:
         for _ in range(TRIES):
             self.wait()
             result = measure()
-            if not self.far():
+            if not self.far() or self.waited >= self.patience:
                 break
         return result
 

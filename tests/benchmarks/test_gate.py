@@ -49,9 +49,14 @@ def test_what_they_left_meanwhile_is_measured_again(naps: list[float]) -> None:
     assert made(Cores(NEAR, FAR, NEAR, NEAR)).measured(lambda: next(results)) == 1
 
 
+def test_it_does_not_try_for_ever(naps: list[float]) -> None:
+    results = iter(range(9))
+    assert made(Cores(*[NEAR, FAR] * 9)).measured(lambda: next(results)) == TRIES - 1
+
+
 def test_patience_ends(naps: list[float]) -> None:
     results = iter(range(9))
-    assert made(Cores(FAR), patience=1.0).measured(lambda: next(results)) == TRIES - 1
+    assert made(Cores(FAR), patience=1.0).measured(lambda: next(results)) == 0
     assert sum(naps) == pytest.approx(1.0)
 
 
