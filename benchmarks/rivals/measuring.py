@@ -16,6 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from autotune.core import binding
+from autotune.core import settings as core
+from autotune.launch.binding import by_hand
+from autotune.launch.command import ENTRY
+from probes.inventory import probe
+from probes.software import mpiexec
+from probes.system import System
+
 TRIAL = Path(__file__).with_name("trial.py")
 RUN_CPU = ["-m", "torch.backends.xeon.run_cpu", "--use-default-allocator", "--ninstances", "1"]
 """PyTorch's launcher: binds to cores (numactl or taskset) and sets OpenMP's threads. It only looks for allocators named
@@ -68,8 +76,12 @@ def commands(settings: Settings, launcher: str, folder: Path) -> list[tuple[list
     world, threads = settings["processes"], settings["threads"]
     trial = [str(TRIAL), str(folder)]
     if launcher == "plain":
-        ranks = ({"RANK": str(rank), "WORLD_SIZE": str(world)} for rank in range(world))
-        return [([sys.executable, *trial], rank) for rank in ranks]
+        binder = by_hand(binding.plan(core.Settings.from_dict(settings), probe()))
+        if settings["backend"] == "mpi":
+            mpi = [mpiexec(System()) or "mpiexec", "-launcher", "fork", "-n", str(world)]
+            return [([*mpi, *binder, sys.executable, "-m", ENTRY, "mpi", *trial], {})]
+        ranks = ({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)} for rank in range(world))
+        return [([*binder, sys.executable, *trial], rank) for rank in ranks]
     torchrun = [*TORCHRUN, f"--nproc-per-node={world}"] if world > 1 else []
     run_cpu = [*RUN_CPU, "--ncores-per-instance", str(world * threads)]  # shared out among torchrun's ranks
     return [([sys.executable, *torchrun, *run_cpu, *trial], {})]

@@ -4,6 +4,7 @@
 
 ``FOLDER/trial.json`` holds ``task`` (path), ``settings`` and ``seconds``; rank 0 writes items per second to
 ``FOLDER/rate``. Ranks are told by ``RANK`` and ``WORLD_SIZE``, as torchrun does, and meet through ``FOLDER/store``.
+Where the backend is mpi, the entry that starts this script under mpiexec puts it in the place of gloo.
 """
 
 from __future__ import annotations
@@ -132,7 +133,10 @@ def main(folder: Path) -> None:
     rate = training.run(seconds)
     if rank == 0:
         (folder / "rate").write_text(str(rate), "utf-8")
-    os._exit(0)  # loader workers need no goodbye
+    if settings["backend"] == "mpi":
+        torch.distributed.destroy_process_group()
+    else:
+        os._exit(0)  # loader workers need no goodbye
 
 
 if __name__ == "__main__":
