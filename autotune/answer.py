@@ -7,11 +7,10 @@ from typing import Any
 
 from autotune.core.knobs import Context
 from autotune.core.machine import machine_type
-from autotune.core.measurement import FAR
+from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
-from autotune.search.protocol import far_apart
 from autotune.tuning import Tuning
 
 
@@ -39,7 +38,7 @@ def profile_of(
         partial: True where the run was interrupted.
     """
     task, software = context.task, context.inventory.software
-    notes = (*task.warnings, *warnings, *_moved(tuning), *_normalisation(task.has_batch_norm, tuning.baseline, results))
+    notes = (*task.warnings, *warnings, *_normalisation(task.has_batch_norm, tuning.baseline, results))
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
@@ -58,6 +57,22 @@ def profile_of(
             ceiling=ceiling(context.gflops, task.flops_per_item),
         ),
     )
+
+
+def far_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
+    """What to mind where the host had moved the cores apart: nothing else shows it.
+
+    Args:
+        proof: of the blocks that decided.
+        nearest: the least crossing that this machine has shown, by number of threads.
+    """
+    share, times = proof.apart(nearest)
+    if not share:
+        return []
+    return [
+        f"in {share:.0%} of race and proof the cores were far apart: data took {times:.1f} times as long between them"
+        " as it can here. Steps of several threads lose by that, and what your settings lose counts as gain"
+    ]
 
 
 def gflops(facts: Mapping[str, Any]) -> dict[str, float]:
@@ -80,16 +95,6 @@ def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[st
         yield (
             f"BatchNorm normalises over {others} samples instead of {baseline.batch_size};"
             " torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
-        )
-
-
-def _moved(tuning: Tuning) -> Iterator[str]:
-    """What a virtual machine's host does to it shows nowhere else."""
-    far = far_apart(tuning.history)
-    if any(far):
-        yield (
-            f"the cores moved during the search: in {sum(far)} of {len(far)} trials data took at least {FAR:g} times as"
-            " long from one to the other, which slows steps of several threads; the proof compares side by side"
         )
 
 

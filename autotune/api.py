@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.answer import gflops, profile_of
+from autotune.answer import far_apart, gflops, profile_of
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
+from autotune.core.measurement import Places
 from autotune.core.outcome import Completed
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
@@ -172,6 +173,7 @@ class _Session:
             interrupted, results = interruption, tuner.tuning.partial_results(tuple(spaces))
         if bench.fresh:
             self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
+        self.warnings += far_apart(Places(tuple(bench.crossings)), self._nearest(bench))
         profile = profile_of(
             tuner.tuning,
             results,
@@ -186,6 +188,13 @@ class _Session:
             profiles.write(path, profile)
             raise interrupted
         return profile
+
+    def _nearest(self, bench: TrialBench) -> dict[int, float]:
+        """How near the cores have been since the machine was started, by number of threads."""
+        system, own = System(), Places((*bench.searched, *bench.crossings)).nearest
+        boot = system.read("/proc/sys/kernel/random/boot_id")
+        known = system.lowest("crossing", boot, {str(threads): seconds for threads, seconds in own.items()})
+        return {threads: float(known[str(threads)]) for threads in own}
 
     def _study(self, path: Path, baseline: Settings) -> Study:
         """The Optuna journal beside the profile. Another task text, machine or baseline is another study in it."""

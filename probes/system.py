@@ -225,12 +225,20 @@ class System:
         folder = self.cache_folder()
         if folder is None:
             return compute()
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
-        path = folder / f"{name}-{digest}.json"
+        path = folder / _file(name, key)
         found = _load(path)
         if found is None:
             found = compute()
             _save(path, found)
+        return found
+
+    def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
+        """The least of ``values`` and of those given earlier for an equal ``key``, one by one."""
+        folder = self.cache_folder()
+        known = (_load(folder / _file(name, key)) if folder else None) or {}
+        found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
+        if folder is not None and found != known:
+            _save(folder / _file(name, key), found)
         return found
 
 
@@ -242,6 +250,11 @@ def _is_private(folder: Path) -> bool:
     except OSError:
         return False
     return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK)
+
+
+def _file(name: str, key: object) -> str:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
+    return f"{name}-{digest}.json"
 
 
 def _load(path: Path) -> Facts | None:

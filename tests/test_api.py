@@ -19,7 +19,7 @@ from autotune import answer, api, bringup
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.knobs import LEVELS
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Block, Measurement
+from autotune.core.measurement import Block, Measurement, Places
 from autotune.core.outcome import Completed, Crashed, Outcome
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.search.protocol import Observation
@@ -297,6 +297,14 @@ class TestBatchNorm:
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
 
 
+def test_cores_far_apart_while_it_was_proven_are_named() -> None:
+    places = Places(((2, 25e-6), (2, 75e-6), (2, 75e-6), (2, 75e-6)))
+    (line,) = answer.far_apart(places, {2: 25e-6})
+    assert "in 75% of race and proof" in line
+    assert "3.0 times as long between them" in line
+    assert answer.far_apart(places, {2: 75e-6}) == answer.far_apart(Places(), {}) == []
+
+
 def _completed(rate: float) -> Completed:
     return Completed(
         measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
@@ -332,6 +340,8 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 
     class Bench:
         fresh = ""
+        searched: tuple[tuple[int, float], ...] = ()
+        crossings: tuple[tuple[int, float], ...] = ()
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
             self.baseline = baseline

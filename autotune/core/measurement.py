@@ -61,6 +61,32 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where the host had put the cores while blocks were measured.
+
+    Attributes:
+        crossings: number of threads and `Block.crossing` of each block that has one.
+    """
+
+    crossings: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def nearest(self) -> dict[int, float]:
+        """The least crossing by number of threads."""
+        found: dict[int, float] = {}
+        for threads, crossing in self.crossings:
+            found[threads] = min(crossing, found.get(threads, crossing))
+        return found
+
+    def apart(self, nearest: Mapping[int, float]) -> tuple[float, float]:
+        """Share of the blocks with cores far apart, and how many times longer than ``nearest`` these took; 0 and 1
+        where there are none."""
+        ratios = [crossing / nearest[threads] for threads, crossing in self.crossings]
+        far = [ratio for ratio in ratios if ratio > FAR]
+        return (len(far) / len(ratios), statistics.median(far)) if far else (0.0, 1.0)
+
+
+@dataclass(frozen=True)
 class Measurement:
     """All blocks of one trial; every statistic is derived."""
 

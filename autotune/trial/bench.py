@@ -39,6 +39,9 @@ class TrialBench:
         self.reference: tuple[float, ...] = ()
         self.turns = random.Random(seed)
         self.fresh = ""
+        self.searched: list[tuple[int, float]] = []
+        self.crossings: list[tuple[int, float]] = []
+        """Number of threads and `Block.crossing`, of every trial and of every block of a contest."""
         self.undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
@@ -69,6 +72,8 @@ class TrialBench:
         outcome = judge(settings, end)
         if settings == self.baseline:
             self.remember(outcome)
+        if isinstance(outcome, Completed) and outcome.measurement and outcome.measurement.crossing:
+            self.searched.append((settings.threads, outcome.measurement.crossing))
         return check_losses(
             outcome, settings, self.reference, same_batch=settings.global_batch == self.baseline.global_batch
         )
@@ -85,7 +90,9 @@ class TrialBench:
                 )
                 trials[name] = trial = self.runner.start(spec, limits)
                 self.runner.ready(trial)
-            yield TrialContest(self.runner, trials, self.turns)
+            contest = TrialContest(self.runner, trials, self.turns)
+            yield contest
+            self.crossings += [(contenders[name].threads, crossing) for name, crossing in contest.crossings]
         finally:
             for trial in trials.values():
                 self.runner.stop(trial)
@@ -102,6 +109,8 @@ class TrialContest:
         self.runner, self.trials, self.turns = runner, trials, turns
         self.nearest: dict[str, float] = {}
         """The least `Block.crossing` of each."""
+        self.crossings: list[tuple[str, float]] = []
+        """Of every block that counts, where it has one."""
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each, in random order: items per second by name. A contender that ended is left out."""
@@ -109,6 +118,7 @@ class TrialContest:
         if self._moved(blocks):
             # Some had near cores and some had not: once more, with the cores where they are now.
             blocks = self._blocks(seconds)
+        self.crossings += [(name, block.crossing) for name, block in blocks.items() if block.crossing]
         return {name: block.rate for name, block in blocks.items()}
 
     def _blocks(self, seconds: float) -> dict[str, Block]:

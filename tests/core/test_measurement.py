@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.measurement import STEAL_LIMIT, Block, Measurement, enough, is_steady, log_standard_error
+from autotune.core.measurement import STEAL_LIMIT, Block, Measurement, Places, enough, is_steady, log_standard_error
 
 SECONDS = st.floats(1e-3, 10.0)
 BLOCKS = st.builds(
@@ -188,3 +188,15 @@ class TestEnough:
         rate = Measurement((Block(100, 0.1, 1),)).rate
         assert enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.2 * rate)
         assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)
+
+
+class TestPlaces:
+    def test_nearest_by_number_of_threads(self) -> None:
+        assert Places(((2, 3.0), (2, 1.0), (8, 5.0))).nearest == {2: 1.0, 8: 5.0}
+        assert Places().nearest == {}
+
+    def test_how_often_and_how_far_apart(self) -> None:
+        places = Places(((2, 1.0), (2, 3.0), (2, 3.2), (8, 5.0)))
+        assert places.apart({2: 1.0, 8: 5.0}) == (0.5, pytest.approx(3.1))
+        assert places.apart({2: 3.0, 8: 5.0}) == (0.0, 1.0)
+        assert Places().apart({}) == (0.0, 1.0)

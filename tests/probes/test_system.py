@@ -96,6 +96,17 @@ def test_remember_computes_once_per_key(tmp_path: Path) -> None:
     assert [system.remember("x", key, lambda: next(answers))["n"] for key in (["a"], ["a"], ["b"])] == [1, 1, 2]
 
 
+def test_the_lowest_of_all_times_is_kept_by_key(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    system = Recorded(tmp_path, cache=cache)
+    assert system.lowest("x", 1, {"a": 3.0}) == {"a": 3.0}
+    assert system.lowest("x", 1, {"a": 5.0, "b": 2.0}) == {"a": 3.0, "b": 2.0}
+    assert system.lowest("x", 1, {"a": 1.0}) == {"a": 1.0, "b": 2.0}
+    assert system.lowest("x", 2, {"a": 9.0}) == {"a": 9.0}
+    assert Recorded(tmp_path).lowest("x", 1, {"a": 9.0}) == {"a": 9.0}, "without a cache"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", "\x00"])
 def test_a_damaged_cache_is_computed_again(tmp_path: Path, text: str) -> None:
     system = laptop().at(tmp_path)

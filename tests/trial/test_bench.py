@@ -61,3 +61,11 @@ def test_one_thread_has_no_distance_to_keep() -> None:
 def test_who_ended_is_left_out(missing: int) -> None:
     turns = Turns(*[None] * missing, *[block(1, NEAR)] * (3 - missing))
     assert len(contest(turns, "a", "b", "c").round(0.3)) == 3 - missing
+
+
+def test_what_counts_says_where_the_cores_were() -> None:
+    turns = Turns(block(10, NEAR), block(5), block(6, APART), block(5))
+    held = contest(turns, "a", "b")
+    held.round(0.3)
+    held.round(0.3)
+    assert sorted(crossing for _, crossing in held.crossings) == [NEAR, APART]
