@@ -87,5 +87,5 @@ class Search:
 
 def changes(settings: Settings, current: Settings) -> str:
     """What differs from today's settings, in one line."""
-    differing = {name: mine for name, (mine, _) in settings.difference(current).items() if name != "backend"}
-    return ", ".join(f"{name} {value}" for name, value in differing.items()) or "today's settings"
+    differing = [f"{name} {mine}" for name, (mine, _) in settings.difference(current).items() if mine != "gloo"]
+    return ", ".join(differing) or "today's settings"

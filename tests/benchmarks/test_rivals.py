@@ -182,7 +182,10 @@ def test_the_sweep_changes_the_batch_only_at_max():
 def test_command_lines_of_launchers():
     two = TODAY.settings.but(processes=2, threads=3).as_dict()
     plain = measuring.commands(two, "plain", Path("folder"))
-    assert [own for _, own in plain] == [{"RANK": "0", "WORLD_SIZE": "2"}, {"RANK": "1", "WORLD_SIZE": "2"}]
+    assert [own["RANK"] + own["LOCAL_RANK"] + own["WORLD_SIZE"] for _, own in plain] == ["002", "112"]
+    ((line, own),) = measuring.commands({**two, "backend": "mpi"}, "plain", Path("folder"))
+    assert line[1:5] == ["-launcher", "fork", "-n", "2"]
+    assert line[line.index("autotune.runtime.launched") + 1] == "mpi"
     ((line, own),) = measuring.commands(two, "run_cpu", Path("folder"))
     assert own == {}
     assert line.index("torch.distributed.run") < line.index("torch.backends.xeon.run_cpu")
