@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> None:
     try:
         name = processes.registered(backend)
         if under_mpi:
+            os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
             os.environ.update(places(mpi.start()))
         put_in_place(name)

@@ -39,7 +39,6 @@ def start() -> Any:
         RuntimeError: mpi4py or its MPI library cannot be loaded.
     """
     running = "mpi4py.MPI" in sys.modules
-    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank has said what is wrong
     try:
         from mpi4py import MPI  # here: importing it starts MPI
     except Exception as error:  # a missing library raises anything from ImportError to RuntimeError

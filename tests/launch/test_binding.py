@@ -43,8 +43,8 @@ def test_several_processes() -> None:
     ]
     assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
     printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=by_hand(LOCAL))
-    assert printed[:6] == torchrun
-    assert printed[6:8] == ["sh", "-c"]
+    assert printed[:7] == torchrun
+    assert printed[7:9] == ["sh", "-c"]
     assert printed[-4:] == ["py", "-u", "train.py", "x"]
 
 
