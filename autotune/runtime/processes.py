@@ -117,11 +117,6 @@ def join(
     return World(rank, size, leave)
 
 
-def ends_by_itself() -> bool:
-    """True where the group that was joined needs no goodbye at the end of the process."""
-    return dist.is_available() and dist.is_initialized() and dist.get_backend() == "gloo"
-
-
 def _on_loopback() -> Callable[[], None]:
     """Keep gloo off names and interfaces it cannot reach, unless the user chose one. Returns how to undo it."""
     if "GLOO_SOCKET_IFNAME" in os.environ:

@@ -264,12 +264,5 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     )
     session._notes.say_together(choice.notes)
     if session.world_size > 1:
-        atexit.register(_close_at_exit, session)
+        atexit.register(session.close)
     return session
-
-
-def _close_at_exit(session: Session) -> None:
-    """Leave the process group in the user's place, but not gloo's: its threads end with the process, and destroying
-    them this late aborts it now and then ("terminate called without an active exception")."""
-    if not processes.ends_by_itself():
-        session.close()
