@@ -17,7 +17,7 @@ from autotune.core.errors import Interrupted, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
-from autotune.core.outcome import Completed
+from autotune.core.outcome import Completed, Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
@@ -155,13 +155,12 @@ class _Session:
         return self._finish(tuner, context, spaces, bench, path)
 
     def _settle_budget(self, history: Sequence[Observation]) -> None:
-        """A quick step needs no more than a minute."""
-        outcome = history[-1].outcome
-        measured = outcome.measurement if isinstance(outcome, Completed) else None
-        if self.options.budget is None and measured and measured.step_seconds < QUICK_STEP_SECONDS:
-            self.deadline -= self.budget - QUICK_BUDGET
-            self.budget = QUICK_BUDGET
-            self.observe(budget=self.budget)
+        """Where none was given: what the baseline's step calls for."""
+        budget = self.options.budget or usual_budget(history[-1].outcome)
+        if budget != self.budget:
+            self.deadline -= self.budget - budget
+            self.budget = budget
+            self.observe(budget=budget)
 
     def _finish(
         self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
@@ -233,6 +232,12 @@ class _Session:
             free = {follower for name in self.options.only for follower in (name, *FOLLOWERS.get(name, ()))}
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
+
+
+def usual_budget(outcome: Outcome) -> float:
+    """Seconds for a run whose baseline's trial ended like this: a quick step needs no more than a minute."""
+    measured = outcome.measurement if isinstance(outcome, Completed) else None
+    return QUICK_BUDGET if measured and measured.step_seconds < QUICK_STEP_SECONDS else SLOW_BUDGET
 
 
 def _make_folder(path: Path) -> None:

@@ -34,14 +34,13 @@ class Cluster:
     hosts: tuple[str, ...] = ()
 
 
-def given(nodes: int | None, endpoint: str | None, hosts: str | None, job: str | None = None) -> Cluster | None:
+def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
     """What the user says on the command line; None where that is one machine.
 
     Args:
         nodes: how many machines.
         endpoint: ``HOST[:PORT]`` of the rendezvous.
         hosts: names of the machines with commas between them, for mpiexec.
-        job: see `Cluster`.
 
     Raises:
         UsageError: what is said does not fit together.
@@ -62,7 +61,7 @@ def given(nodes: int | None, endpoint: str | None, hosts: str | None, job: str |
             f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
         )
     host, port = _split(endpoint)
-    return Cluster(nodes, host, port, job or "autotune")
+    return Cluster(nodes, host, port)
 
 
 def slurm(environment: Mapping[str, str]) -> Cluster | None:

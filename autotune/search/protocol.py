@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.core.measurement import FAR
+from autotune.core.measurement import FAR, Places
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
@@ -60,12 +60,8 @@ class Observation:
 
 def far_apart(history: Sequence[Observation]) -> tuple[bool, ...]:
     """Of each trial, whether the cores were further apart than in another of as many threads."""
-    least: dict[int, float] = {}
-    for observation in history:
-        if observation.crossing:
-            threads = observation.settings.threads
-            least[threads] = min(observation.crossing, least.get(threads, math.inf))
-    return tuple(o.crossing > FAR * least.get(o.settings.threads, math.inf) for o in history)
+    nearest = Places(tuple((o.settings.threads, o.crossing) for o in history if o.crossing)).nearest
+    return tuple(o.crossing > FAR * nearest.get(o.settings.threads, math.inf) for o in history)
 
 
 def trial_noise(history: Sequence[Observation]) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.api import QUICK_BUDGET, QUICK_STEP_SECONDS, SLOW_BUDGET
+from autotune.api import SLOW_BUDGET, usual_budget
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
-from autotune.core.outcome import Completed, Outcome
+from autotune.core.outcome import Outcome
 from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings
 from autotune.search.staged import StagedSearch, finalists
@@ -87,12 +87,6 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
             )
         )
     return Tuned(draws.seconds + FINISH_SECONDS, len(tuning.history), tuple(claims))
-
-
-def usual_budget(outcome: Outcome) -> float:
-    """What the tuner gives itself after this trial of the baseline."""
-    measured = outcome.measurement if isinstance(outcome, Completed) else None
-    return QUICK_BUDGET if measured and measured.step_seconds < QUICK_STEP_SECONDS else SLOW_BUDGET
 
 
 class Bench:

@@ -19,7 +19,7 @@ from typing import IO, Any
 from autotune.core import binding
 from autotune.core import settings as core
 from autotune.launch.binding import by_hand
-from autotune.launch.command import ENTRY
+from autotune.launch.command import command
 from probes.inventory import probe
 from probes.software import mpiexec
 from probes.system import System
@@ -76,10 +76,11 @@ def commands(settings: Settings, launcher: str, folder: Path) -> list[tuple[list
     world, threads = settings["processes"], settings["threads"]
     trial = [str(TRIAL), str(folder)]
     if launcher == "plain":
-        binder = by_hand(binding.plan(core.Settings.from_dict(settings), probe()))
-        if settings["backend"] == "mpi":
-            mpi = [mpiexec(System()) or "mpiexec", "-launcher", "fork", "-n", str(world)]
-            return [([*mpi, *binder, sys.executable, "-m", ENTRY, "mpi", *trial], {})]
+        wanted = core.Settings.from_dict(settings)
+        binder = by_hand(binding.plan(wanted, probe()))
+        if wanted.backend == "mpi":
+            launcher = mpiexec(System()) or "mpiexec"
+            return [(command(wanted, str(TRIAL), [str(folder)], sys.executable, binder=binder, mpiexec=launcher), {})]
         ranks = ({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)} for rank in range(world))
         return [([*binder, sys.executable, *trial], rank) for rank in ranks]
     torchrun = [*TORCHRUN, f"--nproc-per-node={world}"] if world > 1 else []
