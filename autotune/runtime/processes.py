@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +22,8 @@ from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.runtime import mpi
 from autotune.runtime.mpi_group import NAME, MpiGroup
 
+GLOO_THREAD = "pt_gloo_runloop"
+"""What PyTorch calls the threads that execute gloo's collectives."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -115,6 +120,29 @@ def join(
         restore()
 
     return World(rank, size, leave)
+
+
+def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
+    """Let gloo's threads come to rest, up to ``seconds``; to be called before the interpreter ends.
+
+    Such a thread drops Python objects of the last backward after that backward has returned. If it comes to that
+    while the interpreter ends, the process aborts ("terminate called without an active exception"), though training
+    was complete. Where Linux's ``tasks`` are not to be seen, nothing is waited for.
+    """
+    until, resting = time.monotonic() + seconds, 0
+    while resting < 2 and time.monotonic() < until:
+        time.sleep(0.002)  # lets go of the interpreter's lock: a thread that waited for it is runnable after this
+        resting = 0 if _gloo_runs(tasks) else resting + 1
+
+
+def _gloo_runs(tasks: Path) -> bool:
+    """Whether a thread that executes gloo's collectives has something left to do."""
+    for stat in tasks.glob("*/stat"):
+        with contextlib.suppress(OSError):  # threads come and go
+            name, _, state = stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")
+            if name.endswith(f"({GLOO_THREAD}") and state.startswith("R"):
+                return True
+    return False
 
 
 def _on_loopback() -> Callable[[], None]:

@@ -246,8 +246,15 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     Returns:
         A session; with baseline behaviour, said once, where no profile fits or ``AUTOTUNE_DISABLE`` is set.
     """
-    if os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0"):
-        return Session(None, origin="AUTOTUNE_DISABLE")
+    disabled = os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0")
+    session = Session(None, origin="AUTOTUNE_DISABLE") if disabled else _chosen(path_or_url, target, level)
+    if session.world_size > 1:
+        atexit.register(processes.settle)  # called last
+        atexit.register(session.close)
+    return session
+
+
+def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None) -> Session:
     from autotune.runtime.choice import Choice, choose  # here: trials know their settings and need no store
 
     try:
@@ -263,6 +270,4 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
         step_seconds=choice.step_seconds,
     )
     session._notes.say_together(choice.notes)
-    if session.world_size > 1:
-        atexit.register(session.close)
     return session

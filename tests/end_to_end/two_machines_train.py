@@ -40,8 +40,3 @@ weights = [parameter.flatten().tolist() for parameter in tuned.unwrap(model).par
 seen = {"world": tuned.world_size, "threads": torch.get_num_threads(), "samples": samples, "weights": weights}
 seen["interface"] = os.environ.get("GLOO_SOCKET_IFNAME")
 (folder / f"{tuned.rank}.json").write_text(json.dumps(seen))
-tuned.close()
-sys.stdout.flush()
-# On a busy machine a gloo process aborts now and then while the interpreter ends ("terminate called without an active
-# exception"), whether its group was destroyed or not. That is not what is looked at here.
-os._exit(0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -154,6 +155,27 @@ def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
     processes._on_loopback()()
     assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs threads of lower priority")
+def test_late_threads_of_gloo_do_not_abort_a_finished_training() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "AUTOTUNE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    script = str(Path(__file__).with_name("late_gloo.py"))
+    by_gloo([script], {**os.environ, **meeting, "PYTHONPATH": str(ROOT)})
+
+
+def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
+    for task, stat in {"1": "1 (python) R 0", "2": "2 (pt_gloo_runloop) S 0", "3": "gone"}.items():
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "stat").write_text(stat)
+    assert not processes._gloo_runs(tmp_path)
+    (tmp_path / "2" / "stat").write_text("2 (pt_gloo_runloop) R 0")
+    assert processes._gloo_runs(tmp_path)
+    processes.settle(0.01, tmp_path)
 
 
 def test_a_failed_start_puts_switches_back(monkeypatch: pytest.MonkeyPatch) -> None:
