@@ -24,6 +24,7 @@ def profile_of(
     seconds: float,
     warnings: Sequence[str],
     partial: bool,
+    nnodes: int = 1,
 ) -> Profile:
     """The whole answer as data.
 
@@ -36,13 +37,14 @@ def profile_of(
         seconds: duration of the whole run.
         warnings: what the user should know.
         partial: True where the run was interrupted.
+        nnodes: how many machines took part.
     """
     task, software = context.task, context.inventory.software
     notes = (*task.warnings, *warnings, *_normalisation(task.has_batch_norm, tuning.baseline, results))
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
-        target=Target(task.name, task.unit, task.device, task.parameters, task.samples),
+        target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes),
         recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
         baseline=tuning.baseline,
         baseline_rate=tuning.baseline_rate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.answer import far_apart, gflops, profile_of
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
-from autotune.core.errors import Interrupted, UsageError
+from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
@@ -21,10 +22,12 @@ from autotune.core.outcome import Completed, Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
+from autotune.gathering import Door, for_several, hello
 from autotune.search.protocol import Observation, Search
 from autotune.store import profiles, registry
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
+from autotune.trial.fleet import Fleet
 from autotune.trial.runner import Runner
 from autotune.tuner import Tuner
 from autotune.tuning import Observer, settle_baseline
@@ -50,6 +53,8 @@ CEILING_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 LEAST_PATIENCE, PATIENCE_SHARE, MAX_PATIENCE = 10.0, 0.4, 60.0
 """How long the baseline may show no sign of life: a share of the budget within these seconds."""
+GATHER_SECONDS = 300.0
+"""How long the machines of a run wait for each other."""
 FINISH_SECONDS = 1.0
 """Kept back from the budget for ending the last trial and writing the profile."""
 
@@ -100,8 +105,21 @@ def tune(
     return run(Path(task), Options(budget=budget, profile=where, **options)).profile
 
 
-def run(task: Path, options: Options, observe: Observer = lambda **_: None, started: float | None = None) -> Answer:
+def run(
+    task: Path,
+    options: Options,
+    observe: Observer = lambda **_: None,
+    started: float | None = None,
+    door: Door | None = None,
+) -> Answer:
     """Tune ``task`` as `Options` say, telling ``observe`` about progress.
+
+    Args:
+        task: the task file.
+        options: what the user asked for.
+        observe: told about progress.
+        started: on the monotonic clock; the budget counts from here, or from when all machines have met.
+        door: where the other machines of the run come to; this one alone where None.
 
     Raises:
         AutotuneError: with the reason and what to do.
@@ -112,10 +130,20 @@ def run(task: Path, options: Options, observe: Observer = lambda **_: None, star
     _check(options)
     file = recognise(task)
     inventory = probe()
-    path = options.profile or registry.default_path(machine_type(inventory).key, file.name)
+    nnodes = door.nnodes if door else 1
+    path = options.profile or registry.default_path(machine_type(inventory).key, file.name, nnodes=nnodes)
     _make_folder(path)
-    with open_runner(file.path, inventory, options.seed, options.budget or SLOW_BUDGET, observe) as runner:
-        profile = _Session(runner, inventory, options, observe, started).tune(path)
+    patience = options.budget or SLOW_BUDGET
+    with contextlib.ExitStack() as stack:
+        fleet = Fleet()
+        notes: tuple[str, ...] = ()
+        if door is not None:
+            inventory = for_several(inventory)
+            own = hello(file.path, inventory)
+            fleet, notes = stack.enter_context(door.gather(own, options.seed, GATHER_SECONDS, observe))
+            started = time.monotonic()
+        runner = stack.enter_context(open_runner(file.path, inventory, options.seed, patience, observe, fleet))
+        profile = _Session(runner, inventory, options, observe, started, notes).tune(path)
     profiles.write(path, profile)
     return Answer(profile, path, inventory)
 
@@ -124,13 +152,20 @@ class _Session:
     """One tuning run between its open runner and its profile."""
 
     def __init__(
-        self, runner: Runner, inventory: Inventory, options: Options, observe: Observer, started: float
+        self,
+        runner: Runner,
+        inventory: Inventory,
+        options: Options,
+        observe: Observer,
+        started: float,
+        notes: Sequence[str] = (),
     ) -> None:
         self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
         self.budget = options.budget or SLOW_BUDGET
         self.started, self.deadline = started, started + self.budget - FINISH_SECONDS
-        self.warnings: list[str] = []
+        self.warnings: list[str] = list(notes)
         self.gflops: dict[str, float] = {}
+        self.nnodes = runner.fleet.nnodes
 
     def tune(self, path: Path) -> Profile:
         """Run everything; the study's journal lies beside the profile at ``path``."""
@@ -140,6 +175,8 @@ class _Session:
         self.observe(stage="loading the task")
         self.runner.deadline = self.deadline
         facts = self.runner.describe()
+        if self.nnodes > 1 and facts.processes_refused:
+            raise UsageError(f"{self.runner.task}: cannot be trained on several machines: {facts.processes_refused}")
         wanted = baseline_settings(facts, self.inventory)
         self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
         study = self._study(path, wanted)
@@ -165,11 +202,11 @@ class _Session:
     def _finish(
         self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
     ) -> Profile:
-        interrupted = None
+        interrupted: Interrupted | LaunchError | None = None
         try:
             results = tuner.run(self.observe).results(tuple(spaces))
-        except Interrupted as interruption:
-            interrupted, results = interruption, tuner.tuning.partial_results(tuple(spaces))
+        except (Interrupted, LaunchError) as ended:
+            interrupted, results = ended, tuner.tuning.partial_results(tuple(spaces))
         if bench.fresh:
             self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
         self.warnings += far_apart(Places(tuple(bench.crossings)), self._nearest(bench))
@@ -182,6 +219,7 @@ class _Session:
             seconds=time.monotonic() - self.started,
             warnings=self.warnings,
             partial=interrupted is not None,
+            nnodes=self.nnodes,
         )
         if interrupted is not None:
             profiles.write(path, profile)
@@ -203,6 +241,7 @@ class _Session:
         if not self.options.resume:
             journal.unlink(missing_ok=True)
         identity = [self.runner.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
+        identity += [f"{self.nnodes} machines"] if self.nnodes > 1 else []
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
         try:
             return open_study(journal, f"{path.stem}-{digest}")
@@ -212,11 +251,15 @@ class _Session:
                 " starts a new one."
             ) from error
 
-    def _search(self, study: Study) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
+    def _search(self, study: Study) -> Callable[[Space, Settings, Sequence[Observation], bool], Search]:
         from autotune.search.staged import StagedSearch
 
         seed = self.options.seed
-        return lambda space, start, history: StagedSearch(space, study, start=start, history=history, seed=seed)
+
+        def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
+            return StagedSearch(space, study, start=start, history=history, seed=seed, thorough=thorough)
+
+        return search
 
     @staticmethod
     def _finalists() -> Callable[[Sequence[Observation], Space, int], Sequence[Settings]]:

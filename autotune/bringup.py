@@ -12,12 +12,14 @@ from pathlib import Path
 from types import FrameType
 
 from autotune.core.binding import plan
+from autotune.core.clamp import over_machines
 from autotune.core.errors import Interrupted, UsageError
 from autotune.core.settings import Settings
 from autotune.launch.environment import environment as launch_environment
 from autotune.launch.environment import scrub
 from autotune.store import lock
 from autotune.trial.environment import trial_environment
+from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.tuning import Observer
@@ -27,7 +29,9 @@ from probes.system import System
 
 
 @contextmanager
-def open_runner(task: Path, inventory: Inventory, seed: int, patience: float, observe: Observer) -> Iterator[Runner]:
+def open_runner(
+    task: Path, inventory: Inventory, seed: int, patience: float, observe: Observer, fleet: Fleet | None = None
+) -> Iterator[Runner]:
     """A runner for ``task`` while no other run times anything on this machine; everything is gone afterwards.
 
     Args:
@@ -36,6 +40,7 @@ def open_runner(task: Path, inventory: Inventory, seed: int, patience: float, ob
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
         observe: told that it waits.
+        fleet: the other machines that take part.
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
@@ -46,8 +51,17 @@ def open_runner(task: Path, inventory: Inventory, seed: int, patience: float, ob
     with signals_raise(), waiting:
         paths = StudyPaths.create()
         environment = environment_by_allocator(inventory, paths)
-        places = functools.partial(plan, inventory=inventory)
-        with Runner(task, paths, environment, Path.cwd(), seed, lambda: oom_kills(system), places) as runner:
+        with Runner(
+            task,
+            paths,
+            environment,
+            Path.cwd(),
+            seed,
+            oom_kills=lambda: oom_kills(system),
+            places=functools.partial(plan, inventory=inventory),
+            spread=functools.partial(over_machines, inventory=inventory),
+            fleet=fleet,
+        ) as runner:
             yield runner
 
 

@@ -55,6 +55,8 @@ def check(profile: Path, task: Path, level: str | None, budget: float, observe: 
     refuse_ranks()
     deadline = time.monotonic() + budget
     file, found = recognise(task), read(profile)
+    if found.target.nnodes > 1:
+        raise UsageError(f"{profile}: measured on {found.target.nnodes} machines together, and this is one")
     name = level or found.recommended
     if name not in found.levels:
         raise UsageError(f"--level {name}: the profile has {', '.join(found.levels)}")

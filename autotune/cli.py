@@ -43,11 +43,14 @@ def tune(
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Let only this knob move. Repeatable.")] = None,
+    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find, prove and write the fastest settings for a task on this machine."""
     started = time.monotonic()
-    from autotune import api
+    from autotune import agent, api, gathering
+    from autotune.core.cluster import given, slurm
     from autotune.report import final
     from autotune.store.profiles import to_data
     from autotune.view import View
@@ -62,8 +65,14 @@ def tune(
         fix=dict(_pin(text) for text in fix or ()),
         only=tuple(only or ()),
     )
+    cluster = given(nnodes, rdzv_endpoint, None) or slurm(os.environ)
+    way = gathering.way(cluster) if cluster else None
+    door = gathering.listen(way, cluster.nodes) if cluster and way else None
     with View(options.budget or api.SLOW_BUDGET, started) as view:
-        answer = api.run(task, options, view.update, started)
+        if way is not None and door is None:
+            agent.serve(task, way, api.GATHER_SECONDS, view.update)
+            return
+        answer = api.run(task, options, view.update, started, door)
     _say(final.text(answer.profile, answer.inventory, answer.path))
     if as_json:
         print(json.dumps({"path": str(answer.path.resolve()), **to_data(answer.profile)}))
@@ -95,6 +104,9 @@ def run(
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End everything where a process takes no optimizer step for so long: 10m.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
@@ -102,7 +114,8 @@ def run(
     from autotune.launching import prepare
 
     cluster = given(nnodes, rdzv_endpoint, hosts) or slurm(os.environ)
-    launch = prepare(script, list(context.args), profile, level, nproc, cluster)
+    patience = seconds(timeout, "--timeout") if timeout else None
+    launch = prepare(script, list(context.args), profile, level, nproc, cluster, patience)
     for note in launch.notes:
         _say(note)
     if dry_run:

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
-from autotune.core.backends import BACKENDS, MPIEXEC, TORCHRUN
+from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp, with_processes
-from autotune.core.cluster import Cluster
+from autotune.core.cluster import Cluster, left_idle
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch.binding import by_hand, starter
 from autotune.launch.command import command
@@ -53,6 +54,7 @@ def prepare(
     level: str | None,
     processes: int | None = None,
     cluster: Cluster | None = None,
+    timeout: float | None = None,
 ) -> Launch:
     """What `autotune run` starts.
 
@@ -63,17 +65,16 @@ def prepare(
         level: ``safe``, ``amp`` or ``max``; what the profile recommends where None.
         processes: how many processes on each machine, in place of the profile's; the global batch stays.
         cluster: the machines that train together; this one alone where None.
+        timeout: seconds after which a process that takes no optimizer step ends, and with it the training.
 
     Raises:
         UsageError: no such script, no profile for this machine, no such level, no processes, or no way to the others.
     """
-    if processes is not None and processes < 1:
-        raise UsageError(f"--nproc {processes}: must be at least 1")
-    if not script.is_file():
-        raise UsageError(f"{script}: no such script")
+    _check(script, processes)
     inventory = probe()
-    profile = profile or _match(script, inventory)
-    wanted = _wanted(profile, level)
+    profile = profile or _match(script, inventory, cluster.nodes if cluster else 1)
+    found = read(profile)
+    wanted = _wanted(found, level)
     if processes is not None:
         wanted = with_processes(wanted, processes, inventory)
     settings, notes = clamp(wanted, inventory)
@@ -83,8 +84,10 @@ def prepare(
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
+    variables |= {TIMEOUT_VARIABLE: f"{timeout:g}"} if timeout is not None else {}
+    machines = _shared(settings, cluster, found.target.nnodes) if cluster else left_idle(os.environ)
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
-    said += [_shared(settings, cluster)] if cluster else []
+    said += [machines] if machines else []
     starting = partial(
         command,
         settings,
@@ -99,9 +102,16 @@ def prepare(
     return Launch(start, portable, base | variables, variables, (*said, *unbound))
 
 
-def _match(script: Path, inventory: Inventory) -> Path:
-    """The best profile for this machine and ``script``."""
-    match = registry.find(machine_type(inventory), script.stem)
+def _check(script: Path, processes: int | None) -> None:
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc {processes}: must be at least 1")
+    if not script.is_file():
+        raise UsageError(f"{script}: no such script")
+
+
+def _match(script: Path, inventory: Inventory, nnodes: int) -> Path:
+    """The best profile for ``nnodes`` machines of this kind and ``script``."""
+    match = registry.find(machine_type(inventory), script.stem, nnodes=nnodes)
     if match is None:
         raise UsageError(
             f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
@@ -109,8 +119,7 @@ def _match(script: Path, inventory: Inventory) -> Path:
     return match.path
 
 
-def _wanted(profile: Path, level: str | None) -> Settings:
-    found = read(profile)
+def _wanted(found: Profile, level: str | None) -> Settings:
     if level is not None and level not in found.levels:
         raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
     return found.level(level).settings
@@ -140,11 +149,12 @@ def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
     return way
 
 
-def _shared(settings: Settings, cluster: Cluster) -> str:
+def _shared(settings: Settings, cluster: Cluster, measured: int) -> str:
+    what = "one machine" if measured == 1 else f"{measured} machines"
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine"
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}"
     )
 
 

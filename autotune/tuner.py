@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +16,9 @@ from autotune.tuning import Bench, Observer, Tuning
 PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
 """How the searching time is split; what a level leaves goes to the next. What a higher level finds helps the lower ones
 too, so that each is searched once more."""
+REST = {"safe": 1 / 3, "amp": 1 / 2, "max": 1.0}
+"""What is left after that: each level's share of what those before it leave. Little is promised by then, so that the
+search looks where it had given up: at what lost in other company."""
 FIELD = 4
 """Most settings of a level in the race."""
 CLOSE = 0.05
@@ -34,7 +38,7 @@ class Tuner:
     Args:
         bench: where settings are measured.
         spaces: feasible settings by level, lowest first.
-        search: ``(space, start, history) -> Search`` for one level.
+        search: ``(space, start, history, thorough) -> Search`` for one level.
         finalists: ``(history, space, count) -> settings`` by posterior mean.
         clock: monotonic seconds.
         deadline: on that clock; the whole run ends by then.
@@ -45,7 +49,7 @@ class Tuner:
         self,
         bench: Bench,
         spaces: Mapping[str, Space],
-        search: Callable[[Space, Settings, Sequence[Observation]], Search],
+        search: Callable[[Space, Settings, Sequence[Observation], bool], Search],
         finalists: Callable[[Sequence[Observation], Space, int], Sequence[Settings]],
         clock: Callable[[], float],
         deadline: float,
@@ -74,6 +78,10 @@ class Tuner:
             for level, space in self.spaces.items():
                 share += shares[level]
                 start = self._search_level(level, space, start, share)
+        start = self.tuning.baseline
+        for level, space in self.spaces.items():
+            used = min(1.0, self._used())
+            start = self._search_level(level, space, start, used + (1 - used) * REST[level], thorough=True)
         fields = self._fields()
         self.tuning.chosen = self.finals.favourites(fields)
         self.tuning.chosen = self.finals.race(fields)
@@ -82,9 +90,11 @@ class Tuner:
 
     # -- searching -------------------------------------------------------------------------------------------------
 
-    def _search_level(self, level: str, space: Space, start: Settings, share: float) -> Settings:
+    def _search_level(
+        self, level: str, space: Space, start: Settings, share: float, thorough: bool = False
+    ) -> Settings:
         """Search one level until ``share`` of the searching time is over; returns the best settings known in it."""
-        search = self.search(space, start, self.tuning.history)
+        search = self.search(space, start, self.tuning.history, thorough)
         self.observe(stage=f"searching: {level}")
         while not self._over(share):
             proposal = self._repeat() or search.ask()
@@ -132,8 +142,12 @@ class Tuner:
 
     def _over(self, share: float) -> bool:
         """True once another trial would take time that belongs to the next level or to the proof."""
+        return self._used(statistics.median(self.durations or [0.0])) > share
+
+    def _used(self, seconds: float = 0.0) -> float:
+        """Share of the searching time that is over ``seconds`` from now."""
         searching = self.deadline - self.started - self._final_seconds()
-        return self.clock() + statistics.median(self.durations or [0.0]) > self.started + searching * share
+        return (self.clock() + seconds - self.started) / searching if searching > 0 else math.inf
 
     def _final_seconds(self) -> float:
         """Time kept back for race and proof: of every level that may gain, by what is known or not known yet."""

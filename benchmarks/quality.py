@@ -67,11 +67,11 @@ def main() -> None:
     )
 
 
-def tune(task: Path, profile: Path, budget: float | None) -> float:
+def tune(task: Path, profile: Path, budget: float | None, *options: str) -> float:
     """A run as a user starts it; seconds from the shell to the profile."""
     started = time.monotonic()
     command = [sys.executable, "tune.py", str(task), "--profile", str(profile)]
-    command += [] if budget is None else ["--budget", f"{budget:g}s"]
+    command += [*options, *([] if budget is None else ["--budget", f"{budget:g}s"])]
     subprocess.run(command, check=True)
     return time.monotonic() - started
 

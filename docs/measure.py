@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|channel|compile|bound|crossing [--pairs 10]
+    python docs/measure.py start|proof|batch|channel|compile|bound|crossing|machines [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from autotune import gathering
+from autotune.bringup import open_runner
 from autotune.core.binding import VARIABLE, Place, Plan
 from autotune.core.measurement import FAR, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
@@ -35,11 +38,13 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
+from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"
 THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 """Appended to a task file, this makes a fork unsafe, so that every trial starts as a fresh process."""
+LOOPBACK = "127.0.0.1"
 PATIENT = Limits(starting=300.0, compiling=300.0, stepping=300.0)
 SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=32)
 
@@ -199,6 +204,60 @@ def crossing(pairs: int) -> None:
                 print(f"{name} threads, {state}: {rates:.6g} samples/s, {len(some)} blocks, crossing {taken:.3g} us")
 
 
+TRAIN = """
+import torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+model(torch.ones(4, 8)).sum().backward()
+dist.barrier()
+dist.destroy_process_group()
+"""
+"""What torchrun starts: the first step of the smallest model, without data."""
+
+
+def machines(pairs: int) -> None:
+    """Decision 010: from the request to the first step of two processes, one on each of two machines: forked by agents,
+    and started by torchrun on both. Both machines are this one."""
+    spec = TrialSpec(settings=Settings(threads=1, batch_size=32), min_seconds=0.0, max_seconds=0.1)
+    seconds: dict[str, list[float]] = {"forked by agents": [], "torchrun": []}
+    way = gathering.Way(LOOPBACK, _free_port(), LOOPBACK, None, here=True)
+    door = gathering.listen(way, 2)
+    assert door is not None
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        script = Path(folder) / "train.py"
+        script.write_text(TRAIN)
+        knock = f"--nnodes=2 --rdzv-endpoint={way.host}:{way.port}".split()
+        command = [sys.executable, "-m", "autotune.cli", "tune", str(TASK), *knock]
+        other = subprocess.Popen(command, env=os.environ | {"TMPDIR": folder}, stderr=subprocess.DEVNULL)
+        stack.callback(other.wait)
+        own = gathering.hello(TASK, inventory := gathering.for_several(probe()))
+        fleet, _ = stack.enter_context(door.gather(own, 0, 60.0, lambda **_: None))
+        forked = stack.enter_context(open_runner(TASK, inventory, 0, 60.0, lambda **_: None, fleet))
+        forked.warm()
+        forked.run(spec, PATIENT)
+        for _ in range(pairs):
+            seconds["forked by agents"].append(forked.run(spec, PATIENT).start_seconds)
+            seconds["torchrun"].append(timed(lambda: _torchrun(script), 1))
+    report("s", seconds, "torchrun", "forked by agents")
+
+
+def _torchrun(script: Path) -> None:
+    start = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
+    start += [f"--rdzv-endpoint={LOOPBACK}:{_free_port()}", f"--local-addr={LOOPBACK}"]
+    nodes = [
+        subprocess.Popen([*start, f"--rdzv-conf=is_host={host}", str(script)], stderr=subprocess.DEVNULL)
+        for host in (1, 0)
+    ]
+    for node in nodes:
+        node.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as free:
+        return int(free.getsockname()[1])
+
+
 def plain_low(rounds: list[Round]) -> float:
     logs = [math.log(turn.rates["new"]) for turn in rounds]
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -220,6 +279,7 @@ FIGURES = {
     "compile": compiled,
     "bound": bound,
     "crossing": crossing,
+    "machines": machines,
 }
 
 
@@ -230,6 +290,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.figure == "proof":
         proof(max(arguments.pairs, 4000))
+        return
+    if arguments.figure == "machines":
+        machines(arguments.pairs)  # holds the lock by itself
         return
     with lock.acquire(600.0, lambda pid: print(f"waiting for process {pid}")):
         FIGURES[arguments.figure](arguments.pairs)

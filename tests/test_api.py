@@ -25,6 +25,7 @@ from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK
+from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
 from benchmarks.replay.simulator import context, inventory
@@ -152,7 +153,7 @@ class TestSignals:
 
 def session(**options: Any) -> api._Session:
     """A session of a machine that is never touched."""
-    return api._Session(SimpleNamespace(), MACHINE, api.Options(**options), lambda **_: None, 0.0)  # type: ignore[arg-type]
+    return api._Session(SimpleNamespace(fleet=Fleet()), MACHINE, api.Options(**options), lambda **_: None, 0.0)  # type: ignore[arg-type]
 
 
 class TestSpaces:
@@ -317,8 +318,8 @@ class FakeRunner:
     fate: Any = staticmethod(lambda settings: _completed(100.0))
     closed = 0
 
-    def __init__(self, task: Path, paths: StudyPaths, *_: Any) -> None:
-        self.task, self.paths = task, paths
+    def __init__(self, task: Path, paths: StudyPaths, *_: Any, **__: Any) -> None:
+        self.task, self.paths, self.fleet = task, paths, Fleet()
 
     def __enter__(self) -> FakeRunner:
         return self

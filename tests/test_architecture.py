@@ -38,10 +38,10 @@ CHILD = (
     " trial.crossing"
 )
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
-PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment"
+PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment trial.fleet trial.wire"
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
-COMMANDS = "api checking launching view template"
+COMMANDS = "api agent gathering checking launching view template"
 ROOTS = f"core search store report launch tuner tuning finals probes {BOTH} {PARENT}"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
@@ -72,13 +72,14 @@ TABLE = (
     Room("cli: run",      "launching",      "core launch store probes"),
     Room("cli: progress", "view",           "core report",                "rich"),
     Room("cli: init",     "template",       ""),
-    Room("api",           "api",            f"{ROOTS} answer bringup"),
-    Room("api: parts",    "bringup answer checking", f"{ROOTS} bringup"),
+    Room("api",           "api",            f"{ROOTS} answer bringup gathering"),
+    Room("api: parts",    "bringup answer checking gathering agent", f"{ROOTS} bringup gathering"),
     Room("front door",    "autotune",       "runtime.session api"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
-PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* probes.inventory api cli launching view template tune"
+COMMAND_SIDE = "api agent gathering cli launching view template tune"
+PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* probes.inventory {COMMAND_SIDE}"
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,8 @@ class TestTune:
 
         asked: list[Any] = []
 
-        def run(task: Path, options: Any, observe: Any, started: float) -> api.Answer:
+        def run(task: Path, options: Any, observe: Any, started: float, door: Any = None) -> api.Answer:
+            assert door is None
             asked.append((task, options))
             return api.Answer(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
 

@@ -135,16 +135,16 @@ class Listed:
         self.told.append(outcome)
 
 
-def listed(**by_level: Sequence[Settings]) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
+def listed(**by_level: Sequence[Settings]) -> Callable[[Space, Settings, Sequence[Observation], bool], Search]:
     """A search for every level that proposes what is given for it, each once."""
     left = {level: Listed(list(by_level.get(level, ()))) for level in LEVELS}
-    return lambda space, start, history: left[space.level]
+    return lambda space, start, history, thorough: left[space.level]
 
 
-def wandering(seed: int, count: int = 8) -> Callable[[Space, Settings, Sequence[Observation]], Search]:
+def wandering(seed: int, count: int = 8) -> Callable[[Space, Settings, Sequence[Observation], bool], Search]:
     """A search that proposes random moves from where it starts."""
 
-    def search(space: Space, start: Settings, history: Sequence[Observation]) -> Search:
+    def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
         draw = random.Random(f"{seed} {space.level}")
         moves = [settings for _, settings in space.moves(start, far=True)]
         return Listed(draw.sample(moves, min(count, len(moves))))
@@ -152,9 +152,9 @@ def wandering(seed: int, count: int = 8) -> Callable[[Space, Settings, Sequence[
     return search
 
 
-def staged(space: Space, start: Settings, history: Sequence[Observation]) -> Search:
+def staged(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
     """The project's own search."""
-    return StagedSearch(space, open_study(), start=start, history=history)
+    return StagedSearch(space, open_study(), start=start, history=history, thorough=thorough)
 
 
 def best_measured(history: Sequence[Observation], space: Space, count: int) -> tuple[Settings, ...]:
@@ -165,7 +165,7 @@ def best_measured(history: Sequence[Observation], space: Space, count: int) -> t
 
 def make(
     bench: FakeBench,
-    search: Callable[[Space, Settings, Sequence[Observation]], Search],
+    search: Callable[[Space, Settings, Sequence[Observation], bool], Search],
     budget: float = 120.0,
     history: Sequence[Observation] | None = None,
     spaces: Mapping[str, Space] = SPACES,
@@ -262,12 +262,22 @@ class TestAnswers:
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
-        def search(space: Space, start: Settings, history: Sequence[Observation]) -> Search:
+        def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
         make(FakeBench(speeds({FAST: 1.2, FASTER: 1.5, LOW: 1.1}), noise=STILL), search).run(quiet)
         assert starts == {"safe": OWN, "amp": FASTER, "max": FASTER}
+
+    def test_what_time_is_left_is_searched_thoroughly(self) -> None:
+        asked = []
+
+        def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
+            asked.append((space.level, thorough))
+            return Listed([])
+
+        make(FakeBench(speeds({}), noise=STILL), search).run(quiet)
+        assert asked == [*((level, False) for level in [*LEVELS, *LEVELS]), *((level, True) for level in LEVELS)]
 
 
 FATES = [
@@ -297,7 +307,7 @@ class TestFailures:
     def test_the_search_hears_of_them(self) -> None:
         search = Listed([FAST, FASTER])
         bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
-        make(bench, lambda space, start, history: search).run(quiet)
+        make(bench, lambda space, start, history, thorough: search).run(quiet)
         assert [outcome.kind for outcome in search.told] == ["completed", "crashed", "completed"], (
             "first the baseline again"
         )

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 TORCHRUN = "torchrun"
 MPIEXEC = "mpiexec"
+TIMEOUT_VARIABLE = "AUTOTUNE_TIMEOUT"
+"""Seconds without an optimizer step after which a process ends; set by ``autotune run --timeout``."""
 
 
 @dataclass(frozen=True)

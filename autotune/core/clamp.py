@@ -27,8 +27,11 @@ def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str
     return fitted, (*exchange, *changes(settings, fitted, inventory.budget.limit), *unbound)
 
 
-def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
-    """``settings`` for a training that was started as ``world`` processes, ``local`` of them on this machine.
+def launched(
+    settings: Settings, inventory: Inventory, world: int, local: int, nnodes: int = 1
+) -> tuple[Settings, tuple[str, ...]]:
+    """``settings`` for a training that was started as ``world`` processes, ``local`` of them on this machine; they were
+    measured on each of ``nnodes`` machines.
 
     The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
     already be one process's share; it is split again only where the profile was measured with other processes.
@@ -41,7 +44,8 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
         fitted = with_processes(fitted, world, inventory, local)
     fitted = _within(fitted, share, inventory.budget.threads)
     fitted, unbound = _bindable(fitted, inventory)
-    return fitted, (*changes(settings, fitted, f"started as {world} processes"), *unbound)
+    asked = over_machines(settings, nnodes, inventory) if nnodes > 1 else settings
+    return fitted, (*changes(asked, fitted, f"started as {world} processes"), *unbound)
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
@@ -69,6 +73,12 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
         accumulation=accumulation,
         backend=settings.backend if processes > 1 else None,
     )
+
+
+def over_machines(settings: Settings, nnodes: int, inventory: Inventory) -> Settings:
+    """``settings`` of each of ``nnodes`` machines, as all their processes together have them: the global batch of one
+    machine is shared by all."""
+    return with_processes(settings, nnodes * settings.processes, inventory, settings.processes)
 
 
 def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:

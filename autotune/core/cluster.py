@@ -88,6 +88,17 @@ def slurm(environment: Mapping[str, str]) -> Cluster | None:
     return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
 
 
+def left_idle(environment: Mapping[str, str]) -> str | None:
+    """What to say where a Slurm job has several machines and this process was started on one of them alone."""
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "")
+    if not nodes.isdecimal() or int(nodes) < 2 or "SLURM_STEP_NUM_NODES" in environment:
+        return None
+    return (
+        f"this Slurm job has {nodes} machines, and only this one is used; all of them:"
+        " srun --ntasks-per-node=1 autotune run ..."
+    )
+
+
 def expanded(hostlist: str) -> Iterator[str]:
     """The names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login."""
     for part in _PART.findall(hostlist):

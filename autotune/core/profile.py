@@ -87,6 +87,8 @@ class Target:
     device: str
     parameters: int
     samples: int | None
+    nnodes: int = 1
+    """How many machines trained it together; settings are those of each, with the global batch of all."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Profile:
             "schema": self.schema,
             "machine": dict(self.machine),
             "software": dict(self.software),
-            "target": dict(vars(self.target)),
+            "target": _target_dict(self.target),
             "recommended": self.recommended,
             "baseline": {"settings": self.baseline.as_dict(), "rate": self.baseline_rate},
             "levels": {name: _level_dict(result) for name, result in self.levels.items()},
@@ -136,6 +138,11 @@ class Profile:
                 "ceiling": dict(vars(self.evidence.ceiling)) if self.evidence.ceiling else None,
             },
         }
+
+
+def _target_dict(target: Target) -> dict[str, Any]:
+    """One machine goes without saying: files of earlier versions know no other."""
+    return {name: value for name, value in vars(target).items() if name != "nnodes" or value > 1}
 
 
 def _level_dict(result: LevelResult) -> dict[str, Any]:

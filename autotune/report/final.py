@@ -93,7 +93,8 @@ def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, det
 def _title(profile: Profile) -> list[str]:
     evidence = profile.evidence
     cost = f"{figures.count(evidence.trials, 'trial')}, {figures.duration(evidence.seconds)}"
-    lines = [_row("autotune", f"{profile.target.name} on {profile.key} ({cost})")]
+    machines = f"{profile.target.nnodes} x " if profile.target.nnodes > 1 else ""
+    lines = [_row("autotune", f"{profile.target.name} on {machines}{profile.key} ({cost})")]
     if evidence.partial:
         lines.append(_row("", "interrupted: the best found so far, not fully proven"))
     return lines
@@ -165,22 +166,25 @@ def _batch(profile: Profile) -> list[str]:
 def _apply(profile: Profile, path: Path) -> list[str]:
     if not to_apply(profile):
         return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
-    settings = profile.level().settings
+    settings, nnodes = profile.level().settings, profile.target.nnodes
+    meeting = f"--nnodes {nnodes} --rdzv-endpoint HOST:PORT " if nnodes > 1 else ""
     lines = [
-        "Apply",
-        f"  autotune run --profile {shlex.quote(str(path))} train.py",
-        "or in the script" + _started_with(settings),
+        "Apply" + (" (on each machine)" if nnodes > 1 else ""),
+        f"  autotune run {meeting}--profile {shlex.quote(str(path))} train.py",
+        "or in the script" + _started_with(settings, nnodes),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
     ]
-    if settings.processes > 1 and settings.binding == "none":
+    if settings.processes > 1 and settings.binding == "none" and nnodes == 1:
         run = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
         lines.append(f"  OMP_NUM_THREADS={settings.threads} {run}")
     return lines
 
 
-def _started_with(settings: Settings) -> str:
+def _started_with(settings: Settings, nnodes: int) -> str:
     """How a script that applies the profile itself must be started, where that matters."""
+    if nnodes > 1:
+        return " (then start it with autotune run, or torchrun, on each)"
     if settings.binding != "none":
         return " (then start it with autotune run, which binds it)"
     return " (then start it with the last line)" if settings.processes > 1 else ""

@@ -48,7 +48,7 @@ def choose(
                 raise ValueError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
             return decide(profiles.read(path), f"{origin}: {path}", level, environment, inventory)
     target = target or _script()
-    search = registry.search(machine_type(inventory), target)
+    search = registry.search(machine_type(inventory), target, nnodes=_nnodes(environment))
     if search.match is None:
         missing = f"no profile fits this machine and {target or 'this script'}; autotune tune makes one"
         return Choice(notes=(f"training runs without a profile: {missing}", *search.notes))
@@ -61,7 +61,7 @@ def decide(
     """Settings of ``profile`` for this machine and start. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
     name, notes = pick_level(profile, level or environment.get("AUTOTUNE_LEVEL") or None)
     result = profile.levels[name]
-    settings, said = _as_started(result.settings, environment, inventory)
+    settings, said = _as_started(result.settings, environment, inventory, profile.target.nnodes)
     settings, own = own_threads(settings, environment)
     step = None
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
@@ -84,12 +84,12 @@ def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ..
 
 
 def _as_started(
-    settings: Settings, environment: Mapping[str, str], inventory: Inventory
+    settings: Settings, environment: Mapping[str, str], inventory: Inventory, nnodes: int
 ) -> tuple[Settings, tuple[str, ...]]:
     world = world_size(environment)
     if world > 1:
         local = int(environment.get("LOCAL_WORLD_SIZE", world))
-        return launched(settings, inventory, world, local)
+        return launched(settings, inventory, world, local, nnodes)
     fitted, said = clamp(settings, inventory)
     if fitted.processes == 1:
         return fitted, said
@@ -111,6 +111,12 @@ def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Set
     return settings.but(threads=threads), (
         f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
     )
+
+
+def _nnodes(environment: Mapping[str, str]) -> int:
+    """How many machines train together, as the launcher says."""
+    world = world_size(environment)
+    return max(1, world // max(1, int(environment.get("LOCAL_WORLD_SIZE", world))))
 
 
 def _script() -> str | None:

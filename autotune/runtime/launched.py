@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.runtime import mpi, processes
+from autotune.runtime import mpi, processes, watchdog
 
 
 def main(arguments: list[str]) -> None:
@@ -36,6 +36,9 @@ def main(arguments: list[str]) -> None:
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
             os.environ.update(places(mpi.start()))
         put_in_place(name)
+        seconds = watchdog.given(os.environ)
+        if seconds is not None:
+            watchdog.watch(seconds)
         run_as_main(script, arguments[1:])
     except SystemExit as left:
         _end(_said(left.code), under_mpi)

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.core.binding import own_place
 from autotune.core.settings import Settings
-from autotune.runtime import binding, precision, processes, switches
+from autotune.runtime import binding, precision, processes, switches, watchdog
 from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
@@ -248,6 +248,9 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     """
     disabled = os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0")
     session = Session(None, origin="AUTOTUNE_DISABLE") if disabled else _chosen(path_or_url, target, level)
+    seconds = watchdog.given(os.environ)
+    if seconds is not None:
+        session._restore.callback(watchdog.watch(seconds))
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
         atexit.register(session.close)

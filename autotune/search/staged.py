@@ -29,6 +29,9 @@ CLEAR_LOSER = 0.7
 DOUBTED_AFTER, DOUBT = 4, 3.0
 """Where so many trials brought nothing, a model that was far off before is believed so many times less: the search
 looks further afield."""
+THOROUGH = 2.0
+"""A search that is to be thorough does not stop where nothing promises enough: it believes the model so many times
+less then, which tries again what lost in other company."""
 DESIGNED = 2
 """A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
 PROMISED = 0.3
@@ -50,6 +53,7 @@ class StagedSearch:
         start: Settings,
         history: Sequence[Observation] = (),
         seed: int = 0,
+        thorough: bool = False,
     ) -> None:
         """
         Args:
@@ -58,8 +62,9 @@ class StagedSearch:
             start: the baseline, or the best of the level below.
             history: all observations so far, those of lower levels too.
             seed: of the candidates' sampling.
+            thorough: look further where little is promised, instead of stopping.
         """
-        self._planner = Planner(space, start, seed)
+        self._planner = Planner(space, start, seed, thorough)
         self._study = study
         self._level = space.level
         self.history = list(history)
@@ -81,7 +86,8 @@ class StagedSearch:
 class Planner:
     """The pure half: history in, next proposal out."""
 
-    def __init__(self, space: Space, start: Settings, seed: int) -> None:
+    def __init__(self, space: Space, start: Settings, seed: int, thorough: bool = False) -> None:
+        self._thorough = thorough
         self._space = space
         self._start = start
         self._seed = seed
@@ -129,7 +135,10 @@ class Planner:
         doubt: float,
     ) -> Proposal | None:
         """What promises most per second of trial; None where nothing promises enough."""
-        improvement = model.gains(pool, best).doubted(doubt).expected_improvement()
+        gains = model.gains(pool, best)
+        improvement = gains.doubted(doubt).expected_improvement()
+        if stage != "design" and self._thorough and improvement.max() < enough:
+            improvement = gains.doubted(THOROUGH).expected_improvement()
         if stage != "design" and improvement.max() < enough:
             return None
         rate = math.exp(float(model.log_rates([best])[0]))

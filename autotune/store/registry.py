@@ -6,6 +6,7 @@ the user's data folder in the same layout. Looking never raises: training must s
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,9 +70,10 @@ def default_roots() -> tuple[Path, ...]:
         return (Path("profiles"),)
 
 
-def default_path(machine_key: str, target: str, root: Path | None = None) -> Path:
-    """Where the profile of ``target`` on this type of machine belongs."""
-    return (root or Path("profiles")) / safe_name(machine_key) / f"{safe_name(target)}.yaml"
+def default_path(machine_key: str, target: str, root: Path | None = None, nnodes: int = 1) -> Path:
+    """Where the profile of ``target`` on this type of machine, or ``nnodes`` of them together, belongs."""
+    file = safe_name(target) + (f".{nnodes}nodes" if nnodes > 1 else "") + ".yaml"
+    return (root or Path("profiles")) / safe_name(machine_key) / file
 
 
 def safe_name(text: str) -> str:
@@ -84,9 +86,10 @@ def find(
     target: str | None,
     roots: Sequence[Path] | None = None,
     software: Mapping[str, Any] | None = None,
+    nnodes: int = 1,
 ) -> Match | None:
     """The best profile for ``machine`` and ``target``, or None; see `search`."""
-    return search(machine, target, roots, software).match
+    return search(machine, target, roots, software, nnodes).match
 
 
 def search(
@@ -94,6 +97,7 @@ def search(
     target: str | None,
     roots: Sequence[Path] | None = None,
     software: Mapping[str, Any] | None = None,
+    nnodes: int = 1,
 ) -> Search:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
 
@@ -102,10 +106,14 @@ def search(
         target: the task's name; None takes the first by name and says which others there are.
         roots: folders to look in instead of `default_roots`.
         software: ``{torch, cuda, python}`` here, to note differences.
+        nnodes: how many machines train together. A profile of as many is preferred to one of a single machine, and
+            one of another number is none.
     """
     skipped: list[str] = []
     for exact in (True, False):
-        found = list(_candidates(machine, target, default_roots() if roots is None else roots, exact, skipped))
+        files = _candidates(machine, target, default_roots() if roots is None else roots, exact, skipped)
+        fitting = [(path, profile) for path, profile in files if profile.target.nnodes in (1, nnodes)]
+        found = [item for item in fitting if item[1].target.nnodes == nnodes] or fitting
         if found:
             path, profile = found[0] if exact else min(found, key=lambda item: len(differences(item[1], machine)))
             notes = (*differences(profile, machine), *_versions(profile, software), *_others(found, profile))
@@ -146,7 +154,8 @@ def _candidates(
     """Fitting profiles. The first pass opens the machine's own folder only, so that the usual start is quick."""
     for root in roots:
         own = safe_name(machine.key)
-        for path in _files(root, own if exact else None, None if target is None else safe_name(target)):
+        stems = (None,) if target is None else (safe_name(target), f"{safe_name(target)}.*nodes")
+        for path in itertools.chain.from_iterable(_files(root, own if exact else None, stem) for stem in stems):
             if not exact and path.parent.name == own:
                 continue
             listed = _listed(path)

@@ -137,6 +137,7 @@ class TargetRecord(Record):
     device: Literal["cpu", "cuda"]
     parameters: Count
     samples: Count | None
+    nnodes: Annotated[int, Field(ge=1, le=2**20)] = 1
 
 
 class ProofRecord(Record):

@@ -22,9 +22,12 @@ from autotune.trial import tree
 from autotune.trial.channel import Channel
 from autotune.trial.paths import mirror
 from autotune.trial.pmi import ProcessManager
+from autotune.trial.spec import Meeting
 
 if TYPE_CHECKING:
     from autotune.trial.task import Task
+
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
@@ -40,18 +43,26 @@ def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
     tempfile.tempdir = None
     world = request["spec"]["settings"]["processes"] if request["job"] == "trial" else 1
     manager = ProcessManager(world) if world > 1 and _needs_mpi(request) else None
-    ranks = {_start_rank(rank, world, request, channel, task, manager): rank for rank in range(world)}
+    here = range(world)
+    if request["meeting"] is not None:
+        meeting = Meeting(**request["meeting"])
+        here = range(world // meeting.nnodes * meeting.node, world // meeting.nnodes * (meeting.node + 1))
+        if meeting.interface is not None:
+            os.environ.update(dict.fromkeys(INTERFACES, meeting.interface))
+    ranks = {_start_rank(rank, here, world, request, channel, task, manager): rank for rank in here}
     if manager is not None:
         manager.serve()
     return _wait(ranks, channel)
 
 
 def _needs_mpi(request: dict[str, Any]) -> bool:
-    return BACKENDS[request["spec"]["settings"]["backend"]].launcher == MPIEXEC
+    backend = request["spec"]["settings"]["backend"]
+    return backend is not None and BACKENDS[backend].launcher == MPIEXEC
 
 
 def _start_rank(
     rank: int,
+    here: range,
     world: int,
     request: dict[str, Any],
     channel: Channel,
@@ -68,7 +79,8 @@ def _start_rank(
         if os.getppid() != parent:
             os._exit(1)
         if world > 1:
-            places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+            places = {"RANK": rank, "LOCAL_RANK": rank - here.start}
+            places |= {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": len(here)}
             os.environ.update({name: str(value) for name, value in places.items()})
         _bind(request["binding"])
         if manager is not None:

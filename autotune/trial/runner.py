@@ -11,7 +11,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial import tree
 from autotune.trial.channel import Channel
+from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.trial.running import Limits, Trial
 from autotune.trial.server import Server
-from autotune.trial.spec import TrialSpec
+from autotune.trial.spec import Meeting, TrialSpec
 from autotune.trial.verdict import End, how_it_ended
 
 LOAD_SECONDS = 120.0
@@ -47,6 +48,8 @@ class Runner:
         seed: seed of data order and weights.
         oom_kills: reads the memory cgroup's kill counter.
         places: where the processes of settings run on this machine.
+        spread: settings of each of several machines, as all their processes together have them.
+        fleet: the agents on other machines that take part in every trial.
     """
 
     def __init__(
@@ -58,9 +61,12 @@ class Runner:
         seed: int = 0,
         oom_kills: Callable[[], int | None] = lambda: None,
         places: Callable[[Settings], Plan] = lambda _: Plan(),
+        spread: Callable[[Settings, int], Settings] = lambda settings, _: settings,
+        fleet: Fleet | None = None,
     ) -> None:
         self.task, self.paths, self.environment, self.origin = task, paths, environment, origin
         self.seed, self.oom_kills, self.places = seed, oom_kills, places
+        self.spread, self.fleet = spread, fleet or Fleet()
         self.servers: dict[str, Server] = {}
         self.trials: dict[int, Trial] = {}
         self.selector = selectors.DefaultSelector()
@@ -70,6 +76,7 @@ class Runner:
 
     def __enter__(self) -> Runner:
         tree.become_subreaper()
+        self.fleet.watch(self.selector)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,9 +106,13 @@ class Runner:
         how = how_it_ended(self.end(trial)).reason
         raise UserCodeError(f"{self.task}: the task could not be built: {how}", trial.server.tail())
 
-    def start(self, spec: TrialSpec, limits: Limits) -> Trial:
-        """Start a trial and return at once."""
-        return self._start("trial", spec, limits)
+    def start(self, spec: TrialSpec, limits: Limits, meeting: Meeting | None = None) -> Trial:
+        """Start a trial and return at once; this machine's part of it where its ranks have a ``meeting``."""
+        own = meeting or self.fleet.meeting()
+        self.fleet.start(self.number + 1, spec, own)
+        trial = self._start("trial", spec, limits, own)
+        self.fleet.started(trial)
+        return trial
 
     def run(self, spec: TrialSpec, limits: Limits) -> End:
         """Run a trial to its end."""
@@ -116,19 +127,19 @@ class Runner:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
         self._wait(trial, lambda: bool(trial.events))
         trial.events.clear()
-        trial.signal(signal.SIGSTOP)
+        self._signal(trial, signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: Trial, seconds: float) -> Block | None:
         """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
         if trial.ended:
             return None
-        trial.signal(signal.SIGCONT)
+        self._signal(trial, signal.SIGCONT)
         trial.signed = time.monotonic()
         with contextlib.suppress(OSError):
             trial.channel.send({"request": "block", "seconds": seconds})
         self._wait(trial, lambda: bool(trial.events))
-        trial.signal(signal.SIGSTOP)
+        self._signal(trial, signal.SIGSTOP)
         if not trial.events:
             return None
         message = trial.events.popleft()
@@ -138,28 +149,18 @@ class Runner:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
         if not trial.ended:
             trial.server.request("kill", pid=trial.pid)
-            give_up = time.monotonic() + KILL_SECONDS
-            while not trial.ended and not trial.server.gone and time.monotonic() < give_up:
-                self._pump(give_up - time.monotonic())
+        self.fleet.stop(trial)
+        give_up = time.monotonic() + KILL_SECONDS
+        while not (trial.ended and self.fleet.ended(trial)) and not trial.server.gone and time.monotonic() < give_up:
+            self.pump(give_up - time.monotonic())
+        self.fleet.forget(trial)
         if self.trials.pop(trial.pid, None) is not None:
             self._stop_listening(trial)
             trial.channel.close()
 
     def end(self, trial: Trial) -> End:
         """How a stopped trial ended."""
-        before, after = trial.oom_before, self.oom_kills()
-        return End(
-            report=trial.report(),
-            rank_codes=tuple(trial.rank_codes),
-            code=trial.code,
-            timed_out=trial.timed_out,
-            oom_kills=after - before if after is not None and before is not None else None,
-            log=trial.server.tail(),
-            seconds=time.monotonic() - trial.requested,
-            start_seconds=trial.start_seconds,
-            leftovers=trial.leftovers,
-            fresh=trial.server.fresh,
-        )
+        return trial.end(self.oom_kills())
 
     def close(self) -> None:
         """End all trials and zygotes, and remove the scratch folder."""
@@ -206,13 +207,17 @@ class Runner:
         """The next answer of a zygote; None where it is gone or silent for ``seconds``."""
         give_up = time.monotonic() + seconds
         while not server.answers and not server.gone and time.monotonic() < give_up:
-            self._pump(give_up - time.monotonic())
+            self.pump(give_up - time.monotonic())
         return server.answers.popleft() if server.answers else None
 
-    def _start(self, job: str, spec: TrialSpec | None, limits: Limits) -> Trial:
+    def _signal(self, trial: Trial, signum: int) -> None:
+        trial.signal(signum)
+        self.fleet.signal(trial, signum)
+
+    def _start(self, job: str, spec: TrialSpec | None, limits: Limits, meeting: Meeting | None = None) -> Trial:
         server = self.warm(spec.settings.allocator if spec is not None else "default")
         ours, theirs = Channel.pair()
-        self.number += 1
+        self.number = number = self.number + 1
         if not self.trials:
             server.forget_log()
         before, requested = self.oom_kills(), time.monotonic()
@@ -223,8 +228,9 @@ class Runner:
             folder=str(self.paths.trial(self.number)),
             origin=str(self.origin),
             seed=self.seed,
-            spec=spec.as_dict() if spec is not None else None,
+            spec=self._spread(spec, meeting).as_dict() if spec is not None else None,
             binding=self.places(spec.settings).text if spec is not None else "",
+            meeting=asdict(meeting) if meeting is not None else None,
         )
         theirs.close()
         answer = self._answer(server, ANSWER_SECONDS)
@@ -232,10 +238,13 @@ class Runner:
             server.gone = True
             raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
         server.fresh = answer["fresh"]
-        trial = self.trials[answer["pid"]] = Trial(server, ours, answer["pid"], limits, before)
+        trial = self.trials[answer["pid"]] = Trial(server, ours, answer["pid"], limits, before, number)
         trial.requested = requested
         self.selector.register(ours, selectors.EVENT_READ, trial)
         return trial
+
+    def _spread(self, spec: TrialSpec, meeting: Meeting | None) -> TrialSpec:
+        return spec if meeting is None else replace(spec, settings=self.spread(spec.settings, meeting.nnodes))
 
     def _wait(self, trial: Trial, done: Callable[[], bool]) -> None:
         """Sleep until ``done`` or the trial's end; the watchdog ends a trial that shows no sign of life."""
@@ -244,7 +253,7 @@ class Runner:
             if left <= 0:
                 self._time_out(trial)
                 return
-            self._pump(left)
+            self.pump(left)
             if trial.server.gone and not trial.ended:
                 trial.code = trial.server.process.wait()
 
@@ -262,12 +271,14 @@ class Runner:
                 os.kill(pid, signal.SIGUSR1)
         give_up = time.monotonic() + STACK_DUMP_SECONDS
         while time.monotonic() < give_up:
-            self._pump(give_up - time.monotonic())
+            self.pump(give_up - time.monotonic())
 
-    def _pump(self, timeout: float) -> None:
+    def pump(self, timeout: float) -> None:
         """Sleep until something arrives, then book all of it."""
         for key, _ in self.selector.select(max(0.0, timeout)):
-            if isinstance(key.data, Trial):
+            if callable(key.data):
+                key.data()
+            elif isinstance(key.data, Trial):
                 self._from_trial(key.data)
             elif key.fileobj is key.data.channel:
                 self._from_server(key.data)

@@ -6,13 +6,14 @@ import contextlib
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.trial.channel import Channel
 from autotune.trial.server import Server
 from autotune.trial.spec import TrialReport
-from autotune.trial.verdict import is_echo
+from autotune.trial.verdict import End, is_echo
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,11 @@ class Limits:
 class Trial:
     """One running trial as the parent sees it. Made by `Runner.start`."""
 
-    def __init__(self, server: Server, channel: Channel, pid: int, limits: Limits, oom_kills: int | None) -> None:
+    def __init__(
+        self, server: Server, channel: Channel, pid: int, limits: Limits, oom_kills: int | None, number: int = 0
+    ) -> None:
         self.server, self.channel, self.pid, self.limits = server, channel, pid, limits
+        self.number = number
         self.oom_before = oom_kills
         self.requested = self.signed = time.monotonic()
         self.phase = "starting"
@@ -46,6 +50,10 @@ class Trial:
         self.leftovers = 0
         self.timed_out: str | None = None
         self.listening = True
+        self.elsewhere: list[tuple[str, dict[str, Any]]] = []
+        """How its part on each other machine ended."""
+        self.relay: Callable[[dict[str, Any]], None] = lambda message: None
+        """Told every message too."""
 
     @property
     def ended(self) -> bool:
@@ -66,6 +74,7 @@ class Trial:
     def take(self, message: dict[str, Any]) -> None:
         """Book one message of the trial's own."""
         self.signed = time.monotonic()
+        self.relay(message)
         event = message["event"]
         if event == "phase":
             self.phase = message["phase"]
@@ -77,6 +86,25 @@ class Trial:
             self.rank_codes.append(message["code"])
         else:
             self.events.append(message)
+
+    def end(self, oom_kills: int | None) -> End:
+        """How it ended, here and elsewhere; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
+        own = oom_kills - self.oom_before if oom_kills is not None and self.oom_before is not None else None
+        counted = [own, *(said["oom_kills"] for _, said in self.elsewhere)]
+        known = [count for count in counted if count is not None]
+        logs = [f"{name}:\n{said['log']}" for name, said in self.elsewhere if said["log"]]
+        return End(
+            report=self.report(),
+            rank_codes=tuple(self.rank_codes),
+            code=self.code,
+            timed_out=self.timed_out,
+            oom_kills=sum(known) if known else None,
+            log="\n".join([self.server.tail(), *logs]),
+            seconds=time.monotonic() - self.requested,
+            start_seconds=self.start_seconds,
+            leftovers=self.leftovers,
+            fresh=self.server.fresh,
+        )
 
     def report(self) -> TrialReport | None:
         """The first report of an error that is not the echo of another rank's end, else the first of something that

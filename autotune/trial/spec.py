@@ -44,6 +44,30 @@ class TrialSpec:
         return cls(**values)
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """One trial on several machines: where its ranks meet, and which of the machines this one is.
+
+    Attributes:
+        host: an address of the machine that holds rank 0.
+        ports: free there: for the first try, and for the second where parameters turn out to be unused.
+        nnodes: how many machines.
+        node: this one's number among them; machine 0 has the lowest ranks.
+        interface: the network interface that leads to the others; None where it is not known.
+    """
+
+    host: str
+    ports: tuple[int, int]
+    nnodes: int
+    node: int = 0
+    interface: str | None = None
+
+    def init_method(self, attempt: int) -> str:
+        """As ``init_process_group`` takes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.ports[attempt]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialReport:
     """What a child says of its own trial. Exactly one of ``measurement`` and ``error`` is set."""

@@ -18,7 +18,7 @@ from autotune.runtime.session import Session
 from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
 from autotune.trial.loop import TrainingLoop
-from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.trial.spec import Meeting, TrialReport, TrialSpec
 from autotune.trial.task import Task, facts, flops_per_item, load
 
 UNUSED = "find_unused_parameters"
@@ -42,7 +42,8 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
             # Runs the user's step: whatever that does must not cost the facts.
             channel.send({"event": "flops", "flops_per_item": flops_per_item(task, request["seed"])})
             return 0
-        _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank).run()
+        meeting = Meeting(**request["meeting"]) if request["meeting"] is not None else None
+        _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank, meeting).run()
         return 0
     except BaseException as error:
         fault = describe(error)
@@ -52,8 +53,10 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
 
 
 class _Trial:
-    def __init__(self, spec: TrialSpec, task: Task, channel: Channel, rank: int) -> None:
-        self.spec, self.task, self.channel, self.rank = spec, task, channel, rank
+    def __init__(
+        self, spec: TrialSpec, task: Task, channel: Channel, rank: int, meeting: Meeting | None = None
+    ) -> None:
+        self.spec, self.task, self.channel, self.rank, self.meeting = spec, task, channel, rank, meeting
 
     def _say(self, event: str, **content: Any) -> None:
         if self.rank == 0:
@@ -98,9 +101,10 @@ class _Trial:
     def _warm(self, find_unused_parameters: bool = False) -> tuple[Session, TrainingLoop, float, Warm]:
         """Settings in force, the loop warm; with seconds of the first step and what the warm-up took."""
         settings = self.spec.settings
-        store = Path.cwd() / f".autotune-rendezvous{int(find_unused_parameters)}"
+        attempt = int(find_unused_parameters)
+        where = self.meeting.init_method(attempt) if self.meeting else f"file://{Path.cwd()}/.rendezvous{attempt}"
         notes = (UNUSED_NOTE,) if find_unused_parameters else ()
-        session = Session(settings, device=self.task.device, init_method=f"file://{store}", notes=notes)
+        session = Session(settings, device=self.task.device, init_method=where, notes=notes)
         try:
             pulse = partial(self._say, "phase", phase="stepping")
             loop = TrainingLoop(self.task, session, self.spec, pulse, find_unused_parameters)

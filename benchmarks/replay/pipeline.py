@@ -62,7 +62,9 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     tuner = Tuner(
         bench,
         world.spaces,
-        lambda space, start, seen: StagedSearch(space, study, start=start, history=seen, seed=seed),
+        lambda space, start, seen, thorough: StagedSearch(
+            space, study, start=start, history=seen, seed=seed, thorough=thorough
+        ),
         finalists,
         lambda: draws.seconds,
         deadline,

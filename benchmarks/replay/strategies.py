@@ -78,7 +78,7 @@ def after(trials: int) -> Stop:
 
 def staged(run: Run, seed: int, stop: Stop) -> None:
     """Our own search."""
-    planner = Planner(run.world.spaces[run.level], _baseline(run), seed)
+    planner = Planner(run.world.spaces[run.level], _baseline(run), seed, thorough=True)
     while not stop(run):
         began = time.perf_counter()
         proposal = planner.propose(run.history)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from autotune.core.cluster import PORT, Cluster, expanded, given, slurm
+from autotune.core.cluster import PORT, Cluster, expanded, given, left_idle, slurm
 from autotune.core.errors import UsageError
 
 STEP = {
@@ -97,3 +97,19 @@ class TestSlurm:
     @cases(st.text("ab[]-,019", max_size=20))
     def test_nonsense_never_raises(self, hostlist: str) -> None:
         assert all(isinstance(name, str) for name in expanded(hostlist))
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, False),
+        ({"SLURM_JOB_NUM_NODES": "1"}, False),
+        ({"SLURM_JOB_NUM_NODES": "4"}, True),
+        ({"SLURM_JOB_NUM_NODES": "4", "SLURM_STEP_NUM_NODES": "4"}, False),
+        ({"SLURM_JOB_NUM_NODES": "4", "SLURM_STEP_NUM_NODES": "1"}, False),
+    ],
+)
+def test_machines_of_a_slurm_job_that_stay_idle_are_mentioned(environment: dict[str, str], said: bool) -> None:
+    words = left_idle(environment)
+    assert (words is not None) == said
+    assert words is None or "4 machines" in words

@@ -104,6 +104,18 @@ def test_a_choice_that_always_crashes_is_given_up():
     assert finalists(method.history, machine.space(), 1)[0].num_workers == 0
 
 
+def test_a_thorough_search_goes_on_where_little_is_promised():
+    machine = machines.default_best()
+    trials = {}
+    for thorough in (False, True):
+        method = StagedSearch(machine.space(), open_study(), start=machine.context.baseline, seed=1, thorough=thorough)
+        bench = Bench(machine, 1)
+        while len(method.history) < 60 and (proposal := method.ask()) is not None:
+            method.tell(proposal, bench.run(proposal.settings))
+        trials[thorough] = len(method.history)
+    assert trials[True] > trials[False]
+
+
 def test_pinned_knobs_are_searched_around():
     """The baseline itself holds none of the pinned values."""
     machine = machines.conv()

@@ -43,6 +43,21 @@ def test_names_stay_inside_their_folder(text: str, name: str) -> None:
     assert registry.default_path(text, text, Path("r")).parts == ("r", name, f"{name}.yaml")
 
 
+def test_as_many_machines_are_preferred_and_other_numbers_passed_over(tmp_path: Path) -> None:
+    one = put(tmp_path)
+    assert registry.default_path(MACHINE.key, "resnet", tmp_path, 2).name == "resnet.2nodes.yaml"
+    for nnodes in (2, 4):
+        several = replace(profile().target, nnodes=nnodes)
+        path = registry.default_path(MACHINE.key, "resnet", tmp_path, nnodes)
+        profiles.write(path, replace(profile(), target=several))
+    for nnodes, name in ((1, one.name), (2, "resnet.2nodes.yaml"), (3, one.name), (4, "resnet.4nodes.yaml")):
+        match = registry.find(MACHINE, "resnet", [tmp_path], nnodes=nnodes)
+        assert match is not None
+        assert match.path.name == name
+    one.unlink()
+    assert registry.find(MACHINE, "resnet", [tmp_path]) is None
+
+
 def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     path = put(tmp_path)
     match = registry.find(MACHINE, "resnet", [tmp_path])

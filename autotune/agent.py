@@ -1,0 +1,97 @@
+"""One of the other machines of a tuning run: starts its part of every trial, as the controller says."""
+
+from __future__ import annotations
+
+import selectors
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.bringup import open_runner, refuse_ranks
+from autotune.core.errors import LaunchError, UserCodeError
+from autotune.gathering import Way, hello, join
+from autotune.trial.contract import recognise
+from autotune.trial.runner import Runner
+from autotune.trial.running import Limits, Trial
+from autotune.trial.spec import Meeting, TrialSpec
+from autotune.trial.wire import Wire
+from autotune.tuning import Observer
+from probes.inventory import probe
+
+NO_LIMITS = Limits(float("inf"), float("inf"), float("inf"))
+"""The controller watches: only rank 0 shows signs of life."""
+IDLE_SECONDS = 3600.0
+
+
+def serve(task: Path, way: Way, patience: float, observe: Observer) -> None:
+    """Take part in the run that the machine at the other end of ``way`` controls, until it ends.
+
+    Args:
+        task: this machine's copy of the task file.
+        way: to the controller.
+        patience: seconds to wait for it, and for another run on this machine to end.
+        observe: told about progress.
+
+    Raises:
+        AutotuneError: the controller was not found, refused this machine or is gone, or the task cannot be loaded.
+        Interrupted: on SIGINT or SIGTERM.
+    """
+    refuse_ranks()
+    file, inventory = recognise(task), probe()
+    observe(stage=f"waiting for the machine at {way.host}:{way.port}")
+    wire, seed = join(way, hello(file.path, inventory), patience)
+    with open_runner(file.path, inventory, seed, patience, observe) as runner:
+        try:
+            runner.warm()
+        except UserCodeError as error:
+            wire.send({"failed": str(error), "traceback": error.traceback})
+            raise
+        wire.send({"loaded": True})
+        observe(stage=f"running trials as {way.host} says")
+        _Agent(runner, wire, way).serve()
+    observe(stage="the run has ended")
+
+
+class _Agent:
+    def __init__(self, runner: Runner, wire: Wire, way: Way) -> None:
+        self.runner, self.wire, self.way = runner, wire, way
+        self.trials: dict[int, Trial] = {}
+        """By the controller's number."""
+        self.done = False
+
+    def serve(self) -> None:
+        """Obey until the run ends."""
+        # Only read there: starting a trial waits in the same selector.
+        self.runner.selector.register(self.wire, selectors.EVENT_READ, self.wire.read)
+        while not self.done:
+            self.runner.pump(IDLE_SECONDS)
+            while self.wire.inbox:
+                self._obey(self.wire.inbox.popleft())
+            if self.wire.closed and not self.done:
+                place = f"{self.way.host}:{self.way.port}"
+                raise LaunchError(f"the run at {place} ended without a word: see the screen there")
+            for number, trial in list(self.trials.items()):
+                if trial.ended or trial.server.gone:
+                    self._end(number, trial)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        kind, number = order["order"], order.get("trial", 0)
+        trial = self.trials.get(number)
+        if kind == "start":
+            meeting = replace(Meeting(**order["meeting"]), interface=self.way.interface)
+            trial = self.runner.start(TrialSpec.from_dict(order["spec"]), NO_LIMITS, meeting)
+            trial.relay = lambda message: self.wire.send({"trial": number, "event": message})
+            self.trials[number] = trial
+        elif kind == "signal" and trial is not None:
+            trial.signal(order["signal"])
+        elif kind == "stop" and trial is not None:
+            trial.server.request("kill", pid=trial.pid)
+        elif kind == "exit":
+            self.done = True
+
+    def _end(self, number: int, trial: Trial) -> None:
+        self.runner.stop(trial)
+        end = self.runner.end(trial)
+        code = 1 if end.code is None else end.code
+        self.wire.send({"trial": number, "code": code, "oom_kills": end.oom_kills, "log": end.log if code else ""})
+        del self.trials[number]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from autotune import gathering
+from autotune.core.cluster import Cluster
+from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.gathering import Door, Way
+from autotune.trial.fleet import Fleet
+from autotune.trial.wire import Wire
+from probes.facts import Backend
+from tests.launch.records import inventory
+
+OWN = {"name": "one", "machine": "m", "autotune": "1", "torch": "2", "task": "abc"}
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    opened = gathering.listen(Way("127.0.0.1", 0, "127.0.0.1", "lo", here=True), 2)
+    assert opened is not None
+    port = opened.socket.getsockname()[1]
+    yield replace(opened, way=replace(opened.way, port=port))
+    opened.socket.close()
+
+
+class Other(threading.Thread):
+    """Another machine: knocks, then says ``words``."""
+
+    def __init__(self, way: Way, own: dict[str, str], *words: dict[str, object]) -> None:
+        super().__init__()
+        self.way, self.own, self.words = way, own, words
+        self.wire: Wire | None = None
+        self.seed: int | None = None
+        self.error: AutotuneError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.wire, self.seed = gathering.join(self.way, self.own, 5.0)
+            for word in self.words:
+                self.wire.send(word)
+        except AutotuneError as error:
+            self.error = error
+
+
+def meet(door: Door, patience: float = 5.0) -> contextlib.AbstractContextManager[tuple[Fleet, tuple[str, ...]]]:
+    return door.gather(OWN, 3, patience, lambda **_: None)
+
+
+def test_machines_that_are_alike_meet(door: Door) -> None:
+    other = Other(door.way, {**OWN, "name": "two"}, {"loaded": True})
+    with meet(door) as (fleet, notes):
+        other.join()
+        assert (fleet.nnodes, fleet.host, notes) == (2, "127.0.0.1", ())
+        assert fleet.agents[0].name == "two (127.0.0.1)"
+        assert other.seed == 3
+    assert other.wire is not None
+    assert other.wire.receive(5.0) == {"order": "exit"}
+    other.wire.close()
+
+
+def test_another_type_of_machine_is_noted(door: Door) -> None:
+    other = Other(door.way, {**OWN, "name": "two", "machine": "n"}, {"loaded": True})
+    with meet(door) as (_, notes):
+        assert notes == ("not all machines are alike, and the slowest sets the pace: also n",)
+    other.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("torch", "PyTorch"), ("task", "the task file"), ("autotune", "this project")]
+)
+def test_versions_must_be_the_same(door: Door, name: str, words: str) -> None:
+    other = Other(door.way, {**OWN, name: "else"})
+    with pytest.raises(UsageError, match=f"{words} must be the same on all machines"), meet(door):
+        pass
+    other.join()
+    assert isinstance(other.error, UsageError)
+    assert words in str(other.error)
+
+
+def test_who_cannot_load_the_task_is_named(door: Door) -> None:
+    other = Other(door.way, OWN, {"failed": "model.py: no data", "traceback": "Traceback"})
+    with pytest.raises(UserCodeError, match=r"one \(127.0.0.1\): model.py: no data") as caught, meet(door):
+        pass
+    other.join()
+    assert caught.value.traceback == "Traceback"
+
+
+def test_who_leaves_is_named(door: Door) -> None:
+    other = Other(door.way, OWN)
+    other.join()
+    assert other.wire is not None or door
+    leaving = threading.Thread(target=lambda: (other.join(), other.wire and other.wire.close()))
+    leaving.start()
+    with pytest.raises(LaunchError, match=r"one \(127.0.0.1\) left"), meet(door):
+        pass
+    leaving.join()
+
+
+def test_waiting_has_an_end(door: Door) -> None:
+    with pytest.raises(NothingUsable, match="not all machines came"), meet(door, patience=0.01):
+        pass
+
+
+def test_strangers_are_sent_away(door: Door) -> None:
+    import socket
+
+    with socket.create_connection((door.way.host, door.way.port)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        other = Other(door.way, OWN, {"loaded": True})
+        with meet(door) as (fleet, _):
+            assert fleet.nnodes == 2
+        other.join()
+
+
+def test_knocking_where_nobody_is(door: Door) -> None:
+    door.socket.close()
+    with pytest.raises(NothingUsable, match="nobody listens at"):
+        gathering.join(door.way, OWN, 0.0)
+
+
+def test_knocking_at_another_service(door: Door) -> None:
+    def answer() -> None:
+        door.socket.accept()[0].sendall(b"220 mail.example.org\r\n")
+
+    service = threading.Thread(target=answer)
+    service.start()
+    with pytest.raises(LaunchError, match="no tuning run"):
+        gathering.join(door.way, OWN, 5.0)
+    service.join()
+
+
+def test_only_the_first_at_the_place_opens_the_door(door: Door) -> None:
+    assert gathering.listen(door.way, 2) is None
+    assert gathering.listen(replace(door.way, here=False), 2) is None
+
+
+def test_mpi_is_tuned_on_one_machine() -> None:
+    one = inventory()
+    found = (Backend("gloo", True, ""), Backend("mpi", True, ""))
+    several = gathering.for_several(replace(one, software=replace(one.software, backends=found)))
+    assert [(b.name, b.usable) for b in several.software.backends] == [("gloo", True), ("mpi", False)]
+    with pytest.raises(UsageError, match="--nnodes and --rdzv-endpoint"):
+        gathering.way(Cluster(2, hosts=("a", "b")))
