@@ -126,7 +126,7 @@ def _wanted(found: Profile, level: str | None) -> Settings:
 
 
 def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
-    """To where the machines meet; None where mpiexec finds it by itself, or there is one machine.
+    """To where the machines meet, or to another one of mpiexec's; None where there is none, or mpiexec must find it.
 
     Raises:
         UsageError: the backend needs another way of starting, or the machines cannot meet there.
@@ -140,7 +140,8 @@ def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
         )
         raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {words}")
     if launcher == MPIEXEC:
-        return None
+        ways = (network.route(System(), host) for host in cluster.hosts)
+        return next((way for way in ways if way is not None and not way.here), None)
     way = network.route(System(), cluster.host)
     if way is None:
         raise UsageError(

@@ -46,7 +46,7 @@ def command(
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module else []
     if row.launcher == MPIEXEC:
-        start = [mpiexec, *_spread(settings.processes, cluster), *binder, python]
+        start = [mpiexec, *_spread(settings.processes, cluster, route), *binder, python]
     else:
         meeting = ALONE if cluster is None else _meeting(cluster, route)
         start = [python, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={settings.processes}"]
@@ -55,12 +55,14 @@ def command(
     return [*start, *entry, script, *args]
 
 
-def _spread(processes: int, cluster: Cluster | None) -> list[str]:
-    """mpiexec's words for ``processes`` on each machine."""
+def _spread(processes: int, cluster: Cluster | None, route: Route | None) -> list[str]:
+    """mpiexec's words for ``processes`` on each machine, and for where the others find this one: its own name need not
+    resolve there."""
     if cluster is None:
         # Forking needs no host name that resolves and no ssh.
         return ["-launcher", "fork", "-n", str(processes)]
-    return ["-hosts", ",".join(cluster.hosts), "-ppn", str(processes), "-n", str(processes * cluster.nodes)]
+    here = ["-localhost", route.address] if route is not None else []
+    return [*here, "-hosts", ",".join(cluster.hosts), "-ppn", str(processes), "-n", str(processes * cluster.nodes)]
 
 
 def _meeting(cluster: Cluster, route: Route | None) -> list[str]:

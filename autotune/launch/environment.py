@@ -31,8 +31,9 @@ SCRUBBED = (
     "SLURM_NODEID",
     "SLURM_NTASKS",
     "AUTOTUNE_BINDING",
+    "HYDRA_HOST_FILE",  # the machines are named outright, or there is one
 )
-SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDRA_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
+SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
 """Marks of a surrounding job: a process that inherits them believes that it is one of that job's ranks."""
 
 PASSIVE: dict[str, dict[str, str]] = {

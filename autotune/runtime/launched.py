@@ -55,7 +55,9 @@ def places(api: Any) -> dict[str, str]:
     world = api.COMM_WORLD
     here = world.Split_type(api.COMM_TYPE_SHARED)
     single = here.size == world.size
-    address, port = world.bcast(("127.0.0.1" if single else socket.gethostname(), _free_port()))
+    # As mpiexec was told to find this machine: its own name for itself need not resolve elsewhere.
+    name = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
+    address, port = world.bcast(("127.0.0.1" if single else name, _free_port()))
     found = {
         "RANK": world.rank,
         "WORLD_SIZE": world.size,

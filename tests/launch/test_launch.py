@@ -60,9 +60,12 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
 
 
 def test_mpiexec_starts_the_other_machines_itself() -> None:
-    found = command(Settings(processes=2, backend="mpi"), "train.py", [], "py", cluster=Cluster(2, hosts=("a", "b")))
-    start = ["mpiexec", "-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.launched", "mpi"]
-    assert found == [*start, "train.py"]
+    two, settings = Cluster(2, hosts=("a", "b")), Settings(processes=2, backend="mpi")
+    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.launched", "mpi", "train.py"]
+    assert command(settings, "train.py", [], "py", cluster=two) == ["mpiexec", *start]
+    way = Route("10.0.0.1", "eth1", here=False)
+    found = command(settings, "train.py", [], "py", cluster=two, route=way)
+    assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
 
 
 @pytest.mark.parametrize("settings", [TWO, Settings()])
@@ -134,11 +137,11 @@ def test_a_machine_without_a_loopback_is_left_alone() -> None:
 MARKS = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID "
     "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE PMIX_RANK PMIX_NAMESPACE "
-    "MV2_COMM_WORLD_RANK HYDI_CONTROL_FD MPI_LOCALRANKID SLURM_PROCID"
+    "MV2_COMM_WORLD_RANK HYDI_CONTROL_FD HYDRA_HOST_FILE MPI_LOCALRANKID SLURM_PROCID"
 )
 REST = (
     "PATH HOME CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH LD_PRELOAD http_proxy HTTPS_PROXY NO_PROXY OMP_NUM_THREADS "
-    "LOCAL_CACHE MASTER_KEY RANKING SLURM_JOB_ID SLURM_CPUS_PER_TASK GLOO_SOCKET_IFNAME NCCL_DEBUG I_MPI_ROOT"
+    "LOCAL_CACHE MASTER_KEY RANKING HYDRA_LAUNCHER_EXEC SLURM_JOB_ID SLURM_CPUS_PER_TASK GLOO_SOCKET_IFNAME NCCL_DEBUG I_MPI_ROOT"
 )
 
 
