@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Of the command line."""
     parser.add_argument("task", type=Path)
     parser.add_argument("--generations", type=int, default=30, help="of each load")
+    parser.add_argument("--threads", type=int, help="default: the user's; beside a neighbour several wait for ages")
     parser.add_argument("--loads", default=",".join(LOADS))
     parser.add_argument("--comparisons", type=int, default=COMPARISONS, help="of each load")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/honesty-aa-<task>.json")
@@ -42,17 +43,18 @@ def main(arguments: argparse.Namespace) -> None:
     unknown = sorted(set(loads) - set(LOADS))
     if unknown:
         raise SystemExit(f"--loads {unknown[0]}: no such load; loads are: {', '.join(LOADS)}")
-    data = recorded(arguments.task, path, loads, arguments.generations)
+    data = recorded(arguments.task, path, loads, arguments.generations, arguments.threads)
     data["rows"] = draws.rows(by_load(data), arguments.comparisons)
     record.save(path, data)
     print(table(data["rows"]))
 
 
-def recorded(task: Path, path: Path, loads: list[str], count: int) -> dict[str, Any]:
+def recorded(task: Path, path: Path, loads: list[str], count: int, threads: int | None) -> dict[str, Any]:
     """Everything recorded, ``count`` generations of each of ``loads`` among it; written to ``path`` one by one."""
     inventory = probe()
     with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
         baseline = baseline_settings(runner.describe(), inventory)
+        baseline = baseline.but(threads=threads or baseline.threads)
         fresh = {
             **stamp.stamp(inventory, record.PACKAGES),
             "task": task.stem,

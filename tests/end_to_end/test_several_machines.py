@@ -36,7 +36,7 @@ def pair(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
         (folder / "model.py").write_text(MLP)
         running.append(
             subprocess.Popen(
-                command(*words, "--budget", "20s", "--json"),
+                command(*words, "--budget", "14s", "--json"),
                 cwd=folder,
                 env=_environment() | {"TMPDIR": str(folder / "tmp")},
                 stdout=subprocess.PIPE,

@@ -114,7 +114,7 @@ def test_two_machines_are_tuned_together(machines: tuple[str, str], tmp_path: Pa
         folder = tmp_path / name
         (folder / "tmp").mkdir(parents=True)
         (folder / "model.py").write_text(MLP)
-        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "20s"]
+        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "12s"]
         own += ["--nnodes", "2", "--rdzv-endpoint", endpoint]
         environment = os.environ | {"TMPDIR": str(folder / "tmp")}
         pipe = subprocess.PIPE
