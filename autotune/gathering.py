@@ -175,6 +175,8 @@ def join(found: Way, own: Mapping[str, Any], patience: float) -> tuple[Wire, int
     wire = Wire(_knock(found, time.monotonic() + patience))
     wire.send({"hello": dict(own)})
     answer = wire.receive(HELLO_SECONDS)
+    if answer is None or "seed" not in answer:
+        wire.close()
     if answer is None or not {"refused", "seed"} & set(answer):
         raise LaunchError(f"{place}: what answers there is no tuning run that waits. Choose another port, on all")
     if "refused" in answer:

@@ -92,10 +92,10 @@ def test_who_cannot_load_the_task_is_named(door: Door) -> None:
 
 
 def test_who_leaves_is_named(door: Door) -> None:
-    other = Other(door.way, OWN)
-    other.join()
-    assert other.wire is not None or door
-    leaving = threading.Thread(target=lambda: (other.join(), other.wire and other.wire.close()))
+    def come_and_go() -> None:
+        gathering.join(door.way, OWN, 5.0)[0].close()
+
+    leaving = threading.Thread(target=come_and_go)
     leaving.start()
     with pytest.raises(LaunchError, match=r"one \(127.0.0.1\) left"), meet(door):
         pass

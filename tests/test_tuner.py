@@ -147,7 +147,7 @@ def wandering(seed: int, count: int = 8) -> Callable[[Space, Settings, Sequence[
     def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
         draw = random.Random(f"{seed} {space.level}")
         moves = [settings for _, settings in space.moves(start, far=True)]
-        return Listed(draw.sample(moves, min(count, len(moves))))
+        return Listed([] if thorough else draw.sample(moves, min(count, len(moves))))
 
     return search
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BOOT = "import sys; sys.path[0] = sys.argv[1]; from autotune.trial.{module} import main; main(sys.argv[2:])"
 """Start a module of this package whatever the working folder is, without adding that folder to the module path."""
 
+CLEAN_SECONDS = 2.0
+
 
 @dataclass(frozen=True)
 class Running:
@@ -152,7 +154,9 @@ class Zygote:
         tree.kill_tree(os.getpid(), include_root=False)
         for trial in self.running.values():
             shm.remove_leftovers(trial.since)
-        if self.scratch.name.startswith("autotune-"):
+        give_up = time.monotonic() + CLEAN_SECONDS
+        while self.scratch.name.startswith("autotune-") and self.scratch.exists() and time.monotonic() < give_up:
+            # Other zygotes of the run remove it at the same time, and may trip over each other.
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
