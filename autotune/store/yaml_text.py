@@ -52,13 +52,18 @@ class PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class PlainDumper(yaml.SafeDumper):
+    """Quotes text that `PlainLoader` would read as a number: ``0E0`` is text to PyYAML and a number to YAML 1.2."""
+
+
 for _tag, _pattern, _first in (
     ("null", r"null|~|", ["n", "~", ""]),
     ("bool", r"true|false", ["t", "f"]),
     ("int", r"-?(0|[1-9][0-9]{0,99})", list("-0123456789")),
     ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]*([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)", list("-0123456789")),
 ):
-    PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+    for _side in (PlainLoader, PlainDumper):
+        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
 def load(text: str) -> Any:
@@ -76,4 +81,6 @@ def load(text: str) -> Any:
 
 def dump(data: Mapping[str, Any]) -> str:
     """Block style, keys in the order given, one line per value."""
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False)
+    return yaml.dump(
+        data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )

@@ -15,7 +15,7 @@ from autotune.core.errors import ProfileError
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
 from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
-from autotune.store import profiles
+from autotune.store import profiles, yaml_text
 
 from .records import profile
 
@@ -109,3 +109,8 @@ def test_other_yaml_readers_see_the_same(one: Profile) -> None:
 def test_no_text_does_worse_than_a_profile_error(text: str) -> None:
     with pytest.raises(ProfileError, match=r"\Ap\.yaml: "):
         profiles.parse(text, "p.yaml")
+
+
+@pytest.mark.parametrize("text", ["0E0", "1e5", "-0e-3", "1.5", "no", "1:30", "010", "~", "true", ""])
+def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
+    assert yaml_text.load(yaml_text.dump({"a": [text]})) == {"a": [text]}
