@@ -38,7 +38,7 @@ def serve(task: Path, way: Way, patience: float, observe: Observer) -> None:
     """
     refuse_ranks()
     file, inventory = recognise(task), probe()
-    observe(stage=f"waiting for the machine at {way.host}:{way.port}")
+    observe(stage=f"waiting for the machine at {way.place}")
     wire, seed = join(way, hello(file.path, inventory), patience)
     with open_runner(file.path, inventory, seed, patience, observe) as runner:
         try:
@@ -68,8 +68,7 @@ class _Agent:
             while self.wire.inbox:
                 self._obey(self.wire.inbox.popleft())
             if self.wire.closed and not self.done:
-                place = f"{self.way.host}:{self.way.port}"
-                raise LaunchError(f"the run at {place} ended without a word: see the screen there")
+                raise LaunchError(f"the run at {self.way.place} ended without a word: see the screen there")
             for number, trial in list(self.trials.items()):
                 if trial.ended or trial.server.gone:
                     self._end(number, trial)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.cluster import Cluster
+from autotune.core.cluster import Cluster, endpoint, no_way
 from autotune.core.errors import LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
 from autotune.trial.fleet import Agent, Fleet
@@ -50,6 +50,11 @@ class Way:
     interface: str | None
     here: bool
 
+    @property
+    def place(self) -> str:
+        """Where the machines meet, for people."""
+        return endpoint(self.host, self.port)
+
 
 def way(cluster: Cluster) -> Way:
     """The way from here to where ``cluster`` meets.
@@ -61,9 +66,7 @@ def way(cluster: Cluster) -> Way:
         raise UsageError("tune starts on every machine by itself: give --nnodes and --rdzv-endpoint on each")
     found = network.route(System(), cluster.host)
     if found is None:
-        raise UsageError(
-            f"{cluster.host}: this machine knows no way there. Give a name or an address that all can reach"
-        )
+        raise no_way(cluster.host)
     interface = os.environ.get("GLOO_SOCKET_IFNAME", found.interface)
     return Way(cluster.host, cluster.port, found.address, interface, found.here)
 
@@ -129,8 +132,7 @@ class Door:
                 give_up = time.monotonic() + patience
                 while len(agents) < self.nnodes - 1:
                     missing = self.nnodes - 1 - len(agents)
-                    place = f"{self.way.host}:{self.way.port}"
-                    observe(stage=f"waiting at {place} for {missing} more machine{'s' * (missing > 1)}")
+                    observe(stage=f"waiting at {self.way.place} for {missing} more machine{'s' * (missing > 1)}")
                     agents += _admit(self.socket, len(agents) + 1, own, seed, give_up)
             observe(stage="waiting until all machines have loaded the task")
             for agent in agents:
@@ -158,7 +160,7 @@ def listen(found: Way, nnodes: int) -> Door | None:
         if error.errno == errno.EADDRINUSE:
             return None
         raise UsageError(
-            f"{found.host}:{found.port}: cannot listen there ({error.strerror}). Choose another port, the same on all:"
+            f"{found.place}: cannot listen there ({error.strerror}). Choose another port, the same on all:"
             " --rdzv-endpoint HOST:PORT"
         ) from error
 
@@ -171,17 +173,15 @@ def join(found: Way, own: Mapping[str, Any], patience: float) -> tuple[Wire, int
         UsageError: it refused this machine.
         LaunchError: what answers there is no tuning run.
     """
-    place = f"{found.host}:{found.port}"
     wire = Wire(_knock(found, time.monotonic() + patience))
     wire.send({"hello": dict(own)})
     answer = wire.receive(HELLO_SECONDS)
-    if answer is None or "seed" not in answer:
-        wire.close()
-    if answer is None or not {"refused", "seed"} & set(answer):
-        raise LaunchError(f"{place}: what answers there is no tuning run that waits. Choose another port, on all")
-    if "refused" in answer:
-        raise UsageError(f"{place} refused this machine: {answer['refused']}")
-    return wire, int(answer["seed"])
+    if answer is not None and "seed" in answer:
+        return wire, int(answer["seed"])
+    wire.close()
+    if answer is not None and "refused" in answer:
+        raise UsageError(f"{found.place} refused this machine: {answer['refused']}")
+    raise LaunchError(f"{found.place}: what answers there is no tuning run that waits. Choose another port, on all")
 
 
 def _knock(found: Way, give_up: float) -> socket.socket:
@@ -191,7 +191,7 @@ def _knock(found: Way, give_up: float) -> socket.socket:
         except OSError as error:
             if time.monotonic() > give_up:
                 raise NothingUsable(
-                    f"nobody listens at {found.host}:{found.port} ({error}). Start the same command on that machine too"
+                    f"nobody listens at {found.place} ({error}). Start the same command on that machine too"
                 ) from None
             time.sleep(RETRY_SECONDS)
 

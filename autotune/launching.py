@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.core import binding
 from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp, with_processes
-from autotune.core.cluster import Cluster, left_idle
+from autotune.core.cluster import Cluster, left_idle, no_way
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
@@ -144,9 +144,7 @@ def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
         return next((way for way in ways if way is not None and not way.here), None)
     way = network.route(System(), cluster.host)
     if way is None:
-        raise UsageError(
-            f"{cluster.host}: this machine knows no way there. Give a name or an address that all can reach"
-        )
+        raise no_way(cluster.host)
     return way
 
 

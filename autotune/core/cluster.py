@@ -114,6 +114,16 @@ def _numbers(ranges: str) -> Iterator[str]:
             yield str(number).zfill(len(first))
 
 
+def endpoint(host: str, port: int) -> str:
+    """``HOST:PORT``, the inverse of `_split`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def no_way(host: str) -> UsageError:
+    """What to say where no route leads to ``host``."""
+    return UsageError(f"{host}: this machine knows no way there. Give a name or an address that all can reach")
+
+
 def _split(endpoint: str) -> tuple[str, int]:
     """``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
     found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)

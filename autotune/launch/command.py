@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.cluster import Cluster
+from autotune.core.cluster import Cluster, endpoint
 from autotune.core.settings import Settings
 from probes.facts import Route
 
@@ -68,9 +68,8 @@ def _spread(processes: int, cluster: Cluster | None, route: Route | None) -> lis
 def _meeting(cluster: Cluster, route: Route | None) -> list[str]:
     """torchrun's words for where the machines meet. What it would guess from this machine's own name is said instead:
     a name need not resolve."""
-    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
-    words = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{cluster.port}"]
-    words += [f"--rdzv-id={cluster.job}"]
+    words = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
+    words += [f"--rdzv-endpoint={endpoint(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
     if route is not None:
         words += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
     return words

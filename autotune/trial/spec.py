@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from autotune.core.cluster import endpoint
 from autotune.core.measurement import Measurement
 from autotune.core.settings import Settings
 
@@ -64,8 +65,7 @@ class Meeting:
 
     def init_method(self, attempt: int) -> str:
         """As ``init_process_group`` takes it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.ports[attempt]}"
+        return f"tcp://{endpoint(self.host, self.ports[attempt])}"
 
 
 @dataclass(frozen=True, kw_only=True)
