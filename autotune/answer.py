@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune.core.feasibility import normalised
 from autotune.core.knobs import Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
-from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
 from autotune.tuning import Tuning
 
@@ -40,7 +40,7 @@ def profile_of(
         nnodes: how many machines took part.
     """
     task, software = context.task, context.inventory.software
-    notes = (*task.warnings, *warnings, *_normalisation(task.has_batch_norm, tuning.baseline, results))
+    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(tuning))
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
@@ -89,14 +89,28 @@ def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None
     return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
 
 
-def _normalisation(has_batch_norm: bool, baseline: Settings, results: Mapping[str, LevelResult]) -> Iterator[str]:
-    """BatchNorm takes its statistics from one process's micro-batch: the one thing that sharing a batch changes."""
-    sizes = {result.settings.batch_size for result in results.values()} - {baseline.batch_size}
-    if has_batch_norm and sizes:
+def _normalisation(context: Context, results: Mapping[str, LevelResult]) -> Iterator[str]:
+    """BatchNorm takes its statistics from what one process or replica has: what sharing a batch changes."""
+    own = normalised(context.baseline, context.inventory)
+    sizes = {normalised(result.settings, context.inventory) for result in results.values()} - {own}
+    if context.task.has_batch_norm and sizes:
         others = " or ".join(str(size) for size in sorted(sizes))
+        replicated = any(result.settings.data_parallel for result in results.values())
+        keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"
+        yield f"BatchNorm normalises over {others} samples instead of {own}; {keep} keeps it"
+
+
+def _replication(tuning: Tuning) -> Iterator[str]:
+    """What `torch.nn.DataParallel` costs: its best trial against the most alike of several processes."""
+    rate = tuning.estimate
+    replicated = max((s for s in tuning.estimates if s.data_parallel), key=rate, default=None)
+    several = [s for s in tuning.estimates if s.processes > 1]
+    if replicated is not None and several:
+        shape = {"processes", "backend", "data_parallel", "binding", "threads", "batch_size", "num_workers"}
+        other = min(several, key=lambda s: (len(set(s.difference(replicated)) - shape), -rate(s)))
         yield (
-            f"BatchNorm normalises over {others} samples instead of {baseline.batch_size};"
-            " torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
+            f"torch.nn.DataParallel reached {rate(replicated) / rate(other):.2f}x of the rate of"
+            f" {other.processes} processes with the same batch (single trials)"
         )
 
 

@@ -17,7 +17,7 @@ import pytest
 import autotune
 from autotune import answer, api, bringup
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement, Places
 from autotune.core.outcome import Completed, Crashed, Outcome
@@ -294,8 +294,28 @@ class TestBatchNorm:
     )
     def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
         results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
-        lines = list(answer._normalisation(has, OWN.but(batch_size=32), results))  # type: ignore[arg-type]
+        lines = list(answer._normalisation(_normalising(has), results))  # type: ignore[arg-type]
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
+
+    def test_replicas_share_a_batch_too(self) -> None:
+        results = {"safe": SimpleNamespace(settings=OWN.but(batch_size=32, data_parallel=True))}
+        (line,) = answer._normalisation(_normalising(True), results)  # type: ignore[arg-type]
+        assert line.startswith("BatchNorm normalises over 8 samples instead of 32; --fix data_parallel=False")
+
+
+def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> None:
+    tuning = Tuning(OWN)
+    tried = {
+        OWN: 100.0,
+        OWN.but(processes=4, batch_size=8, backend="nccl"): 300.0,
+        OWN.but(processes=4, batch_size=8, backend="nccl", precision="bf16"): 900.0,
+    }
+    for settings, rate in tried.items():
+        tuning.book(Observation(settings, _completed(rate), "safe"))
+    assert list(answer._replication(tuning)) == []
+    tuning.book(Observation(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
+    (line,) = answer._replication(tuning)
+    assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
 
 
 def test_cores_far_apart_while_it_was_proven_are_named() -> None:
@@ -304,6 +324,12 @@ def test_cores_far_apart_while_it_was_proven_are_named() -> None:
     assert "in 75% of race and proof" in line
     assert "3.0 times as long between them" in line
     assert answer.far_apart(places, {2: 75e-6}) == answer.far_apart(Places(), {}) == []
+
+
+def _normalising(has_batch_norm: bool) -> Context:
+    """A baseline of 32 samples on four GPUs."""
+    found = context(inventory(8, 8, gpus=4), 32)
+    return replace(found, task=replace(found.task, has_batch_norm=has_batch_norm))
 
 
 def _completed(rate: float) -> Completed:

@@ -11,7 +11,7 @@ DEFAULT_BATCH = 32
 """Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
 
 
-FOR_GPUS = ("pin_memory", "cudnn_benchmark")
+FOR_GPUS = ("data_parallel", "pin_memory", "cudnn_benchmark")
 """Switches that many people set everywhere and that do nothing without a GPU."""
 
 

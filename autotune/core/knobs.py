@@ -15,12 +15,8 @@ from probes.facts import Inventory
 LEVELS = ("safe", "amp", "max")
 """Each level includes the ones before it."""
 
-THREAD_SLACK = 2.0
-"""Busy threads plus loader workers of all processes may reach this many times the CPU budget."""
 COMPILE_PAYBACK_SECONDS = 30 * 60
 """Training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
-MIN_BATCH_NORM_BATCH = 8
-"""BatchNorm statistics of fewer samples are another training (pytorch/pytorch#2584)."""
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 
@@ -131,6 +127,14 @@ def _no_backend(context: Context) -> str | None:
     """Why no backend at all is usable, in the words of the first one offered; None where one is."""
     reasons = [backend_reason(context.inventory, name) for name in _backend(context).values]
     return reasons[0] if all(reasons) else None
+
+
+def _data_parallel(context: Context) -> Choices:
+    if not context.cuda:
+        return Choices((False,), ((True, "no CUDA device"),))
+    if len(context.inventory.gpus) < 2:
+        return Choices((False,), ((True, "there is one GPU"),))
+    return Choices((False, True))
 
 
 def _binding(context: Context) -> Choices:
@@ -253,6 +257,9 @@ KNOBS: tuple[Knob, ...] = (
     Knob("threads", "safe", "start", _threads, True, "intra-op threads of each process"),
     Knob("interop_threads", "safe", "start", _interop_threads, True, "inter-op threads of each process"),
     Knob("backend", "safe", "launch", _backend, False, "gradient exchange between processes"),
+    Knob(
+        "data_parallel", "safe", "model", _data_parallel, False, "one process drives all GPUs (torch.nn.DataParallel)"
+    ),
     Knob("binding", "safe", "launch", _binding, False, "CPUs and memory that each process keeps"),
     Knob("num_workers", "safe", "loader", _num_workers, True, "loader workers of each process"),
     Knob("prefetch_factor", "safe", "loader", _prefetch_factor, True, "batches each worker prepares ahead"),

@@ -17,6 +17,7 @@ BACKENDS = tuple(ROWS)
 BINDINGS = ("none", "cores", "numa")
 CATEGORIES: Mapping[str, tuple[Any, ...]] = {
     "backend": BACKENDS,
+    "data_parallel": (False, True),
     "binding": BINDINGS,
     "persistent_workers": (False, True),
     "pin_memory": (False, True),
@@ -43,6 +44,8 @@ class Settings:
     interop_threads: int = 1
     backend: str | None = None
     """Gradient exchange between processes; None for one process."""
+    data_parallel: bool = False
+    """One process drives every GPU through `torch.nn.DataParallel`, which splits each micro-batch between them."""
     binding: str = "none"
     """What each process is bound to, see `autotune.core.binding`."""
     num_workers: int = 0
@@ -69,8 +72,10 @@ class Settings:
             object.__setattr__(self, "prefetch_factor", 2)
         if self.processes == 1:
             object.__setattr__(self, "backend", None)
-        elif self.backend is None:
-            object.__setattr__(self, "backend", "gloo")
+        else:
+            object.__setattr__(self, "data_parallel", False)
+            if self.backend is None:
+                object.__setattr__(self, "backend", "gloo")
 
     @property
     def global_batch(self) -> int:

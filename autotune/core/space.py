@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core import binding
-from autotune.core.backends import BACKENDS
+from autotune.core import binding, feasibility
 from autotune.core.errors import UsageError
 from autotune.core.knobs import (
     BY_NAME,
     KNOBS,
-    MIN_BATCH_NORM_BATCH,
-    THREAD_SLACK,
     Choices,
     Context,
     includes,
@@ -23,10 +20,7 @@ from autotune.core.knobs import (
 )
 from autotune.core.settings import KNOB_NAMES, Settings
 
-SHM_HEADROOM = 1.5
 MAX_BATCH_FACTOR = 16
-PROCESS_BYTES = 400 * 2**20
-"""Resident memory of a process that imported torch, counted against the memory limit."""
 
 BOUND = ("processes", "threads", "batch_size", "accumulation")
 """Knobs that cannot move alone: an equation binds them."""
@@ -68,8 +62,7 @@ class Space:
                 return f"{name}={value} is not offered"
         if settings.global_batch not in self.global_batches:
             return f"global batch {settings.global_batch} is not offered at level {self.level}"
-        refused = self._crowding(settings) or self._memory(settings) or self._numerics(settings)
-        return refused or self._binding(settings)
+        return feasibility.refusal(settings, self.context) or self._binding(settings)
 
     def __contains__(self, settings: Settings) -> bool:
         return self.refusal(settings) is None
@@ -87,49 +80,6 @@ class Space:
             return binding.refusal(shape, self.context.inventory)
 
         return functools.cache(reason)
-
-    def _crowding(self, settings: Settings) -> str | None:
-        inventory = self.context.inventory
-        budget, processes = inventory.budget.threads, settings.processes
-        if processes * settings.threads > budget and settings.threads > 1:
-            return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
-        cores = inventory.budget.cores
-        if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
-            return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
-        if processes * settings.num_workers > budget:
-            return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
-        if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
-            return f"threads and loader workers exceed {THREAD_SLACK:g} times the CPU budget of {budget}"
-        limit = inventory.limits.processes
-        tasks = processes * (2 * settings.threads + settings.interop_threads + 3 * settings.num_workers + 2)
-        if limit is not None and tasks > 0.8 * limit:
-            return f"about {tasks} threads exceed 80 % of the limit of {limit} ({inventory.limits.processes_source})"
-        return None
-
-    def _memory(self, settings: Settings) -> str | None:
-        inventory, task = self.context.inventory, self.context.task
-        held = settings.processes * settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-        wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
-        free = inventory.memory.shm_free
-        if free is not None and wanted > free:
-            return f"loader workers want {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
-        parameters = settings.processes * task.parameters * 16
-        batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
-        total = settings.processes * PROCESS_BYTES + parameters + batches
-        if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
-            return (
-                f"{settings.processes} processes want about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
-            )
-        return None
-
-    def _numerics(self, settings: Settings) -> str | None:
-        least = min(MIN_BATCH_NORM_BATCH, self.context.baseline.batch_size)
-        if self.context.task.has_batch_norm and settings.batch_size < least:
-            return f"BatchNorm would normalise over {settings.batch_size} samples, fewer than {least}"
-        samples = self.context.task.samples
-        if samples is not None and settings.global_batch > samples:
-            return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
-        return None
 
     def enumerate(self) -> Iterator[Settings]:
         """Every feasible setting once, canonical. Only for spaces known to be small."""
@@ -171,6 +121,12 @@ class Space:
                     seen.add(candidate)
                     yield what, candidate
 
+    def replicated(self, settings: Settings) -> Settings | None:
+        """The same global batch in one process that drives every GPU; None where that is not feasible."""
+        alone = self._reshaped(settings, 1, settings.threads, None, keep_workers=False)
+        candidate = alone.but(data_parallel=True, compile="off")
+        return candidate if candidate in self and candidate.data_parallel else None
+
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
         """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.
 
@@ -200,7 +156,7 @@ class Space:
             return [b for b in self.global_batches if b != settings.global_batch and b % shares == 0]
         if settings.num_workers == 0 and what in ("prefetch_factor", "persistent_workers"):
             return []
-        if settings.processes == 1 and what == "backend":
+        if what == ("backend" if settings.processes == 1 else "data_parallel"):
             return []
         return _near(self.values[what], getattr(settings, what), ordinal=BY_NAME[what].ordinal and not far)
 
@@ -302,7 +258,3 @@ def _neutral(settings: Settings, name: str) -> bool:
     if name in ("prefetch_factor", "persistent_workers"):
         return settings.num_workers == 0
     return name == "backend" and settings.processes == 1
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"

@@ -30,6 +30,10 @@ WHY: dict[str, dict[Any, str]] = {
         "ccl": "exchanges gradients with oneCCL",
         None: "one process exchanges nothing",
     },
+    "data_parallel": {
+        True: "one process keeps every GPU at work",
+        False: "no copying of the model at each step",
+    },
     "binding": {
         "cores": "each process keeps its cores and caches",
         "numa": "memory stays near each process's cores",

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from autotune.core.settings import Settings
 from autotune.runtime import compile as compiling
-from autotune.runtime import layout, processes
+from autotune.runtime import data_parallel, layout, processes
 from autotune.runtime import optimizer as optimizing
 from autotune.runtime.feeder import Feeder
 from autotune.runtime.loader import PreparedLoader, Progress
@@ -46,6 +46,10 @@ class Preparer:
         self.optimizers: list[PreparedOptimizer] = []
         self.feeder = Feeder(settings, level, device, world, progress, notes, self._drop_held_gradients)
         self._step_seconds = step_seconds
+        wanted = settings is not None and settings.data_parallel
+        idle = data_parallel.idle(device) if wanted else None
+        notes.refuse("data_parallel", idle)
+        self._replicates = wanted and idle is None and world.size == 1
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""
@@ -82,7 +86,9 @@ class Preparer:
         if self.settings is not None:
             self._tune(model, self.settings)
         prepared = model
-        if self.world.size > 1:
+        if self._replicates:
+            prepared = data_parallel.replicate(model, self.precision.autocast)
+        elif self.world.size > 1:
             prepared = processes.share_gradients(model, self.device, find_unused_parameters=find_unused_parameters)
         self.models.append((model, prepared))
         return prepared
@@ -92,7 +98,9 @@ class Preparer:
             refused = layout.apply(model)
             self.notes.refuse("channels_last", refused)
             self.feeder.channels_last |= refused is None
-        self.precision.wrap(model)
+        if not self._replicates:
+            self.notes.refuse("precision", data_parallel.loses(model, settings.precision))
+            self.precision.wrap(model)
         if settings.compile != "off":
             compiling.apply(model, settings.compile, self.notes.refuse)
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.core.binding import own_place
 from autotune.core.settings import Settings
 from autotune.runtime import binding, precision, processes, switches, watchdog
+from autotune.runtime.data_parallel import InAutocast
 from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
@@ -153,7 +154,8 @@ class Session:
     def unwrap(self, model: nn.Module) -> nn.Module:
         """The user's own module: no ``module.`` and no ``_orig_mod.`` in its state dict."""
         while True:
-            inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+            wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel | InAutocast)
+            inner: nn.Module | None = getattr(model, "module" if wrapped else "_orig_mod", None)
             if inner is None:
                 return model
             model = inner

@@ -66,6 +66,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "cuda": (
         Group("processes", lambda s: (log2(s.processes),), 0.30, 1.5),
         Group("threads", lambda s: (log2(s.threads),), 0.05, 2.0),
+        Group("data_parallel", lambda s: (s.data_parallel,), 0.40),
         *BASE,
     ),
 }

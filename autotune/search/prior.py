@@ -23,6 +23,9 @@ MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials tell more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes: seconds whatever the size, and per byte (`probes.bench.allreduce`)."""
+REPLICA_SECONDS_PER_BYTE = 1e-10
+"""Of each micro-step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
+gradients come back, at some 2e10 bytes/s (PCIe 4.0 x16). Besides, one Python launches every replica's kernels."""
 ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, where no trial has told it yet."""
 ASSUMED_STEP_SECONDS = 0.02
@@ -57,13 +60,16 @@ class Prior:
         self._device = context.task.device
         self._gflops = context.gflops
         self._cores = context.inventory.budget.threads
+        self._gpus = max(1, len(context.inventory.gpus))
         self._bytes = 4 * context.task.parameters
         known, seconds, waiting = _first(history) or (context.baseline, ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE)
         computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         micro = (computing - self._update) / known.accumulation
-        self._overhead = min(MOST_FIXED * micro, OVERHEAD_SECONDS[self._device])
-        self._sample = (micro - self._overhead) * self._speed(known) / known.batch_size
+        replicas = self._replicas(known)
+        self._overhead = min(MOST_FIXED * micro / replicas, OVERHEAD_SECONDS[self._device])
+        copying = min(MOST_FIXED * micro, self._copying(known))
+        self._sample = (micro - replicas * self._overhead - copying) * self._speed(known) / known.batch_size
         loaders = known.processes * max(1, known.num_workers)
         starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
         self._load = starved * seconds * loaders / known.global_batch
@@ -84,7 +90,8 @@ class Prior:
 
     def _step(self, settings: Settings) -> float:
         """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
-        micro = self._overhead + self._sample * settings.batch_size / self._speed(settings)
+        fixed = self._replicas(settings) * self._overhead + self._copying(settings)
+        micro = fixed + self._sample * settings.batch_size / self._speed(settings)
         compute = settings.accumulation * micro + self._update
         load = self._load * settings.global_batch
         if settings.num_workers == 0:
@@ -95,9 +102,16 @@ class Prior:
         return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._exchange(settings)
 
     def _speed(self, settings: Settings) -> float:
-        """Of one process, relative to one thread alone."""
-        threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
-        return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
+        """Of one process, relative to one thread or one GPU alone."""
+        devices = self._replicas(settings) if self._device == "cuda" else scalability(settings.threads)
+        return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
+
+    def _replicas(self, settings: Settings) -> int:
+        return self._gpus if settings.data_parallel else 1
+
+    def _copying(self, settings: Settings) -> float:
+        """Seconds of a micro-step in which replicas are made and their gradients gathered."""
+        return (self._replicas(settings) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
 
     def _exchange(self, settings: Settings) -> float:
         """Seconds of one exchange of gradients; more processes take more hops."""

@@ -71,9 +71,9 @@ def _same(first: Settings, second: Settings, name: str) -> bool:
     return bool(getattr(first, name) == getattr(second, name))
 
 
-def _kind(settings: Settings) -> tuple[str, str, bool]:
+def _kind(settings: Settings) -> tuple[str, str, bool, bool]:
     """What changes the memory of a batch."""
-    return settings.precision, settings.compile, settings.channels_last
+    return settings.precision, settings.compile, settings.channels_last, settings.data_parallel
 
 
 def _queued(settings: Settings) -> int:

@@ -105,6 +105,7 @@ class Planner:
         best = finalists(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
+        jump = jump or self._replicated(history, best[0], avoid)
         if jump is not None:
             pool, stage = [jump], "design"
         else:
@@ -181,6 +182,14 @@ class Planner:
             near += [s for one in near for what, s in self._space.moves(one, far=True) if what == decision]
         middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
         return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
+
+    def _replicated(self, history: Sequence[Observation], best: Settings, avoid: Forbidden) -> Settings | None:
+        """`torch.nn.DataParallel` in the place of the best's processes, once: many use it, and the report is to say
+        what it costs, even where the model expects nothing of it."""
+        if best.processes == 1 or any(observation.settings.data_parallel for observation in history):
+            return None
+        candidate = self._space.replicated(best)
+        return None if candidate is None or avoid(candidate) else candidate
 
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:

@@ -30,6 +30,7 @@ Knob = Literal[
     "threads",
     "interop_threads",
     "backend",
+    "data_parallel",
     "binding",
     "num_workers",
     "prefetch_factor",
@@ -88,6 +89,7 @@ class SettingsRecord(Record):
     threads: Threads
     interop_threads: Threads
     backend: Literal["gloo", "nccl", "mpi", "ccl"] | None
+    data_parallel: bool = False
     binding: Literal["none", "cores", "numa"] = "none"
     num_workers: Annotated[int, Field(ge=0, le=1024)]
     prefetch_factor: Annotated[int, Field(ge=1, le=1024)] | None

@@ -71,8 +71,11 @@ class Strange(Machine):
 
     def rate(self, settings: Settings) -> float:
         """True items/s."""
-        batch, low = settings.batch_size, settings.precision in ("bf16", "fp16")
-        seconds = 0.004 + 9e-4 * batch / (2.1 if low else 1.3 if settings.precision == "tf32" else 1.0)
+        replicas = self.replicas(settings)
+        batch, low = settings.batch_size / replicas, settings.precision in ("bf16", "fp16")
+        seconds = (
+            0.01 * replicas - 0.006 + 9e-4 * batch / (2.1 if low else 1.3 if settings.precision == "tf32" else 1.0)
+        )
         if settings.channels_last:
             seconds *= 0.75 if low and batch >= 64 else 1.15
         seconds *= {"off": 1.0, "default": 1.04, "reduce-overhead": 0.8 if batch <= 64 else 1.02}.get(
@@ -84,7 +87,7 @@ class Strange(Machine):
         step = settings.accumulation * seconds + exchange * (settings.processes > 1) + update
         workers = settings.processes * settings.num_workers
         disk = 1.0 / (1 + (workers / 48) ** 3)
-        supply = 0.006 * batch * settings.accumulation / max(0.3, settings.num_workers * disk)
+        supply = 0.006 * settings.batch_size * settings.accumulation / max(0.3, settings.num_workers * disk)
         if settings.pin_memory and settings.num_workers <= 4:
             supply *= 0.8
         if settings.num_workers and (settings.prefetch_factor or 2) == 1:
@@ -100,7 +103,7 @@ class Strange(Machine):
         """CUDA graphs keep their own memory."""
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
         graphs = 1.5 if settings.compile == "reduce-overhead" else 1.0
-        return 6 + 0.25 * half * graphs * settings.batch_size <= 80
+        return 6 + 0.25 * half * graphs * settings.batch_size / self.replicas(settings) <= 80
 
 
 def strange(train_seconds: float | None = 36_000.0) -> Machine:

@@ -30,6 +30,7 @@ SETTINGS = st.builds(
     cudnn_benchmark=st.booleans(),
     compile=st.sampled_from(COMPILE_MODES),
     precision=st.sampled_from(PRECISIONS),
+    data_parallel=st.booleans(),
     binding=st.sampled_from(BINDINGS),
 )
 

@@ -106,6 +106,12 @@ def test_pinned_memory_only_with_an_accelerator():
     assert offered("pin_memory", with_gpu((8, 0))) == (False, True)
 
 
+def test_data_parallel_only_with_several_gpus():
+    assert offered("data_parallel", context(inventory(), 64)) == (False,)
+    assert offered("data_parallel", with_gpu((8, 0))) == (False,)
+    assert offered("data_parallel", context(inventory(8, 8, gpus=2), 64)) == (False, True)
+
+
 def test_channels_last_only_with_convolutions():
     assert offered("channels_last", context(inventory(), 64)) == (False,)
     assert offered("channels_last", context(inventory(), 64, convolutions=True)) == (False, True)

@@ -17,6 +17,7 @@ ANY = st.builds(
     threads=st.integers(1, 256),
     interop_threads=st.integers(1, 64),
     backend=st.sampled_from([None, *BACKENDS]),
+    data_parallel=st.booleans(),
     binding=st.sampled_from(BINDINGS),
     num_workers=st.integers(0, 8),
     prefetch_factor=st.none() | st.integers(1, 8),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -10,12 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel, replicate
 from torch.utils.data import DataLoader
 
 from autotune.core.settings import Settings
 from autotune.runtime import compile as compiling
-from autotune.runtime import switches
+from autotune.runtime import data_parallel, switches
 from autotune.runtime.optimizer import place_state
 from autotune.runtime.pace import STEPS, WARMUP_STEPS, Pace
 from autotune.runtime.session import Session
@@ -186,6 +188,41 @@ def test_unwrapped_state_loads_strictly_both_ways(
         pickle.loads(pickle.dumps(twin)).load_state_dict(state)
 
 
+def test_a_replicated_model_trains_alike_and_unwraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own replicas, on a machine without GPUs: each runs in a thread of its own, as DataParallel has it."""
+    monkeypatch.setattr(data_parallel, "idle", lambda device: None)
+    monkeypatch.setattr(
+        importlib.import_module("torch.nn.parallel.replicate"),
+        "_broadcast_coalesced_reshape",
+        lambda tensors, devices, detach: [[tensor.clone() for tensor in tensors] for _ in devices],
+    )
+    inputs, alone, seen = torch.randn(8, 8), network(), []
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        session.prepare(alone)(inputs).square().mean().backward()
+    own = network()
+    own[0].register_forward_hook(lambda module, received, output: seen.append(output.dtype))
+    with Session(quiet(data_parallel=True, precision="bf16"), device="cpu") as session:
+        model = session.prepare(own)
+        assert isinstance(model, nn.DataParallel)
+        assert session.prepare(model) is model
+        with ThreadPoolExecutor(2) as threads:
+            parts = threads.map(lambda replica, share: replica(share), replicate(model.module, [0, 1]), inputs.chunk(2))
+            session.backward(torch.cat(list(parts)).square().mean())
+        assert session.unwrap(model) is own
+        assert session.not_applied == ()
+    assert seen == [torch.bfloat16] * 2
+    for mine, other in zip(own.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=0.02, atol=1e-3)
+
+
+def test_a_model_that_its_user_replicates_is_not_run_in_another_precision() -> None:
+    model = nn.DataParallel(network())
+    model.device_ids = [0, 1]
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        assert session.unwrap(session.prepare(model)) is model.module
+        assert "float16" in dict(session.not_applied)["precision"]
+
+
 def test_a_failing_compiler_is_said_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(graph: Any, inputs: Any) -> Any:
         raise RuntimeError("no compiler here")
@@ -240,6 +277,8 @@ def test_what_comes_too_late_or_does_not_exist_is_listed() -> None:
             quiet(interop_threads=late, allocator="jemalloc", cudnn_benchmark=True, pin_memory=True, processes=2),
             device="cpu",
         )
+        alone = Session(quiet(data_parallel=True), device="cpu")
+    assert dict(alone.not_applied) == {"data_parallel": "no CUDA device"}
     assert set(dict(session.not_applied)) == {
         "interop_threads",
         "allocator",

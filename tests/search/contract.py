@@ -69,8 +69,8 @@ class SearchContract:
             settings = observation.settings
             assert not any(
                 settings.batch_size >= other.batch_size
-                and (settings.precision, settings.compile, settings.channels_last)
-                == (other.precision, other.compile, other.channels_last)
+                and (settings.precision, settings.compile, settings.channels_last, settings.data_parallel)
+                == (other.precision, other.compile, other.channels_last, other.data_parallel)
                 for other in failed
             )
             if isinstance(observation.outcome, OutOfMemory):

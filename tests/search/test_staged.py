@@ -51,6 +51,18 @@ def test_eight_gpus_within_40_trials(level):
     assert statistics.median(found(machines.big(), level, 40, range(3))) >= 0.97
 
 
+def test_data_parallel_is_tried_once_beside_processes():
+    """It does not win here, and the report is to say by how much."""
+    machine = machines.big()
+    bench, method = Bench(machine), StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
+    for _ in range(8):
+        proposal = method.ask()
+        method.tell(proposal, bench.run(proposal.settings))
+    (tried,) = (o for o in method.history if o.settings.data_parallel)
+    assert tried.rate
+    assert tried.settings.processes == 1
+
+
 def test_machines_never_seen_before():
     qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 125)]
     assert statistics.median(qualities) >= 0.96

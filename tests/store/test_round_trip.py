@@ -31,6 +31,7 @@ tuned = st.builds(
     threads=threads,
     interop_threads=threads,
     backend=st.none() | st.sampled_from(BACKENDS),
+    data_parallel=st.booleans(),
     binding=st.sampled_from(BINDINGS),
     num_workers=st.integers(0, 1024),
     prefetch_factor=st.none() | st.integers(1, 1024),

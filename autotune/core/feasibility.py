@@ -1,0 +1,84 @@
+"""What no single knob's choices can say: settings that this machine or this task cannot bear, and why."""
+
+from __future__ import annotations
+
+from autotune.core.backends import BACKENDS
+from autotune.core.knobs import Context
+from autotune.core.settings import Settings
+from probes.facts import Inventory
+
+THREAD_SLACK = 2.0
+"""Busy threads plus loader workers of all processes may reach this many times the CPU budget."""
+MIN_BATCH_NORM_BATCH = 8
+"""BatchNorm statistics of fewer samples are another training (pytorch/pytorch#2584)."""
+SHM_HEADROOM = 1.5
+PROCESS_BYTES = 400 * 2**20
+"""Resident memory of a process that imported torch, counted against the memory limit."""
+
+
+def refusal(settings: Settings, context: Context) -> str | None:
+    """Why ``settings`` are not feasible; None where they are."""
+    found = _crowding(settings, context.inventory) or _memory(settings, context)
+    return found or _numerics(settings, context) or _replicas(settings, context.inventory)
+
+
+def normalised(settings: Settings, inventory: Inventory) -> int:
+    """Samples that BatchNorm takes its statistics of: the micro-batch of one process, or of one replica in it."""
+    return settings.batch_size // (max(1, len(inventory.gpus)) if settings.data_parallel else 1)
+
+
+def _crowding(settings: Settings, inventory: Inventory) -> str | None:
+    budget, processes = inventory.budget.threads, settings.processes
+    if processes * settings.threads > budget and settings.threads > 1:
+        return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
+    cores = inventory.budget.cores
+    if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
+        return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
+    if processes * settings.num_workers > budget:
+        return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
+    if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
+        return f"threads and loader workers exceed {THREAD_SLACK:g} times the CPU budget of {budget}"
+    limit = inventory.limits.processes
+    tasks = processes * (2 * settings.threads + settings.interop_threads + 3 * settings.num_workers + 2)
+    if limit is not None and tasks > 0.8 * limit:
+        return f"about {tasks} threads exceed 80 % of the limit of {limit} ({inventory.limits.processes_source})"
+    return None
+
+
+def _memory(settings: Settings, context: Context) -> str | None:
+    inventory, task = context.inventory, context.task
+    held = settings.processes * settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+    wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
+    free = inventory.memory.shm_free
+    if free is not None and wanted > free:
+        return f"loader workers want {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
+    parameters = settings.processes * task.parameters * 16
+    batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
+    total = settings.processes * PROCESS_BYTES + parameters + batches
+    if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
+        return f"{settings.processes} processes want about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
+    return None
+
+
+def _numerics(settings: Settings, context: Context) -> str | None:
+    least = min(MIN_BATCH_NORM_BATCH, normalised(context.baseline, context.inventory))
+    over = normalised(settings, context.inventory)
+    if context.task.has_batch_norm and over < least:
+        return f"BatchNorm would normalise over {over} samples, fewer than {least}"
+    samples = context.task.samples
+    if samples is not None and settings.global_batch > samples:
+        return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
+    return None
+
+
+def _replicas(settings: Settings, inventory: Inventory) -> str | None:
+    if not settings.data_parallel:
+        return None
+    if settings.compile != "off":
+        return "data_parallel makes new replicas for each step, which torch.compile does not serve"
+    gpus = len(inventory.gpus)
+    return None if settings.batch_size >= gpus else f"{settings.batch_size} samples do not reach {gpus} GPUs"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
