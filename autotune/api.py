@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from autotune.answer import far_apart, gflops, profile_of
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
+from autotune.core.budget import usual_budget
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
-from autotune.core.outcome import Completed, Outcome
+from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
@@ -39,9 +40,6 @@ from probes.system import System
 if TYPE_CHECKING:
     from autotune.search.study import Study
 
-SLOW_BUDGET, QUICK_BUDGET = 90.0, 60.0
-"""Where the user gives none: seconds for everything, and for everything where a step is quick."""
-QUICK_STEP_SECONDS = 0.02
 LEAST_BUDGET = 5.0
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
@@ -68,7 +66,7 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default what the task's step calls for."""
+    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.usual`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
@@ -76,6 +74,10 @@ class Options:
     """Knobs pinned to a value."""
     only: Sequence[str] = ()
     """Knobs that may move; all where empty."""
+
+    def seconds(self, outcome: Outcome | None = None) -> float:
+        """The budget; where none was given, what is usual for a baseline's trial that ended in ``outcome``."""
+        return self.budget or usual_budget(self.train_seconds, outcome)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ def tune(
 
     Args:
         task: path of the task file.
-        budget: seconds for everything; by default 60, and 90 where a step takes longer than 20 ms.
+        budget: seconds for everything; by default 60, 90 where a step takes longer than 20 ms, 150 where it takes
+            longer than half a second, and more where ``train_seconds`` says that much training is ahead.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
         options: the other fields of `Options`.
 
@@ -133,7 +136,7 @@ def run(
     nnodes = door.nnodes if door else 1
     path = options.profile or registry.default_path(machine_type(inventory).key, file.name, nnodes=nnodes)
     _make_folder(path)
-    patience = options.budget or SLOW_BUDGET
+    patience = options.seconds()
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -161,7 +164,7 @@ class _Session:
         notes: Sequence[str] = (),
     ) -> None:
         self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
-        self.budget = options.budget or SLOW_BUDGET
+        self.budget = options.seconds()
         self.started, self.deadline = started, started + self.budget - FINISH_SECONDS
         self.warnings: list[str] = list(notes)
         self.gflops: dict[str, float] = {}
@@ -185,7 +188,7 @@ class _Session:
         history = study.observations()
         baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
         self._settle_budget(history)
-        context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops)
+        context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops, self.budget)
         spaces = self._spaces(context)
         tuner = Tuner(bench, spaces, self._search(study), self._finalists(), time.monotonic, self.deadline, history)
         self.observe(baseline=baseline)
@@ -193,11 +196,11 @@ class _Session:
 
     def _settle_budget(self, history: Sequence[Observation]) -> None:
         """Where none was given: what the baseline's step calls for."""
-        budget = self.options.budget or usual_budget(history[-1].outcome)
-        if budget != self.budget:
-            self.deadline -= self.budget - budget
-            self.budget = budget
-            self.observe(budget=budget)
+        settled = self.options.seconds(history[-1].outcome)
+        if settled != self.budget:
+            self.deadline += settled - self.budget
+            self.runner.deadline, self.budget = self.deadline, settled
+            self.observe(budget=settled)
 
     def _finish(
         self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
@@ -275,12 +278,6 @@ class _Session:
             free = {follower for name in self.options.only for follower in (name, *FOLLOWERS.get(name, ()))}
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
-
-
-def usual_budget(outcome: Outcome) -> float:
-    """Seconds for a run whose baseline's trial ended like this: a quick step needs no more than a minute."""
-    measured = outcome.measurement if isinstance(outcome, Completed) else None
-    return QUICK_BUDGET if measured and measured.step_seconds < QUICK_STEP_SECONDS else SLOW_BUDGET
 
 
 def _make_folder(path: Path) -> None:

@@ -36,7 +36,10 @@ def tune(
     level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Hard upper bound on the whole run: 90s, 5m.", show_default="60s; 90s where a step is slow"),
+        typer.Option(
+            help="Hard upper bound on the whole run: 90s, 5m.",
+            show_default="60s to 150s by the step; more with --train-time",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
@@ -68,7 +71,7 @@ def tune(
     cluster = given(nnodes, rdzv_endpoint, None) or slurm(os.environ)
     way = gathering.way(cluster) if cluster else None
     door = gathering.listen(way, cluster.nodes) if cluster and way else None
-    with View(options.budget or api.SLOW_BUDGET, started) as view:
+    with View(options.seconds(), started) as view:
         if way is not None and door is None:
             agent.serve(task, way, api.GATHER_SECONDS, view.update)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ LEVELS = ("safe", "amp", "max")
 
 COMPILE_PAYBACK_SECONDS = 30 * 60
 """Training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
+COMPILE_BUDGET_SECONDS = 5 * 60
+"""A few trials and a proof whose processes all compile do not fit into less."""
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 
@@ -32,6 +35,8 @@ class Context:
     """How long the user means to train; None where not said."""
     gflops: Mapping[str, float] = field(default_factory=dict)
     """Measured rate of matrix products by precision, in 1e9 operations per second; empty where not measured."""
+    budget_seconds: float = math.inf
+    """What the run may take."""
 
     @property
     def cuda(self) -> bool:
@@ -221,6 +226,8 @@ def _compile(context: Context) -> Choices:
         reason = "compiling takes up to a minute per trial; --train-time 10h lets it compete"
     elif context.train_seconds < COMPILE_PAYBACK_SECONDS:
         reason = "cannot pay back within --train-time"
+    elif context.budget_seconds < COMPILE_BUDGET_SECONDS:
+        reason = f"a proof with it does not fit into {context.budget_seconds:g} s: --budget 10m lets it compete"
     else:
         return Choices(("off", *modes))
     return Choices(("off",), tuple((mode, reason) for mode in modes))

@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 MIN_BLOCK_SECONDS = 0.1
@@ -104,7 +105,7 @@ class Measurement:
     peak_memory: int = 0
     """Peak resident bytes of the largest process (host), or peak allocated bytes (device)."""
 
-    @property
+    @cached_property
     def kept(self) -> tuple[Block, ...]:
         """The undisturbed blocks, or all of them where none is: that is this machine's normal."""
         good = tuple(block for block in self.blocks if not block.disturbed)
@@ -115,7 +116,7 @@ class Measurement:
         """True where others disturbed every block."""
         return all(block.disturbed for block in self.blocks)
 
-    @property
+    @cached_property
     def rate(self) -> float:
         """Items per second: sum of items over sum of wall time."""
         seconds = sum(block.seconds for block in self.kept)
@@ -126,12 +127,12 @@ class Measurement:
         """Wall time of one optimizer step."""
         return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
 
-    @property
+    @cached_property
     def crossing(self) -> float:
         """Median of the blocks' own."""
         return statistics.median(block.crossing for block in self.blocks)
 
-    @property
+    @cached_property
     def relative_error(self) -> float:
         """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
         return log_standard_error([block.rate for block in self.kept])

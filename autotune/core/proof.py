@@ -9,6 +9,7 @@ stated confidence holds for all looks together (Bonferroni; alpha spending: Lan 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -158,6 +159,7 @@ def round_variance(rounds: Sequence[Round]) -> float | None:
     return total / spare if spare else None
 
 
+@functools.cache
 def student_quantile(probability: float, df: int) -> float:
     """Quantile of Student's t for ``probability`` in (0.5, 1) and integer ``df`` >= 1, by bisection."""
     low, high = 0.0, 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from autotune.core.backends import BACKENDS as ROWS
@@ -84,7 +84,7 @@ class Settings:
 
     def but(self, **changes: Any) -> Settings:
         """These settings with ``changes``, canonical again."""
-        return replace(self, **changes)
+        return Settings(**(vars(self) | changes))
 
     def as_dict(self) -> dict[str, Any]:
         """Flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""

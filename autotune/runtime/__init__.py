@@ -10,6 +10,7 @@ APPLIERS: dict[str, str] = {
     "threads": "autotune.runtime.switches:set_threads",
     "interop_threads": "autotune.runtime.switches:set_interop_threads",
     "backend": "autotune.runtime.processes:join",
+    "data_parallel": "autotune.runtime.data_parallel:replicate",
     "binding": "autotune.runtime.binding:bind",
     "num_workers": "autotune.runtime.loader:arguments",
     "prefetch_factor": "autotune.runtime.loader:arguments",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.api import SLOW_BUDGET, usual_budget
+from autotune.core.budget import usual_budget
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
 from autotune.core.outcome import Outcome
@@ -56,8 +56,10 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     bench = Bench(draws, own)
     draws.seconds += STARTUP_SECONDS
     history: list = []
-    settle_baseline(bench, own, history, lambda _: None, budget or SLOW_BUDGET, [])
-    deadline = (budget or usual_budget(history[-1].outcome)) - FINISH_SECONDS
+    settle_baseline(bench, own, history, lambda _: None, budget or usual_budget(None), [])
+    deadline = (
+        budget or usual_budget(world.spaces["safe"].context.train_seconds, history[-1].outcome)
+    ) - FINISH_SECONDS
     study = open_study()
     tuner = Tuner(
         bench,

@@ -208,11 +208,13 @@ class Bench:
         blocks = tuple(
             Block(settings.global_batch * steps, step * steps * math.exp(float(wobble)), steps) for wobble in wobbles
         )
-        warmup = max(0.3, step * max(3, settings.num_workers * (1 + (settings.prefetch_factor or 0))))
-        cost += min(3.0, warmup) + sum(block.seconds for block in blocks)
+        start = cost + step
+        warmup = min(3.0, max(0.3, step * max(3, settings.num_workers * (1 + (settings.prefetch_factor or 0)))))
+        cost = start + warmup + sum(block.seconds for block in blocks)
         self.seconds += cost
         share = self.machine.load_share(settings)
-        return Completed(measurement=Measurement(blocks, warmup_seconds=warmup, load_share=share), seconds=cost)
+        measured = Measurement(blocks, warmup_seconds=warmup, load_share=share)
+        return Completed(measurement=measured, seconds=cost, start_seconds=start)
 
 
 def _smooth_max(*values: float) -> float:

@@ -138,6 +138,12 @@ def test_compile_must_be_possible_and_pay_back(train_seconds, compiler, expected
     assert reason is None or reason in reasons("compile", where)["default"]
 
 
+def test_compile_needs_a_budget_in_which_it_can_be_proven():
+    where = replace(context(inventory(), 64, train_seconds=36_000.0), budget_seconds=90.0)
+    assert "does not fit into 90 s: --budget 10m" in reasons("compile", where)["default"]
+    assert offered("compile", replace(where, budget_seconds=300.0)) == ("off", "default")
+
+
 def test_processes_must_divide_the_batch_and_have_a_backend():
     assert offered("processes", context(inventory(4, 4), 50)) == (1, 2)
     assert "does not divide" in reasons("processes", context(inventory(4, 4), 50))[4]

@@ -60,7 +60,7 @@ def every_settings(done: Finished) -> Iterator[dict]:
 
 
 def test_one_cpu(folder: Path) -> None:
-    done = tuned(folder, "20s", ("taskset", "-c", "0"))
+    done = tuned(folder, "14s", ("taskset", "-c", "0"))
     assert "affinity mask" in done.err
     for settings in every_settings(done):
         assert (settings["processes"], settings["threads"]) == (1, 1)
@@ -73,7 +73,7 @@ def test_half_a_cpu(folder: Path) -> None:
     except OSError as error:
         pytest.skip(f"cannot make a CPU cgroup: {error}")
     try:
-        done = tuned(folder, "45s", inside(group))
+        done = tuned(folder, "30s", inside(group))
     finally:
         group.rmdir()
     assert "0.5" in done.err
@@ -89,7 +89,7 @@ def test_a_tiny_shared_memory(folder: Path) -> None:
     if probe != 0:
         pytest.skip(f"unshare -m is not permitted (status {probe})")
     mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")
-    done = tuned(folder, "28s", mount)
+    done = tuned(folder, "18s", mount)
     assert "/dev/shm" in done.err
     for settings in every_settings(done):
         assert settings["num_workers"] == 0
@@ -101,7 +101,7 @@ def test_little_memory(folder: Path) -> None:
     except OSError as error:
         pytest.skip(f"cannot make a memory cgroup: {error}")
     try:
-        done = tuned(folder, "25s", inside(group))
+        done = tuned(folder, "15s", inside(group))
     finally:
         group.rmdir()
     assert "2.0 GiB" in done.err or "2 GiB" in done.err

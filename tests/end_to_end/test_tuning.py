@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_tune_then_train(folder: Path) -> None:
-    done = autotune(folder, "tune", "model.py", "--budget", "30s", "--json")
+    done = autotune(folder, "tune", "model.py", "--budget", "22s", "--json")
     assert done.code == 0, done.err
     assert left(0.0) == set()
     profile, answer = done.profile, done.answer
@@ -102,7 +102,7 @@ def test_kill_9_leaves_nothing_and_resume_repeats_nothing(folder: Path) -> None:
     process.communicate(timeout=15)
     assert left() == set()
     assert not list(temporary_folder().glob("autotune-*"))
-    done = autotune(folder, "tune", "model.py", "--budget", "22s", "--profile", "p.yaml", "--resume", "--json")
+    done = autotune(folder, "tune", "model.py", "--budget", "16s", "--profile", "p.yaml", "--resume", "--json")
     assert done.code == 0, done.err
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "p.journal")))
     (study,) = optuna.get_all_study_summaries(storage)
@@ -116,9 +116,9 @@ def test_kill_9_leaves_nothing_and_resume_repeats_nothing(folder: Path) -> None:
 def test_a_budget_is_an_upper_bound(folder: Path) -> None:
     slow = MLP.replace("    return nn.functional", "    import time\n\n    time.sleep(0.2)\n    return nn.functional")
     (folder / "model.py").write_text(slow)
-    done = autotune(folder, "tune", "model.py", "--budget", "20s", "--json")
+    done = autotune(folder, "tune", "model.py", "--budget", "14s", "--json")
     assert done.code == 0, done.err
-    assert done.profile["evidence"]["seconds"] <= 20.0
+    assert done.profile["evidence"]["seconds"] <= 14.0
 
 
 NARROW = """
