@@ -77,7 +77,7 @@ class _Agent:
         kind, number = order["order"], order.get("trial", 0)
         trial = self.trials.get(number)
         if kind == "start":
-            meeting = replace(Meeting(**order["meeting"]), interface=self.way.interface)
+            meeting = replace(Meeting.from_dict(order["meeting"]), interface=self.way.interface)
             trial = self.runner.start(TrialSpec.from_dict(order["spec"]), NO_LIMITS, meeting)
             trial.relay = lambda message: self.wire.send({"trial": number, "event": message})
             self.trials[number] = trial

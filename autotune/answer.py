@@ -61,7 +61,7 @@ def profile_of(
     )
 
 
-def far_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
+def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
     """What to mind where the host had moved the cores apart: nothing else shows it.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.answer import far_apart, gflops, profile_of
+from autotune.answer import cores_apart, gflops, profile_of
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
 from autotune.core.budget import usual_budget
@@ -147,7 +147,6 @@ def run(
             started = time.monotonic()
         runner = stack.enter_context(open_runner(file.path, inventory, options.seed, patience, observe, fleet))
         profile = _Session(runner, inventory, options, observe, started, notes).tune(path)
-    profiles.write(path, profile)
     return Answer(profile, path, inventory)
 
 
@@ -171,7 +170,7 @@ class _Session:
         self.nnodes = runner.fleet.nnodes
 
     def tune(self, path: Path) -> Profile:
-        """Run everything; the study's journal lies beside the profile at ``path``."""
+        """Run everything and write the profile to ``path``; the study's journal lies beside it."""
         if self.budget >= CEILING_BUDGET:
             self.observe(stage="measuring matrix products")
             self.gflops = gflops(measure(System(), ["gemm"])["gemm"])
@@ -212,7 +211,7 @@ class _Session:
             interrupted, results = ended, tuner.tuning.partial_results(tuple(spaces))
         if bench.fresh:
             self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
-        self.warnings += far_apart(Places(tuple(bench.crossings)), self._nearest(bench))
+        self.warnings += cores_apart(Places(tuple(bench.crossings)), self._nearest(bench))
         profile = profile_of(
             tuner.tuning,
             results,
@@ -224,8 +223,8 @@ class _Session:
             partial=interrupted is not None,
             nnodes=self.nnodes,
         )
+        profiles.write(path, profile)  # before the trials' processes are ended, which takes a moment
         if interrupted is not None:
-            profiles.write(path, profile)
             raise interrupted
         return profile
 

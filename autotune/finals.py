@@ -60,6 +60,8 @@ class Finals:
         self.started = clock()
         self.generation = 0
         self.raced: list[Round] = []
+        self.slowness = 1.0
+        """How many times as long as expected the last contenders took to start and warm up."""
 
     # -- race ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,7 @@ class Finals:
         """Items per second of settings that run side by side once; 0 for one that failed."""
         self.observe(stage="race between finalists", trying=None)
         names = {settings: str(number) for number, settings in enumerate(runners)}
-        rounds = self._generation(0, {name: settings for settings, name in names.items()})
+        rounds = self._generation(0, {name: settings for settings, name in names.items()}, self._rounds())
         self.raced += rounds
         return {settings: typical_rate(rounds, name) for settings, name in names.items()}
 
@@ -159,19 +161,25 @@ class Finals:
 
     def _generations(self, contenders: dict[str, Settings], count: int) -> None:
         """Up to ``count`` generations; where the time left is short for all, the least promising stay out first."""
-        each = self.generation_seconds(contenders.values()) / len(contenders)
         for _ in range(count):
-            before = self.clock()
-            while len(contenders) > 2 and before + each * len(contenders) > self.deadline:
+            while not (rounds := self._affordable_rounds(contenders)) and len(contenders) > 2:
                 del contenders[self._least_promising(contenders)]
-            if before + each * len(contenders) > self.deadline:
+            if not rounds:
                 return
             self.generation += 1
-            rounds = self._generation(self.generation, contenders)
-            self.tuning.rounds += rounds
+            self.tuning.rounds += self._generation(self.generation, contenders, rounds)
             self._show(contenders)
-            more = max(0, self._rounds() - len(rounds))
-            each = (self.clock() - before) / len(contenders) + more * self._turn(self.tuning.baseline)
+
+    def _affordable_rounds(self, contenders: Mapping[str, Settings]) -> int:
+        """Rounds of the next generation: as many as are worth its start, fewer where the generations up to the first
+        look would not fit otherwise (two of them prove little, however long), and 0 where not even this one fits."""
+        starting = self._starting(contenders.values())
+        turn, left = sum(map(self._turn, contenders.values())), self.deadline - self.clock()
+        for generations in range(max(1, min(LOOKS) - self.generation), 0, -1):
+            fitting = (left / generations - starting) / turn
+            if fitting >= 1:
+                return int(min(self._rounds(), fitting))
+        return 0
 
     def _show(self, contenders: Mapping[str, Settings]) -> None:
         """From now on the proof's own rates are shown: single trials may have been far off."""
@@ -179,11 +187,13 @@ class Finals:
         best = max(rates, key=rates.__getitem__)
         self.observe(baseline_rate=rates[BASELINE] or None, best=contenders[best], best_rate=rates[best] or None)
 
-    def _generation(self, number: int, contenders: Mapping[str, Settings]) -> list[Round]:
-        """Start all contenders afresh and let them take blocks in turn."""
+    def _generation(self, number: int, contenders: Mapping[str, Settings], count: int) -> list[Round]:
+        """Start all contenders afresh and let them take ``count`` blocks in turn."""
         rounds: list[Round] = []
+        began = self.clock()
         with self.bench.contest(contenders, self.deadline) as contest:
-            for _ in range(self._rounds()):
+            self.slowness = (self.clock() - began) / sum(map(self._resident_seconds, contenders.values()))
+            for _ in range(count):
                 rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
                 done = len(self.tuning.rounds) + len(rounds)
                 self.observe(rounds=dict.fromkeys(rounds[-1].rates, done))
@@ -200,7 +210,12 @@ class Finals:
 
     def generation_seconds(self, contenders: Iterable[Settings]) -> float:
         """Expected duration of one generation: every contender starts, warms up, and takes its blocks."""
-        return sum(self._resident_seconds(settings) + self._rounds() * self._turn(settings) for settings in contenders)
+        rounds, each = self._rounds(), list(contenders)
+        return self._starting(each) + rounds * sum(map(self._turn, each))
+
+    def _starting(self, contenders: Iterable[Settings]) -> float:
+        """Start and warm-up of all contenders, as the last ones took them."""
+        return self.slowness * sum(map(self._resident_seconds, contenders))
 
     def _resident_seconds(self, settings: Settings) -> float:
         """Start and warm-up, as the settings' own trial took them where there was one."""

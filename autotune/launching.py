@@ -97,6 +97,7 @@ def prepare(
         mpiexec=mpiexec(System()) or "mpiexec",
         cluster=cluster,
         route=way,
+        watched=timeout is not None,
     )
     start, portable = (starting(binder=binder) for binder in (starter(plan, sys.executable), by_hand(plan)))
     return Launch(start, portable, base | variables, variables, (*said, *unbound))

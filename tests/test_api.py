@@ -320,10 +320,10 @@ def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> 
 
 def test_cores_far_apart_while_it_was_proven_are_named() -> None:
     places = Places(((2, 25e-6), (2, 75e-6), (2, 75e-6), (2, 75e-6)))
-    (line,) = answer.far_apart(places, {2: 25e-6})
+    (line,) = answer.cores_apart(places, {2: 25e-6})
     assert "in 75% of race and proof" in line
     assert "3.0 times as long between them" in line
-    assert answer.far_apart(places, {2: 75e-6}) == answer.far_apart(Places(), {}) == []
+    assert answer.cores_apart(places, {2: 75e-6}) == answer.cores_apart(Places(), {}) == []
 
 
 def _normalising(has_batch_norm: bool) -> Context:

@@ -92,6 +92,18 @@ class TestRounds:
         first = [turn for turn in proving.tuning.rounds if turn.generation == 1]
         assert least <= len(first) <= most
 
+    def test_the_first_look_goes_before_long_generations(self) -> None:
+        bench = FakeBench(speeds({FIELD[0]: 1.5}), noise=(0.0, 0.0, 0.1))
+        proving = finals(bench, {FIELD[0]: 1500.0}, budget=12.0)
+        proving.tuning.chosen = {"safe": FIELD[0]}
+        proving.raced = [Round(0, {"a": rate, "b": 1.0}) for rate in (1.5, 0.5, 1.0)]
+        assert proving._rounds() == MOST_ROUNDS
+        proving.prove()
+        rounds = [sum(turn.generation == g for turn in proving.tuning.rounds) for g in range(1, min(LOOKS) + 1)]
+        assert min(rounds) >= 1
+        assert rounds[0] < MOST_ROUNDS
+        assert bench.now <= proving.deadline
+
     def test_slow_steps_take_one(self) -> None:
         slow = OWN.but(batch_size=2048)
         bench = FakeBench(lambda _: 1000.0, baseline=slow)

@@ -10,7 +10,7 @@ from autotune.core.settings import Settings
 from probes.facts import Route
 
 ENTRY = "autotune.runtime.launched"
-"""Module that runs a script on a backend which PyTorch does not know by itself."""
+"""Module that runs a script on a backend which PyTorch does not know by itself, or watched."""
 
 ALONE = ["--standalone", "--local-addr=127.0.0.1"]
 """torchrun would have the processes of one machine meet under its host name, which need not resolve."""
@@ -26,6 +26,7 @@ def command(
     mpiexec: str = "mpiexec",
     cluster: Cluster | None = None,
     route: Route | None = None,
+    watched: bool = False,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
@@ -40,11 +41,12 @@ def command(
         mpiexec: MPI's launcher, for the backends that need it.
         cluster: several machines; this one alone where None.
         route: the way to where they meet.
+        watched: a process that takes no optimizer step any more is to end, whatever the script knows of this project.
     """
-    if settings.processes == 1 and cluster is None:
-        return [*binder, python, script, *args]
     row = BACKENDS[settings.backend or "gloo"]
-    entry = ["-m", ENTRY, row.name] if row.module else []
+    entry = ["-m", ENTRY, row.name] if row.module or watched else []
+    if settings.processes == 1 and cluster is None:
+        return [*binder, python, *(entry if watched else []), script, *args]
     if row.launcher == MPIEXEC:
         start = [mpiexec, *_spread(settings.processes, cluster, route), *binder, python]
     else:

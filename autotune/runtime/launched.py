@@ -1,4 +1,4 @@
-"""Run an unchanged training script on a backend that its ``init_process_group`` does not name.
+"""Run an unchanged training script on a backend that its ``init_process_group`` does not name, or watched.
 
     mpiexec -n 2 python -m autotune.runtime.launched mpi train.py ARGS
     torchrun --nproc-per-node=2 -m autotune.runtime.launched ccl train.py ARGS
@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> None:
             os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
             os.environ.update(places(mpi.start()))
-        put_in_place(name)
+        if BACKENDS[backend].module is not None:
+            put_in_place(name)
         seconds = watchdog.given(os.environ)
         if seconds is not None:
             watchdog.watch(seconds)

@@ -23,6 +23,8 @@ FAREWELL_SECONDS = 1.0
 """Between a process's last words and its end: the launcher ends the others with it, and they have words to say too."""
 BACKSTOP_SECONDS = 10.0
 """What hangs without letting Python run is ended this much later, by a timer that needs no Python."""
+_running: list[Callable[[], None]] = []
+"""How to stop the watch of this process, where there is one."""
 
 
 def given(environment: Mapping[str, str]) -> float | None:
@@ -37,10 +39,14 @@ def given(environment: Mapping[str, str]) -> float | None:
 def watch(seconds: float, end: Callable[[float], None] | None = None) -> Callable[[], None]:
     """From now on, end this process where no optimizer steps for ``seconds``. Returns how to stop watching.
 
+    A process is watched once: where a watch is on already, it is left as it is.
+
     Args:
         seconds: the longest time between two steps, and until the first.
         end: called then, with ``seconds``; by default prints the stacks of all threads and leaves with exit code 1.
     """
+    if _running:
+        return _running[0]
     last, done = time.monotonic(), threading.Event()
 
     def stepped(*_: object) -> None:
@@ -58,6 +64,7 @@ def watch(seconds: float, end: Callable[[float], None] | None = None) -> Callabl
         (end or _end)(seconds)
 
     def stop() -> None:
+        _running.clear()
         hook.remove()
         done.set()
         watching.join()
@@ -65,6 +72,7 @@ def watch(seconds: float, end: Callable[[float], None] | None = None) -> Callabl
     hook = register_optimizer_step_post_hook(stepped)
     watching = threading.Thread(target=guard, name="autotune-watchdog", daemon=True)
     watching.start()
+    _running.append(stop)
     return stop
 
 

@@ -32,7 +32,9 @@ def open_study(path: Path | None = None, name: str = "autotune") -> Study:
     study = optuna.create_study(
         storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=sampler
     )
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)):
+    for _ in study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        study.ask()  # takes one that waits: only running trials can be closed
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     return Study(study)
 

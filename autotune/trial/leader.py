@@ -45,7 +45,7 @@ def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
     manager = ProcessManager(world) if world > 1 and _needs_mpi(request) else None
     here = range(world)
     if request["meeting"] is not None:
-        meeting = Meeting(**request["meeting"])
+        meeting = Meeting.from_dict(request["meeting"])
         here = range(world // meeting.nnodes * meeting.node, world // meeting.nnodes * (meeting.node + 1))
         if meeting.interface is not None:
             os.environ.update(dict.fromkeys(INTERFACES, meeting.interface))

@@ -63,6 +63,11 @@ class Meeting:
     node: int = 0
     interface: str | None = None
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Meeting:
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        return cls(**{**data, "ports": tuple(data["ports"])})
+
     def init_method(self, attempt: int) -> str:
         """As ``init_process_group`` takes it."""
         return f"tcp://{endpoint(self.host, self.ports[attempt])}"

@@ -42,7 +42,7 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
             # Runs the user's step: whatever that does must not cost the facts.
             channel.send({"event": "flops", "flops_per_item": flops_per_item(task, request["seed"])})
             return 0
-        meeting = Meeting(**request["meeting"]) if request["meeting"] is not None else None
+        meeting = Meeting.from_dict(request["meeting"]) if request["meeting"] is not None else None
         _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank, meeting).run()
         return 0
     except BaseException as error:

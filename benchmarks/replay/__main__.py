@@ -1,6 +1,7 @@
-"""Compare search strategies, and hold the whole tuner's claims against the truth, in simulated time.
+"""Compare search strategies, hold the whole tuner's claims against the truth, and see how much sooner it is as good as
+TPE with a process per trial, in simulated time.
 
-    python -m benchmarks.replay [search|tune] [--seeds 100] [--worlds tabular_mlp,big] [--keep]
+    python -m benchmarks.replay [search|tune|sooner] [--seeds 100] [--worlds tabular_mlp,big] [--keep]
 
 Worlds are the recorded grids under ``benchmarks/grids`` and modelled machines of 2 sockets x 64 cores x 8
 GPUs: ``big`` behaves as textbooks say, ``strange`` against the search's own expectations.
@@ -9,6 +10,7 @@ GPUs: ``big`` behaves as textbooks say, ``strange`` against the search's own exp
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,7 @@ from autotune.core.knobs import LEVELS
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere
 from benchmarks.replay import machines
-from benchmarks.replay.pipeline import Tuned, tune
+from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune
 from benchmarks.replay.strategies import STRATEGIES, Run, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, World
 
@@ -32,6 +34,7 @@ GOOD = 0.98
 FRESH_SECONDS = 3.1
 """What a trial costs more where each starts a Python of its own: ``benchmarks.trial_start``."""
 LONG = 600.0
+"""Seconds for TPE with a process per trial to become as good."""
 SLOW = {"gp": 10, "exhaustive": 20}
 """Seeds at most: proposals of these take long in real time, or say the same each time."""
 
@@ -40,7 +43,7 @@ def main() -> None:
     """Print a table; write it as JSON where asked."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("search", "tune"), nargs="?", default="search")
+    parser.add_argument("what", choices=("search", "tune", "sooner"), nargs="?", default="search")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--worlds", help="default: all")
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
@@ -54,6 +57,8 @@ def main() -> None:
     for world in worlds:
         if arguments.what == "tune":
             rows += tuned_rows(world, [tune(world, seed, arguments.budget) for seed in range(arguments.seeds)])
+        elif arguments.what == "sooner":
+            rows += sooner_rows(world, levels, arguments.seeds)
         else:
             rows += search_rows(world, levels, arguments.strategies.split(","), arguments.seeds)
     if arguments.keep:
@@ -78,6 +83,25 @@ def search_rows(world: World, levels: Sequence[str], strategies: Sequence[str], 
             runs = [search(name, world, level, seed, stop) for seed in range(min(seeds, SLOW.get(name, seeds)))]
             rows.append({"world": world.name, "level": level, "strategy": name, **_qualities(runs, modelled, name)})
             print(_text(rows[-1]), flush=True)
+    return rows
+
+
+def sooner_rows(world: World, levels: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """One row per level: seconds until `GOOD`, ours from the shell on, against TPE with a fresh process per trial."""
+    rows = []
+    for level in levels:
+        own = world.spaces[level].context.baseline
+        if world.truth(own) >= GOOD * world.optimum(level):
+            continue  # nothing to find
+        ours = [search("ours", world, level, seed, within(LONG)) for seed in range(seeds)]
+        theirs = [search("tpe", world, level, seed, within(LONG), extra=FRESH_SECONDS) for seed in range(seeds)]
+        good = [STARTUP_SECONDS + _until_good(run, True) for run in ours], [_until_good(run, False) for run in theirs]
+        ahead, behind = (statistics.median(seconds) for seconds in good)
+        reached = [sum(map(math.isfinite, seconds)) / seeds for seconds in good]
+        row = {"world": world.name, "level": level, "seeds": seeds, "ours": round(ahead, 1), "tpe": round(behind, 1)}
+        row |= {"times": round(behind / ahead, 1), "ours_reached": reached[0], "tpe_reached": reached[1]}
+        rows.append(row)
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     return rows
 
 

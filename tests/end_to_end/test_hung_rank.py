@@ -19,6 +19,7 @@ SCRIPT = Path(__file__).with_name("hanging_train.py")
     ("backend", "how"),
     [
         ("gloo", "loaded"),
+        ("gloo", "own"),
         pytest.param("mpi", "loaded", marks=pytest.mark.mpi),
         pytest.param("mpi", "own", marks=pytest.mark.mpi),
     ],
@@ -29,6 +30,7 @@ def test_a_hung_rank_ends_the_training_and_shows_where(tmp_path: Path, backend: 
     done = autotune(tmp_path, "run", "--profile", str(saved), "--timeout", "4s", str(SCRIPT), how)
     assert done.code not in (0, 124), done.err
     assert "rank 1 took no optimizer step for 4 s (--timeout)" in done.err
+    assert done.err.count("rank 1 took no") == 1
     assert f'"{SCRIPT}", line' in done.err
     assert "in hang" in done.err
     assert left() == set()

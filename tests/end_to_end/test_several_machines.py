@@ -82,7 +82,7 @@ def test_a_machine_that_vanishes_ends_the_run(pair: list[subprocess.Popen[str]],
 def test_ctrl_c_on_the_controller_ends_both_and_keeps_what_was_found(
     pair: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    read_until(pair[0], "searching: amp")
+    read_until(pair[0], "searching: safe")
     pair[0].send_signal(signal.SIGINT)
     (_out, err), (_nothing, said) = (process.communicate(timeout=30) for process in pair)
     assert pair[0].returncode == 130, err

@@ -43,6 +43,13 @@ def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
     assert found == [*start, "autotune.runtime.launched", "ccl", "train.py"]
 
 
+def test_what_is_watched_starts_through_our_entry() -> None:
+    entry = ["-m", "autotune.runtime.launched", "gloo", "train.py"]
+    assert command(Settings(), "train.py", [], "py", watched=True) == ["py", *entry]
+    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", watched=True, binder=["bind"])
+    assert found[-7:] == ["bind", "py", "-u", *entry]
+
+
 @pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
 def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
     found = command(

@@ -25,6 +25,15 @@ def test_where_no_optimizer_steps_it_ends() -> None:
     stop()
 
 
+def test_a_process_is_watched_once() -> None:
+    stop = watchdog.watch(60.0)
+    assert watchdog.watch(0.01, lambda seconds: pytest.fail("watched twice")) is stop
+    stop()
+    again = watchdog.watch(60.0)
+    assert again is not stop
+    again()
+
+
 def test_steps_put_the_end_off() -> None:
     ended = threading.Event()
     optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)

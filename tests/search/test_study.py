@@ -74,6 +74,17 @@ def test_killed_in_mid_trial_then_resumed_repeats_nothing(tmp_path):
     assert states == ["COMPLETE"] * 4 + ["FAIL", "RUNNING"]
 
 
+def test_killed_while_a_trial_was_begun_then_resumed(tmp_path):
+    """A trial is enqueued first and asked for then: in between, nothing has run."""
+    path = tmp_path / "study.log"
+    open_study(path).optuna.enqueue_trial(parameters(Settings(batch_size=8)))
+    study = open_study(path)
+    assert [trial.state.name for trial in study.optuna.trials] == ["FAIL"]
+    proposal = Proposal(Settings(batch_size=16), "model", 0, None, 0.0)
+    study.begin(proposal, "safe")
+    assert study.optuna.trials[-1].params["batch_size"] == 16
+
+
 @given(
     st.builds(
         Settings,
