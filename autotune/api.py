@@ -66,7 +66,7 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.usual`."""
+    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.usual_budget`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None

@@ -147,8 +147,8 @@ def _on_device(settings: Settings, inventory: Inventory) -> Settings:
 def _on_gpu(settings: Settings, inventory: Inventory) -> Settings:
     capability = min(gpu.capability for gpu in inventory.gpus)
     least = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}.get(settings.precision, (0, 0))
-    # A slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here.
     settings = settings.but(data_parallel=settings.data_parallel and len(inventory.gpus) > 1)
+    # A slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here.
     return settings.but(precision="fp32") if capability < least else settings
 
 

@@ -19,12 +19,17 @@ PROCESS_BYTES = 400 * 2**20
 def refusal(settings: Settings, context: Context) -> str | None:
     """Why ``settings`` are not feasible; None where they are."""
     found = _crowding(settings, context.inventory) or _memory(settings, context)
-    return found or _numerics(settings, context) or _replicas(settings, context.inventory)
+    return found or _numerics(settings, context) or _replication(settings, context.inventory)
+
+
+def replicas(settings: Settings, inventory: Inventory) -> int:
+    """Copies of the model in one process: `torch.nn.DataParallel` has one on each GPU."""
+    return max(1, len(inventory.gpus)) if settings.data_parallel else 1
 
 
 def normalised(settings: Settings, inventory: Inventory) -> int:
     """Samples that BatchNorm takes its statistics of: the micro-batch of one process, or of one replica in it."""
-    return settings.batch_size // (max(1, len(inventory.gpus)) if settings.data_parallel else 1)
+    return settings.batch_size // replicas(settings, inventory)
 
 
 def _crowding(settings: Settings, inventory: Inventory) -> str | None:
@@ -71,12 +76,12 @@ def _numerics(settings: Settings, context: Context) -> str | None:
     return None
 
 
-def _replicas(settings: Settings, inventory: Inventory) -> str | None:
+def _replication(settings: Settings, inventory: Inventory) -> str | None:
     if not settings.data_parallel:
         return None
     if settings.compile != "off":
         return "data_parallel makes new replicas for each step, which torch.compile does not serve"
-    gpus = len(inventory.gpus)
+    gpus = replicas(settings, inventory)
     return None if settings.batch_size >= gpus else f"{settings.batch_size} samples do not reach {gpus} GPUs"
 
 

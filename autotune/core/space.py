@@ -125,7 +125,7 @@ class Space:
         """The same global batch in one process that drives every GPU; None where that is not feasible."""
         alone = self._reshaped(settings, 1, settings.threads, None, keep_workers=False)
         candidate = alone.but(data_parallel=True, compile="off")
-        return candidate if candidate in self and candidate.data_parallel else None
+        return candidate if candidate in self else None
 
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
         """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.

@@ -46,7 +46,7 @@ def command(
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or watched else []
     if settings.processes == 1 and cluster is None:
-        return [*binder, python, *(entry if watched else []), script, *args]
+        return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         start = [mpiexec, *_spread(settings.processes, cluster, route), *binder, python]
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotune.runtime.precision import to_float32
+from autotune.runtime.precision import AutocastForward
 
 
 class InAutocast(nn.Module):
@@ -26,18 +26,13 @@ class InAutocast(nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The wrapped model's outputs in float32."""
-        with self.autocast():
-            outputs = self.module(*inputs, **kwargs)
-        return to_float32(outputs)
-
-
-class Replicated(nn.DataParallel[InAutocast]):
-    """`torch.nn.DataParallel` over every GPU that PyTorch sees: each micro-batch is split along its first dimension."""
+        return AutocastForward(self.module, self.autocast)(*inputs, **kwargs)
 
 
 def replicate(model: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[Any]]) -> nn.Module:
-    """``model``, replicated for each forward over every GPU; its parameters stay on the first."""
-    return model if isinstance(model, nn.DataParallel) else Replicated(InAutocast(model, autocast))
+    """``model``, or what its user has wrapped, replicated over every GPU; its parameters stay on the first."""
+    bare = model.module if isinstance(model, nn.DataParallel) else model
+    return nn.DataParallel(InAutocast(bare, autocast))
 
 
 def loses(model: nn.Module, precision: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
+from autotune.core.feasibility import replicas
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
@@ -60,16 +61,16 @@ class Prior:
         self._device = context.task.device
         self._gflops = context.gflops
         self._cores = context.inventory.budget.threads
-        self._gpus = max(1, len(context.inventory.gpus))
+        self._inventory = context.inventory
         self._bytes = 4 * context.task.parameters
         known, seconds, waiting = _first(history) or (context.baseline, ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE)
         computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         micro = (computing - self._update) / known.accumulation
-        replicas = self._replicas(known)
-        self._overhead = min(MOST_FIXED * micro / replicas, OVERHEAD_SECONDS[self._device])
+        copies = replicas(known, self._inventory)
+        self._overhead = min(MOST_FIXED * micro / copies, OVERHEAD_SECONDS[self._device])
         copying = min(MOST_FIXED * micro, self._copying(known))
-        self._sample = (micro - replicas * self._overhead - copying) * self._speed(known) / known.batch_size
+        self._sample = (micro - copies * self._overhead - copying) * self._speed(known) / known.batch_size
         loaders = known.processes * max(1, known.num_workers)
         starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
         self._load = starved * seconds * loaders / known.global_batch
@@ -90,7 +91,7 @@ class Prior:
 
     def _step(self, settings: Settings) -> float:
         """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
-        fixed = self._replicas(settings) * self._overhead + self._copying(settings)
+        fixed = replicas(settings, self._inventory) * self._overhead + self._copying(settings)
         micro = fixed + self._sample * settings.batch_size / self._speed(settings)
         compute = settings.accumulation * micro + self._update
         load = self._load * settings.global_batch
@@ -103,15 +104,12 @@ class Prior:
 
     def _speed(self, settings: Settings) -> float:
         """Of one process, relative to one thread or one GPU alone."""
-        devices = self._replicas(settings) if self._device == "cuda" else scalability(settings.threads)
+        devices = replicas(settings, self._inventory) if self._device == "cuda" else scalability(settings.threads)
         return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
-
-    def _replicas(self, settings: Settings) -> int:
-        return self._gpus if settings.data_parallel else 1
 
     def _copying(self, settings: Settings) -> float:
         """Seconds of a micro-step in which replicas are made and their gradients gathered."""
-        return (self._replicas(settings) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
+        return (replicas(settings, self._inventory) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
 
     def _exchange(self, settings: Settings) -> float:
         """Seconds of one exchange of gradients; more processes take more hops."""

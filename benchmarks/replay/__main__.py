@@ -90,8 +90,7 @@ def sooner_rows(world: World, levels: Sequence[str], seeds: int) -> list[dict[st
     """One row per level: seconds until `GOOD`, ours from the shell on, against TPE with a fresh process per trial."""
     rows = []
     for level in levels:
-        own = world.spaces[level].context.baseline
-        if world.truth(own) >= GOOD * world.optimum(level):
+        if world.truth(_own(world)) >= GOOD * world.optimum(level):
             continue  # nothing to find
         ours = [search("ours", world, level, seed, within(LONG)) for seed in range(seeds)]
         theirs = [search("tpe", world, level, seed, within(LONG), extra=FRESH_SECONDS) for seed in range(seeds)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.core.budget import usual_budget
+from autotune.api import Options
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
 from autotune.core.outcome import Outcome
@@ -52,14 +52,13 @@ class Tuned:
 def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     """One tuning run of ``budget`` simulated seconds; by default as many as the tuner gives itself."""
     draws = world.draws(seed)
-    own = next(iter(world.spaces.values())).context.baseline
+    context = next(iter(world.spaces.values())).context
+    own, options = context.baseline, Options(budget=budget, train_seconds=context.train_seconds)
     bench = Bench(draws, own)
     draws.seconds += STARTUP_SECONDS
     history: list = []
-    settle_baseline(bench, own, history, lambda _: None, budget or usual_budget(None), [])
-    deadline = (
-        budget or usual_budget(world.spaces["safe"].context.train_seconds, history[-1].outcome)
-    ) - FINISH_SECONDS
+    settle_baseline(bench, own, history, lambda _: None, options.seconds(), [])
+    deadline = options.seconds(history[-1].outcome) - FINISH_SECONDS
     study = open_study()
     tuner = Tuner(
         bench,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.core.feasibility import replicas
 from autotune.core.knobs import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, OutOfMemory
@@ -93,16 +94,12 @@ class Machine:
     def fits(self, settings: Settings) -> bool:
         """True where every device (or the host) has the memory."""
         per_sample, rest = self.work.memory
-        batch = settings.batch_size / self.replicas(settings)
+        batch = settings.batch_size / replicas(settings, self.context.inventory)
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
         need = rest + per_sample * half * batch
         if self.context.cuda:
             return need <= self.context.inventory.gpus[0].memory_total
         return settings.processes * need <= self.context.inventory.memory.limit
-
-    def replicas(self, settings: Settings) -> int:
-        """Copies of the model that one process makes for each step (torch.nn.DataParallel)."""
-        return len(self.context.inventory.gpus) if settings.data_parallel else 1
 
     def _step_seconds(self, settings: Settings) -> float:
         work = self.work
@@ -123,9 +120,9 @@ class Machine:
             units = settings.threads / (1 + work.contention * (settings.threads - 1))
             crowd = settings.processes * settings.threads / self.context.inventory.budget.cores
             units /= max(1.0, crowd) ** 0.9
-        replicas = self.replicas(settings)
-        units *= replicas
-        overhead = replicas * work.overhead / work.gain(settings, "compile") + (replicas - 1) * work.exchange
+        copies = replicas(settings, self.context.inventory)
+        units *= copies
+        overhead = copies * work.overhead / work.gain(settings, "compile") + (copies - 1) * work.exchange
         copying = 0.0 if settings.pin_memory or not self.context.cuda else 0.05 * work.sample * settings.batch_size
         return work.sample * settings.batch_size / units / speed + overhead + copying
 

@@ -215,6 +215,20 @@ def test_a_replicated_model_trains_alike_and_unwraps(monkeypatch: pytest.MonkeyP
         torch.testing.assert_close(mine.grad, other.grad, rtol=0.02, atol=1e-3)
 
 
+def test_a_model_that_its_user_replicates_keeps_its_precision_where_that_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_parallel, "idle", lambda device: None)
+    own, seen = network(), []
+    own[0].register_forward_hook(lambda module, received, output: seen.append(output.dtype))
+    with Session(quiet(data_parallel=True, precision="bf16"), device="cpu") as session:
+        model = session.prepare(nn.DataParallel(own))
+        model(torch.ones(2, 8))
+        assert session.unwrap(model) is own
+        assert session.not_applied == ()
+    assert seen == [torch.bfloat16]
+
+
 def test_a_model_that_its_user_replicates_is_not_run_in_another_precision() -> None:
     model = nn.DataParallel(network())
     model.device_ids = [0, 1]
