@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.feasibility import normalised
 from autotune.core.knobs import Context
 from autotune.core.machine import machine_type
@@ -87,6 +89,13 @@ def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None
     if not flops_per_item or "fp32" not in rates:
         return None
     return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
+
+
+def told(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
+    """Why a run ended early, and where the best so far is."""
+    if isinstance(ended, Interrupted):
+        return Interrupted(ended.signal, saved)
+    return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")
 
 
 def _normalisation(context: Context, results: Mapping[str, LevelResult]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.answer import cores_apart, gflops, profile_of
+from autotune.answer import cores_apart, gflops, profile_of, told
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
 from autotune.core.budget import usual_budget
@@ -44,7 +44,6 @@ LEAST_BUDGET = 5.0
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
     "processes": ("threads", "backend", "batch_size"),
-    "accumulation": ("batch_size",),
 }
 """Knobs that cannot stay where they are when another moves: ``--only`` frees them too."""
 CEILING_BUDGET = 60.0
@@ -177,7 +176,7 @@ class _Session:
         self.observe(stage="loading the task")
         self.runner.deadline = self.deadline
         facts = self.runner.describe()
-        if self.nnodes > 1 and facts.processes_refused:
+        if self.nnodes > 1 and facts.iterable:
             raise UsageError(f"{self.runner.task}: cannot be trained on several machines: {facts.processes_refused}")
         wanted = baseline_settings(facts, self.inventory)
         self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
@@ -223,9 +222,9 @@ class _Session:
             partial=interrupted is not None,
             nnodes=self.nnodes,
         )
-        profiles.write(path, profile)  # before the trials' processes are ended, which takes a moment
+        saved = profiles.write(path, profile)  # before the trials' processes are ended, which takes a moment
         if interrupted is not None:
-            raise interrupted
+            raise told(interrupted, saved) from interrupted
         return profile
 
     def _nearest(self, bench: TrialBench) -> dict[int, float]:

@@ -202,13 +202,16 @@ def list_profiles() -> None:
 def match(target: Annotated[str | None, typer.Argument(help="The task's name.")] = None) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.core.machine import machine_type
-    from autotune.store.registry import find
+    from autotune.store.registry import search
     from probes.inventory import probe as probe_machine
 
     machine = machine_type(probe_machine())
-    best = find(machine, target)
+    found = search(machine, target)
+    best = found.match
     if best is None:
         print(f"no profile fits {machine.key}; make one: autotune tune model.py")
+        for note in found.notes:
+            print(f"  {note}")
         raise typer.Exit(4)
     print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
     for note in best.notes:
@@ -256,7 +259,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _say(f"autotune: {error}")
         sys.exit(error.exit_code)
     except Interrupted as interruption:
-        _say(f"autotune: interrupted by {signal.Signals(interruption.signal).name}; --resume goes on from here")
+        name = signal.Signals(interruption.signal).name
+        saved = f" the best so far, not proven, is in {interruption.saved};" if interruption.saved else ""
+        _say(f"autotune: interrupted by {name};{saved} --resume goes on from here")
         sys.exit(interruption.exit_code)
     sys.exit(0)
 

@@ -57,11 +57,10 @@ def tuned(steps: int, session: Session) -> Callable[[], None]:
 
     def epoch() -> None:
         for inputs, targets in loader:
-            with session.accumulate(model):
-                loss = loss_of(model(inputs), targets)
-                session.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
+            loss = loss_of(model(inputs), targets)
+            session.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
 
     return epoch
 

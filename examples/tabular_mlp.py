@@ -77,11 +77,10 @@ def main() -> None:
 
     items, started = 0, time.perf_counter()
     for batch in islice((batch for _ in range(args.epochs) for batch in loader), args.steps):
-        with tuned.accumulate(model):
-            loss = compute_loss(model, batch)
-            tuned.backward(loss)
-            optimizer.step()
-            optimizer.zero_grad()
+        loss = compute_loss(model, batch)
+        tuned.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
         items += len(batch[0])
     rate = items * tuned.world_size / (time.perf_counter() - started)
 

@@ -52,7 +52,8 @@ class Cpu:
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str
-    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``, else ``family25-model17``."""
+    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``; ``family25-model17`` where the
+    model is in no table, and the widest unit, such as ``amx`` or ``avx512``, where the features are not the model's."""
     architecture: str
     """``x86_64``, ``aarch64``..."""
     features: tuple[str, ...]

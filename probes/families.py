@@ -9,52 +9,66 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_AMD: tuple[tuple[int, int, int, str], ...] = (
-    # family, first model, last model, design
-    (0x17, 0x00, 0x2F, "zen1"),
-    (0x17, 0x50, 0x5F, "zen1"),
-    (0x17, 0x30, 0x4F, "zen2"),
-    (0x17, 0x60, 0x7F, "zen2"),
-    (0x17, 0x90, 0xAF, "zen2"),
-    (0x19, 0x00, 0x0F, "zen3"),
-    (0x19, 0x20, 0x5F, "zen3"),
-    (0x19, 0x10, 0x1F, "zen4"),
-    (0x19, 0x60, 0x9F, "zen4"),
-    (0x19, 0xA0, 0xAF, "zen4c"),
-    (0x1A, 0x10, 0x1F, "zen5c"),
-    (0x1A, 0x00, 0x0F, "zen5"),
-    (0x1A, 0x20, 0x2F, "zen5"),
-    (0x1A, 0x40, 0x4F, "zen5"),
-    (0x1A, 0x60, 0x7F, "zen5"),
+_UNITS = (("amx", "amx_"), ("avx512-bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"))
+"""Vector and matrix units of x86, widest first, and how a flag starts that only processors with this unit have."""
+
+_AMD: tuple[tuple[int, int, int, str, str], ...] = (
+    # family, first model, last model, design, its widest unit
+    (0x17, 0x00, 0x2F, "zen1", "avx2"),
+    (0x17, 0x50, 0x5F, "zen1", "avx2"),
+    (0x17, 0x30, 0x4F, "zen2", "avx2"),
+    (0x17, 0x60, 0x7F, "zen2", "avx2"),
+    (0x17, 0x90, 0xAF, "zen2", "avx2"),
+    (0x19, 0x00, 0x0F, "zen3", "avx2"),
+    (0x19, 0x20, 0x5F, "zen3", "avx2"),
+    (0x19, 0x10, 0x1F, "zen4", "avx512-bf16"),
+    (0x19, 0x60, 0x9F, "zen4", "avx512-bf16"),
+    (0x19, 0xA0, 0xAF, "zen4c", "avx512-bf16"),
+    (0x1A, 0x10, 0x1F, "zen5c", "avx512-bf16"),
+    (0x1A, 0x00, 0x0F, "zen5", "avx512-bf16"),
+    (0x1A, 0x20, 0x2F, "zen5", "avx512-bf16"),
+    (0x1A, 0x40, 0x4F, "zen5", "avx512-bf16"),
+    (0x1A, 0x60, 0x7F, "zen5", "avx512-bf16"),
 )
 
-_INTEL: dict[str, tuple[int, ...]] = {
-    "sandy-bridge": (0x2A, 0x2D),
-    "ivy-bridge": (0x3A, 0x3E),
-    "haswell": (0x3C, 0x45, 0x46),
-    "haswell-ep": (0x3F,),
-    "broadwell": (0x3D, 0x47),
-    "broadwell-ep": (0x4F, 0x56),
-    "skylake": (0x4E, 0x5E),
-    "kaby-lake": (0x8E, 0x9E),
-    "comet-lake": (0xA5, 0xA6),
-    "ice-lake": (0x7D, 0x7E),
-    "ice-lake-sp": (0x6A, 0x6C),
-    "tiger-lake": (0x8C, 0x8D),
-    "rocket-lake": (0xA7,),
-    "alder-lake": (0x97, 0x9A),
-    "alder-lake-n": (0xBE,),
-    "raptor-lake": (0xB7, 0xBA, 0xBF),
-    "meteor-lake": (0xAA, 0xAC),
-    "lunar-lake": (0xBD,),
-    "arrow-lake": (0xB5, 0xC5, 0xC6),
-    "panther-lake": (0xCC,),
-    "sapphire-rapids": (0x8F,),
-    "emerald-rapids": (0xCF,),
-    "granite-rapids": (0xAD, 0xAE),
-    "sierra-forest": (0xAF,),
-    "clearwater-forest": (0xDD,),
+_INTEL: dict[str, dict[str, tuple[int, ...]]] = {
+    # widest unit: design: models of family 6
+    "avx": {
+        "sandy-bridge": (0x2A, 0x2D),
+        "ivy-bridge": (0x3A, 0x3E),
+    },
+    "avx2": {
+        "haswell": (0x3C, 0x45, 0x46),
+        "haswell-ep": (0x3F,),
+        "broadwell": (0x3D, 0x47),
+        "broadwell-ep": (0x4F, 0x56),
+        "skylake": (0x4E, 0x5E),
+        "kaby-lake": (0x8E, 0x9E),
+        "comet-lake": (0xA5, 0xA6),
+        "alder-lake": (0x97, 0x9A),
+        "alder-lake-n": (0xBE,),
+        "raptor-lake": (0xB7, 0xBA, 0xBF),
+        "meteor-lake": (0xAA, 0xAC),
+        "lunar-lake": (0xBD,),
+        "arrow-lake": (0xB5, 0xC5, 0xC6),
+        "panther-lake": (0xCC,),
+        "sierra-forest": (0xAF,),
+        "clearwater-forest": (0xDD,),
+    },
+    "avx512": {
+        "ice-lake": (0x7D, 0x7E),
+        "ice-lake-sp": (0x6A, 0x6C),
+        "tiger-lake": (0x8C, 0x8D),
+        "rocket-lake": (0xA7,),
+    },
+    "amx": {
+        "sapphire-rapids": (0x8F,),
+        "emerald-rapids": (0xCF,),
+        "granite-rapids": (0xAD, 0xAE),
+    },
 }
+_STEPPINGS_OF_0X55 = ((4, "skylake-sp", "avx512"), (7, "cascade-lake", "avx512"), (15, "cooper-lake", "avx512-bf16"))
+"""One model number for three generations of servers: last stepping, design, widest unit."""
 
 _ARM: dict[tuple[int, int], str] = {
     (0x41, 0xD03): "cortex-a53",
@@ -152,22 +166,37 @@ def slug(text: str) -> str:
 
 
 def _x86(record: Mapping[str, str]) -> tuple[str, str]:
+    """A hypervisor may show the model number of one design and the features of another: then the features count."""
     vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
     family, model = _number(record["cpu family"]), _number(record.get("model", ""))
     design = None
     if vendor == "amd":
-        design = next((name for f, low, high, name in _AMD if f == family and low <= model <= high), None)
+        design = next(((name, unit) for f, low, high, name, unit in _AMD if f == family and low <= model <= high), None)
     elif vendor == "intel" and family == 6:
         design = _intel(model, _number(record.get("stepping", "")))
     if design is None:
         return vendor, f"family{family}-model{model}"
-    return vendor, _product_line(record.get("model name", "")) + design
+    name, unit = design
+    shown = _widest_unit(record.get("flags", ""))
+    if shown not in (None, unit):
+        return vendor, shown
+    return vendor, _product_line(record.get("model name", "")) + name
 
 
-def _intel(model: int, stepping: int) -> str | None:
-    if model == 0x55:  # one model number for three generations of servers
-        return "skylake-sp" if stepping <= 4 else "cascade-lake" if stepping <= 7 else "cooper-lake"
-    return next((name for name, models in _INTEL.items() if model in models), None)
+def _widest_unit(flags: str) -> str | None:
+    """What the processor can do at most by its flags; None where it shows none, which says nothing."""
+    words = flags.split()
+    if not words:
+        return None
+    return next((unit for unit, start in _UNITS if any(word.startswith(start) for word in words)), "sse")
+
+
+def _intel(model: int, stepping: int) -> tuple[str, str] | None:
+    """Design and its widest unit; None where the model is in no table."""
+    if model == 0x55:
+        return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
+    designs = ((name, unit, models) for unit, names in _INTEL.items() for name, models in names.items())
+    return next(((name, unit) for name, unit, models in designs if model in models), None)
 
 
 def _product_line(name: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 import autotune
 from autotune import answer, api, bringup
-from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
+from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement, Places
@@ -169,7 +169,6 @@ class TestSpaces:
             ("channels_last", set()),
             ("num_workers", {"prefetch_factor"}),
             ("processes", {"threads", "backend", "batch_size"}),
-            ("accumulation", {"batch_size"}),
         ],
     )
     def test_only_lets_this_knob_move_and_what_follows_from_it(self, only: str, follow: set[str]) -> None:
@@ -453,6 +452,27 @@ class TestRun:
         assert saved.evidence.partial
         assert saved.evidence.trials == 2
         assert world.closed == 1
+
+    @pytest.mark.parametrize("ending", [Interrupted(signal.SIGINT), LaunchError("the trial server ended")], ids=repr)
+    def test_an_interrupted_run_keeps_the_proven_profile_and_says_where_its_own_is(
+        self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
+    ) -> None:
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        api.run(Path("model.py"), options)
+        proven = (elsewhere / "out.yaml").read_text()
+
+        def fate(settings: Settings) -> Outcome:
+            if settings != OWN:
+                raise ending
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        with pytest.raises(type(ending)) as ended:
+            api.run(Path("model.py"), options)
+        assert (elsewhere / "out.yaml").read_text() == proven
+        beside = elsewhere / "out.partial.yaml"
+        assert profiles.read(beside).evidence.partial
+        assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
 
     def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path) -> None:
         seen: list[Settings] = []

@@ -35,7 +35,7 @@ class Room:
 IMPURE = "os time random subprocess logging"
 CHILD = (
     "trial.zygote trial.leader trial.pmi trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
-    " trial.crossing"
+    " trial.crossing trial.split_check trial.split_samples"
 )
 BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment trial.fleet trial.wire"

@@ -258,6 +258,11 @@ class TestTune:
             (NothingUsable("nothing fits"), 4, ["autotune: nothing fits"]),
             (Interrupted(2), 130, ["SIGINT", "--resume"]),
             (Interrupted(15), 130, ["SIGTERM", "--resume"]),
+            (
+                Interrupted(2, Path("p/m.partial.yaml")),
+                130,
+                ["SIGINT; the best so far, not proven, is in p/m.partial.yaml;"],
+            ),
         ],
         ids=repr,
     )
@@ -352,6 +357,9 @@ class TestProfiles:
         assert said.code == 4
         assert f"no profile fits {machine.key}" in said.out
         profiles.write(elsewhere / "profiles" / machine.key / "resnet.yaml", profile(machine))
+        said = say("profiles", "match")
+        assert said.code == 4
+        assert "this machine has profiles for: resnet" in said.out
         said = say("profiles", "match", "resnet")
         assert said.code == 0
         assert said.out.startswith(f"profiles/{machine.key}/resnet.yaml (exact)")

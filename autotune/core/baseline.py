@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.core.settings import CATEGORIES, Settings
+from autotune.core.settings import CATEGORIES, KNOB_NAMES, Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
@@ -18,22 +18,25 @@ FOR_GPUS = ("data_parallel", "pin_memory", "cudnn_benchmark")
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     """What the user runs today.
 
-    ``CURRENT["batch_size"]`` is the global batch; everything unsaid is what PyTorch does by itself on this machine.
+    ``CURRENT["batch_size"]`` is the global batch, which the user's loader yields; everything unsaid is what PyTorch
+    does by itself on this machine.
 
     Raises:
-        ContractError: ``CURRENT`` contradicts itself or names a value that no knob takes.
+        ContractError: ``CURRENT`` contradicts itself, names no knob, or a value that no knob takes.
     """
     current = dict(task.current)
     batch = current.pop("batch_size", DEFAULT_BATCH)
-    processes, accumulation = current.get("processes", 1), current.get("accumulation", 1)
+    processes = current.get("processes", 1)
     for name, value in (current | {"batch_size": batch}).items():
+        if name not in KNOB_NAMES:
+            raise ContractError(no_knob(name))
         wanted = _wanted(name, value)
         if wanted:
             raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
-    if batch % (processes * accumulation):
+    if batch % processes:
         raise ContractError(
             f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
-            f" {processes} process(es) x {accumulation} accumulation step(s)"
+            f" {processes} process(es)"
         )
     software, budget = inventory.software, inventory.budget
     defaults = {
@@ -45,7 +48,15 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     backend = "nccl" if task.device == "cuda" else "gloo"
     if processes > 1:
         defaults["backend"] = backend  # type: ignore[assignment]
-    return Settings(**(defaults | current), batch_size=batch // (processes * accumulation))
+    return Settings(**(defaults | current), batch_size=batch // processes)
+
+
+def no_knob(name: str) -> str:
+    """What to say of a ``name`` in ``CURRENT`` that is no knob."""
+    if name == "accumulation":
+        own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
+        return f'CURRENT["accumulation"] is no knob: {own}'
+    return f'CURRENT["{name}"] is no knob; knobs are: {", ".join(KNOB_NAMES)}'
 
 
 def _wanted(name: str, value: object) -> str:
@@ -64,12 +75,6 @@ def _wanted(name: str, value: object) -> str:
 
 def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:
     """Where the user's own run out of memory: what to fall back to, gentlest first, each with what it gives up."""
-    found: list[tuple[Settings, str]] = []
-    if baseline.num_workers:
-        found.append((baseline.but(num_workers=0), "without loader workers"))
-    alone = baseline.but(num_workers=0)
-    for parts in (2, 4, 8, 16):
-        if alone.batch_size % parts == 0:
-            smaller = alone.but(batch_size=alone.batch_size // parts, accumulation=alone.accumulation * parts)
-            found.append((smaller, f"without loader workers and in {parts} micro-steps"))
-    return tuple(found)
+    if baseline.num_workers == 0:
+        return ()
+    return ((baseline.but(num_workers=0), "without loader workers"),)

@@ -1,17 +1,16 @@
 """Fit settings from another machine, or another way of starting, to this machine. Pure; never raises.
 
-The global batch is always kept. A micro-batch grows only where the memory behind it grows too: on CPUs fewer processes
-share the same host memory; on GPUs each keeps its own, so there accumulation makes up for missing processes.
+The global batch is always kept: fewer processes have larger shares of it.
 """
 
 from __future__ import annotations
 
 from autotune.core import binding
-from autotune.core.knobs import BF16_FEATURES, backend_reason, divisors
+from autotune.core.knobs import BF16_FEATURES, backend_reason
 from autotune.core.settings import Settings
 from probes.facts import Inventory
 
-_FOLLOWS = {"backend", "binding", "prefetch_factor", "persistent_workers", "batch_size", "accumulation"}
+_FOLLOWS = {"backend", "binding", "prefetch_factor", "persistent_workers", "batch_size"}
 """Knobs whose change only follows from another's, or has a line with a reason of its own."""
 
 
@@ -57,20 +56,16 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
     """The same global batch spread over ``processes`` processes, threads and workers over the ``here`` of them that run
     on this machine (all, where None).
 
-    Where ``processes`` does not divide the global batch, the micro-batch is rounded up; the loader then deals the
-    global batch out exactly.
+    Where ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global
+    batch out exactly.
     """
-    total, own_memory = settings.processes, bool(inventory.gpus)
-    share = -(-settings.global_batch // processes)
-    most = settings.batch_size if own_memory else max(1, share // settings.accumulation)
-    accumulation = next(count for count in divisors(share) if share // count <= most)
-    spread, here = 1 if own_memory else total, here or processes
+    total, here = settings.processes, here or processes
+    spread = 1 if inventory.gpus else total
     return settings.but(
         processes=processes,
         threads=max(1, settings.threads * total // here),
         num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
-        batch_size=share // accumulation,
-        accumulation=accumulation,
+        batch_size=-(-settings.global_batch // processes),
         backend=settings.backend if processes > 1 else None,
     )
 
@@ -83,16 +78,10 @@ def over_machines(settings: Settings, nnodes: int, inventory: Inventory) -> Sett
 
 def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
     """One line per knob that differs, without those that only follow from others."""
-    lines = []
-    for name, (wanted, got) in asked.difference(applied).items():
-        if name not in _FOLLOWS:
-            lines.append(f"{name}: asked {wanted}, applied {got} ({reason})")
-    if asked.accumulation != applied.accumulation:
-        lines.append(
-            f"accumulation: asked {asked.accumulation}, applied {applied.accumulation} "
-            f"(keeps the global batch of {asked.global_batch})"
-        )
-    return tuple(lines)
+    different = asked.difference(applied).items()
+    return tuple(
+        f"{name}: asked {wanted}, applied {got} ({reason})" for name, (wanted, got) in different if name not in _FOLLOWS
+    )
 
 
 def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:

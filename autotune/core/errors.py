@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class AutotuneError(Exception):
     """Base of all errors that a person is meant to read."""
@@ -63,10 +65,15 @@ class LaunchError(AutotuneError):
 
 
 class Interrupted(BaseException):
-    """The user or the scheduler asked to stop; ``signal`` is its number."""
+    """The user or the scheduler asked to stop.
+
+    Attributes:
+        signal: its number.
+        saved: the profile that holds the best so far; None where nothing was measured.
+    """
 
     exit_code = 130
 
-    def __init__(self, signal: int) -> None:
+    def __init__(self, signal: int, saved: Path | None = None) -> None:
         super().__init__(f"interrupted by signal {signal}")
-        self.signal = signal
+        self.signal, self.saved = signal, saved

@@ -28,7 +28,7 @@ def replicas(settings: Settings, inventory: Inventory) -> int:
 
 
 def normalised(settings: Settings, inventory: Inventory) -> int:
-    """Samples that BatchNorm takes its statistics of: the micro-batch of one process, or of one replica in it."""
+    """Samples that BatchNorm takes its statistics of: the share of one process, or of one replica in it."""
     return settings.batch_size // replicas(settings, inventory)
 
 

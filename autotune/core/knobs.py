@@ -59,7 +59,7 @@ class Knob:
     Attributes:
         name: field of `Settings`.
         level: the first level at which the knob may move.
-        applied: when it takes effect: ``launch``, ``start``, ``loader``, ``model``, ``optimizer`` or ``loop``.
+        applied: when it takes effect: ``launch``, ``start``, ``loader``, ``model`` or ``optimizer``.
         choices: values on this machine for this task.
         ordinal: True where values are ordered and a neighbour is one step away.
         what: one line for people.
@@ -75,6 +75,7 @@ class Knob:
 
 def _processes(context: Context) -> Choices:
     budget, task, batch = context.inventory.budget, context.task, context.baseline.global_batch
+    own = context.baseline.processes
     if context.cuda:
         usable = len(context.inventory.gpus)
         candidates = [count for count in powers_of_two(usable) if count > 1]
@@ -82,11 +83,12 @@ def _processes(context: Context) -> Choices:
         nodes = sum(1 for node in context.inventory.cpu.nodes if set(node.cpus) & set(budget.cpus))
         counts = {*powers_of_two(min(budget.cores, 64)), nodes, context.inventory.cpu.packages}
         candidates = sorted(count for count in counts if 1 < count <= budget.threads)
+    if task.processes_refused and (candidates or own > 1):
+        others = (count for count in (1, *candidates) if count != own)
+        return Choices((own,), tuple((count, task.processes_refused) for count in others))
     if not candidates:
         unit = "GPU" if context.cuda else "CPU"
         return Choices((1,), ((2, f"the budget is one {unit}"),))
-    if task.processes_refused:
-        return Choices((1,), tuple((count, task.processes_refused) for count in candidates))
     reason = _no_backend(context)
     if reason:
         return Choices((1,), tuple((count, reason) for count in candidates))
@@ -162,8 +164,11 @@ def _prefetch_factor(context: Context) -> Choices:
     return Choices((1, 2, 4, 8))
 
 
-def _flag(context: Context) -> Choices:
-    return Choices((False, True))
+def _persistent_workers(context: Context) -> Choices:
+    if context.baseline.persistent_workers:
+        return Choices((True,), ((False, "your DataLoader keeps its workers"),))
+    stale = "workers that outlive an epoch would not see a dataset that changes between epochs"
+    return Choices((False,), ((True, f"{stale}; set it in your DataLoader and in CURRENT"),))
 
 
 def _pin_memory(context: Context) -> Choices:
@@ -176,15 +181,6 @@ def _batch_size(context: Context) -> Choices:
     batch = context.baseline.global_batch
     sizes = {size for size in divisors(batch) if batch // size <= 64}
     return Choices(tuple(sorted(sizes)))
-
-
-def _accumulation(context: Context) -> Choices:
-    batch, own = context.baseline.global_batch, context.baseline.accumulation
-    if context.task.has_batch_norm:
-        smaller = "BatchNorm would normalise over smaller batches"
-        counts = tuple(count for count in divisors(batch) if count <= own)
-        return Choices(counts, ((2 * own, smaller),))
-    return Choices(tuple(count for count in divisors(batch) if count <= 64))
 
 
 def _channels_last(context: Context) -> Choices:
@@ -270,10 +266,9 @@ KNOBS: tuple[Knob, ...] = (
     Knob("binding", "safe", "launch", _binding, False, "CPUs and memory that each process keeps"),
     Knob("num_workers", "safe", "loader", _num_workers, True, "loader workers of each process"),
     Knob("prefetch_factor", "safe", "loader", _prefetch_factor, True, "batches each worker prepares ahead"),
-    Knob("persistent_workers", "safe", "loader", _flag, False, "keep loader workers between epochs"),
+    Knob("persistent_workers", "safe", "loader", _persistent_workers, False, "keep loader workers between epochs"),
     Knob("pin_memory", "safe", "loader", _pin_memory, False, "page-locked host batches"),
-    Knob("batch_size", "safe", "loader", _batch_size, True, "samples per process and micro-step"),
-    Knob("accumulation", "safe", "loop", _accumulation, True, "micro-steps per optimizer step"),
+    Knob("batch_size", "safe", "loader", _batch_size, True, "samples per process"),
     Knob("channels_last", "safe", "model", _channels_last, False, "NHWC memory layout"),
     Knob("optimizer_impl", "safe", "optimizer", _optimizer_impl, False, "how the optimizer's update is computed"),
     Knob("allocator", "safe", "launch", _allocator, False, "host memory allocator"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from probes.facts import Gpu, Inventory
+from probes.facts import CpuBudget, Gpu, Inventory
+
+MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
+"""Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class MachineType:
     cores: int
     sockets: int
     nodes: int
-    memory_gib: int
+    memory_gib: float
+    """The nearest of `MEMORY_GIB`."""
     gpus: tuple[str, ...]
     features: tuple[str, ...]
 
@@ -48,12 +53,12 @@ def machine_type(inventory: Inventory) -> MachineType:
     allowed = [c for c in cpu.logical if c.id in set(budget.cpus)]
     sockets = len({c.package for c in allowed}) or 1
     nodes = len({c.node for c in allowed if c.node is not None}) or 1
-    gib = max(1, round(inventory.memory.limit / 2**30))
+    gib = memory_class(inventory.memory.limit)
     gpus = tuple(gpu_slug(gpu) for gpu in inventory.gpus)
     parts = [cpu.vendor, cpu.family]
     if sockets > 1:
         parts.append(f"{sockets}s")
-    parts += [f"{budget.threads}c", f"{gib}g"]
+    parts += [_processors(budget), f"{gib:g}g"]
     for name in dict.fromkeys(gpus):
         count = gpus.count(name)
         parts.append(name if count == 1 else f"{name}x{count}")
@@ -70,6 +75,20 @@ def machine_type(inventory: Inventory) -> MachineType:
         gpus=gpus,
         features=cpu.features,
     )
+
+
+def memory_class(size: int) -> float:
+    """The size of `MEMORY_GIB` that is nearest to ``size`` bytes by ratio.
+
+    A kernel or a firmware takes a few per cent of what a machine is sold with, and another per cent after an update:
+    that must not make it another machine.
+    """
+    return min(MEMORY_GIB, key=lambda gib: abs(math.log(max(1, size) / 2**30 / gib)))
+
+
+def _processors(budget: CpuBudget) -> str:
+    """``8c`` where each busy thread has a core of its own, else ``4c8t``: two threads of one core are no two cores."""
+    return f"{budget.cores}c" if budget.cores == budget.threads else f"{budget.cores}c{budget.threads}t"
 
 
 def gpu_slug(gpu: Gpu) -> str:

@@ -35,7 +35,7 @@ CATEGORIES: Mapping[str, tuple[Any, ...]] = {
 class Settings:
     """A value for every knob, hashable and canonical: settings that act the same compare equal.
 
-    ``batch_size`` is per process and per micro-step; ``global_batch`` is what one optimizer step sees.
+    ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
     """
 
     processes: int = 1
@@ -45,7 +45,7 @@ class Settings:
     backend: str | None = None
     """Gradient exchange between processes; None for one process."""
     data_parallel: bool = False
-    """One process drives every GPU through `torch.nn.DataParallel`, which splits each micro-batch between them."""
+    """One process drives every GPU through `torch.nn.DataParallel`, which splits each batch between them."""
     binding: str = "none"
     """What each process is bound to, see `autotune.core.binding`."""
     num_workers: int = 0
@@ -53,10 +53,9 @@ class Settings:
     prefetch_factor: int | None = None
     """Batches each worker prepares ahead; None without workers."""
     persistent_workers: bool = False
+    """The user's own: workers that outlive an epoch do not see a dataset that the script changes between epochs."""
     pin_memory: bool = False
     batch_size: int = 1
-    accumulation: int = 1
-    """Micro-steps for each optimizer step."""
     channels_last: bool = False
     optimizer_impl: str = "default"
     allocator: str = "default"
@@ -79,8 +78,8 @@ class Settings:
 
     @property
     def global_batch(self) -> int:
-        """Samples seen by one optimizer step, over all processes."""
-        return self.processes * self.batch_size * self.accumulation
+        """Samples of one batch, over all processes."""
+        return self.processes * self.batch_size
 
     def but(self, **changes: Any) -> Settings:
         """These settings with ``changes``, canonical again."""
@@ -92,11 +91,12 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The inverse of `as_dict`. Missing knobs take their neutral value.
+        """The inverse of `as_dict`, of older files too. Missing knobs take their neutral value.
 
         Raises:
             UsageError: a key is no knob.
         """
+        values = without_accumulation(values)
         unknown = sorted(set(values) - set(KNOB_NAMES))
         if unknown:
             raise UsageError(f"unknown knob {unknown[0]!r}; knobs are: {', '.join(KNOB_NAMES)}")
@@ -109,3 +109,16 @@ class Settings:
 
 
 KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Settings))
+
+
+def without_accumulation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` of a file of version 0.1, where ``accumulation`` was a knob: 1 changes nothing and is dropped.
+
+    Raises:
+        UsageError: it is anything else.
+    """
+    kept = dict(values)
+    steps = kept.pop("accumulation", 1)
+    if type(steps) is not int or steps != 1:
+        raise UsageError("accumulation is no longer a knob; only 1 can be read")
+    return kept

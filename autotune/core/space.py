@@ -22,11 +22,10 @@ from autotune.core.settings import KNOB_NAMES, Settings
 
 MAX_BATCH_FACTOR = 16
 
-BOUND = ("processes", "threads", "batch_size", "accumulation")
+BOUND = ("processes", "threads", "batch_size")
 """Knobs that cannot move alone: an equation binds them."""
 MOVING = (
     "processes x threads",
-    "accumulation",
     "global batch",
     *(name for name in KNOB_NAMES if name not in BOUND),
 )
@@ -88,10 +87,9 @@ class Space:
         for combination in itertools.product(*(self.values[name] for name in names)):
             chosen = dict(zip(names, combination, strict=True))
             for batch in self.global_batches:
-                shares = chosen["processes"] * chosen["accumulation"]
-                if batch % shares:
+                if batch % chosen["processes"]:
                     continue
-                settings = Settings(**chosen, batch_size=batch // shares)
+                settings = Settings(**chosen, batch_size=batch // chosen["processes"])
                 if settings not in seen and settings in self:
                     seen.add(settings)
                     yield settings
@@ -111,7 +109,7 @@ class Space:
         """Feasible settings one decision away, as ``(what moves, settings)``.
 
         Ordinal knobs move by one step, or to any other value where ``far``. Knobs bound by an equation move together:
-        processes with threads and batch, batch with accumulation.
+        processes with threads and batch.
         """
         seen = {settings}
         for what in MOVING:
@@ -148,12 +146,8 @@ class Space:
             own = settings.processes, settings.threads
             other = [shape for shape in shapes if shape[:2] != own and (settings.num_workers or not shape[2])]
             return [(*shape, backend) for shape in other for backend in self._exchanges(settings, shape[0])]
-        if what == "accumulation":
-            share = settings.global_batch // settings.processes
-            return [k for k in self.values[what] if k != settings.accumulation and share % k == 0]
         if what == "global batch":
-            shares = settings.processes * settings.accumulation
-            return [b for b in self.global_batches if b != settings.global_batch and b % shares == 0]
+            return [b for b in self.global_batches if b != settings.global_batch and b % settings.processes == 0]
         if settings.num_workers == 0 and what in ("prefetch_factor", "persistent_workers"):
             return []
         if what == ("backend" if settings.processes == 1 else "data_parallel"):
@@ -171,10 +165,10 @@ class Space:
         if what == "processes x threads":
             processes, threads, keep_workers, backend = value
             return self._reshaped(settings, processes, threads, backend, keep_workers=keep_workers)
-        if what == "accumulation":
-            return settings.but(accumulation=value, batch_size=settings.global_batch // settings.processes // value)
         if what == "global batch":
-            return settings.but(batch_size=value // (settings.processes * settings.accumulation))
+            return settings.but(batch_size=value // settings.processes)
+        if what == "num_workers" and settings.num_workers == 0:  # the first workers live as long as the user's own
+            return settings.but(num_workers=value, persistent_workers=self.values["persistent_workers"][0])
         return settings.but(**{what: value})
 
     def _reshaped(
@@ -182,7 +176,6 @@ class Space:
     ) -> Settings:
         """Same global batch over other processes; loader workers keep their number per process, or else in total."""
         batch = settings.global_batch
-        accumulation = settings.accumulation if batch % (processes * settings.accumulation) == 0 else 1
         workers = settings.num_workers
         if not keep_workers:
             share = workers * settings.processes // processes
@@ -191,8 +184,7 @@ class Space:
             processes=processes,
             threads=threads,
             backend=backend,
-            accumulation=accumulation,
-            batch_size=max(1, batch // (processes * accumulation)),
+            batch_size=max(1, batch // processes),
             num_workers=workers,
         )
         # A binding that does nothing for the new shape is dropped, not a reason to refuse the move.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -46,9 +46,28 @@ class TaskFacts:
         return asdict(self)
 
     @classmethod
+    def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
+        """From what a child said: its facts, and then what running the user's step told, as far as it came to that."""
+        first, *later = events
+        facts = cls.from_dict(first["facts"])
+        told = {name: value for event in later for name, value in event.items()}
+        note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
+        return replace(
+            facts,
+            flops_per_item=told.get("flops_per_item", facts.flops_per_item),
+            processes_refused=facts.processes_refused or told.get("refusal"),
+            warnings=(*facts.warnings, note) if note and not facts.processes_refused else facts.warnings,
+        )
+
+    @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
         """The inverse of `as_dict` after a trip through JSON."""
         values = dict(data)
         values["optimizer_impls"] = tuple(values["optimizer_impls"])
         values["warnings"] = tuple(values.get("warnings", ()))
         return cls(**values)
+
+
+def unchecked(reason: str) -> str:
+    """A note that nobody knows whether several processes would change training."""
+    return f"not checked whether the loss is a mean over samples, which several processes rely on: {reason}"

@@ -91,7 +91,5 @@ def changes(settings: Settings, baseline: Settings) -> str:
 def summary(settings: Settings) -> str:
     """The knobs that people ask for first, on one line."""
     workers = f"{settings.num_workers} workers"
-    batch = f"batch {settings.batch_size}"
-    if settings.accumulation > 1:
-        batch += f" x {settings.accumulation} micro-steps"
-    return f"{settings.processes} x {count(settings.threads, 'thread')}, {workers}, {batch}, {settings.precision}"
+    shape = f"{settings.processes} x {count(settings.threads, 'thread')}"
+    return f"{shape}, {workers}, batch {settings.batch_size}, {settings.precision}"

@@ -50,7 +50,7 @@ WHY: dict[str, dict[Any, str]] = {
     },
     "persistent_workers": {
         True: "no new workers each epoch",
-        False: "no idle workers between epochs",
+        False: "no workers, none to keep",
     },
     "pin_memory": {
         True: "copies to the GPU overlap computation",
@@ -59,10 +59,6 @@ WHY: dict[str, dict[Any, str]] = {
     "batch_size": {
         MORE: "larger kernels use the hardware better",
         LESS: "smaller pieces fit caches and memory",
-    },
-    "accumulation": {
-        MORE: "same batch in pieces that fit caches",
-        LESS: "fewer, larger pieces of the same batch",
     },
     "channels_last": {
         True: "convolutions skip reordering memory",

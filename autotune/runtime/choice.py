@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from autotune.core.settings import Settings
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
 from probes import budget, cpu, gpu, memory
-from probes.facts import Inventory, Limits, Software, Storage
+from probes.facts import Gpu, Inventory, Limits, Software, Storage
 from probes.system import System
 
 
@@ -50,8 +51,9 @@ def choose(
     target = target or _script()
     search = registry.search(machine_type(inventory), target, nnodes=_nnodes(environment))
     if search.match is None:
-        missing = f"no profile fits this machine and {target or 'this script'}; autotune tune makes one"
-        return Choice(notes=(f"training runs without a profile: {missing}", *search.notes))
+        missing = [f"no profile fits this machine and {target}; autotune tune makes one"] if target else []
+        first, *others = [*missing, *search.notes]
+        return Choice(notes=(f"training runs without a profile: {first}", *others))
     return decide(search.match.profile, f"found: {search.match.path}", level, environment, inventory)
 
 
@@ -66,8 +68,8 @@ def decide(
     step = None
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
-    device = profile.target.device if inventory.gpus else "cpu"
-    return Choice(settings, name, origin, (*notes, *said, *own), device, step)
+    device, moved = _device(profile, inventory)
+    return Choice(settings, name, origin, (*notes, *_doubts(profile, name), *moved, *said, *own), device, step)
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
@@ -81,6 +83,27 @@ def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ..
     below = [name for name in LEVELS if name in profile.levels and includes(wanted, name)]
     found = below[-1] if below else profile.recommended
     return found, (f"the profile has no level {wanted}; using {found}",)
+
+
+def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
+    """What is not proven about the settings of ``level``."""
+    result = profile.levels[level]
+    if profile.evidence.partial:
+        return (
+            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on",
+        )
+    if not result.proven:
+        reason = f" ({result.note})" if result.note else ""
+        return (f"level {level} is not proven to be faster than the baseline{reason}",)
+    return ()
+
+
+def _device(profile: Profile, inventory: Inventory) -> tuple[str, tuple[str, ...]]:
+    """The device that was tuned, and what to say where it is not here."""
+    wanted = profile.target.device
+    if wanted == "cpu" or inventory.gpus or torch.cuda.is_available():
+        return wanted, ()
+    return "cpu", (f"the profile is for {wanted}, but PyTorch finds no CUDA device: training runs on the CPU",)
 
 
 def _as_started(
@@ -137,12 +160,26 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         cpu=processors,
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
-        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
+        gpus=_gpus(system) if torch.cuda.is_available() else (),
         limits=Limits(None, None, None),
         storage=Storage("unknown", "unknown", None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )
+
+
+def _gpus(system: System) -> tuple[Gpu, ...]:
+    """What NVML says. Where it is missing or broken, what PyTorch says: this opens the CUDA context early."""
+    with contextlib.suppress(Exception):
+        if found := gpu.probe(system):
+            return found
+    return tuple(_by_pytorch(index) for index in range(torch.cuda.device_count()))
+
+
+def _by_pytorch(index: int) -> Gpu:
+    known = torch.cuda.get_device_properties(index)
+    size = known.total_memory
+    return Gpu(index, "", known.name, size, size, (known.major, known.minor), mig=False, node=None)
 
 
 def _software(version: str, cuda: str | None) -> Software:

@@ -1,4 +1,4 @@
-"""torch.compile, in place: the module, its names and its state dict stay the user's own."""
+"""torch.compile of a model's call: the module, its names and its state dict stay the user's own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from autotune.runtime.calls import Call, Layer, current
+
 BACKEND = "inductor"
 
 
-def apply(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> None:
-    """Compile ``model`` in place with ``mode``; where the compiler fails, go on uncompiled and ``say(knob, why)``."""
-    if model._compiled_call_impl is not None:
-        return  # the user has compiled it
+def around(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> Call:
+    """``model``'s call, compiled with ``mode``; where the compiler fails, the plain call, and ``say(knob, why)``."""
+    plain = current(model)
+    if plain != model._call_impl:
+        return plain  # the user has compiled it
     options: dict[str, Any] = {"mode": mode} if BACKEND == "inductor" else {"backend": BACKEND}
 
     # What model.compile() does, but from a function of this file: Dynamo starts no graph in PyTorch's own files, and
@@ -27,27 +30,19 @@ def apply(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> None:
         compiled = torch.compile(call, **options)
     except Exception as error:  # an interpreter or platform that torch.compile refuses
         say("compile", _line(error))
-        return
-    model._compiled_call_impl = _Guarded(model, compiled, say)
+        return plain
+    return Compiled(plain, compiled, say)
 
 
-def refused(model: nn.Module) -> str | None:
-    """Read back, after at least one forward: why no graph ran, or None."""
-    if not isinstance(model._compiled_call_impl, _Guarded) or not model._compiled_call_impl.called:
-        return None
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    graphs = counters.get("stats", {}).get("unique_graphs", 0)
-    return None if graphs else "no graph was compiled; the model ran as before"
-
-
-class _Guarded:
+class Compiled(Layer):
     """A compiled call that falls back to the plain one when the compiler, not the model, fails."""
 
-    def __init__(self, model: nn.Module, call: Callable[..., Any], say: Callable[[str, str], None]) -> None:
-        self.model, self.call, self.say = model, call, say
+    def __init__(self, plain: Call, compiled: Call, say: Callable[[str, str], None]) -> None:
+        self.plain, self.call, self.say = plain, compiled, say
         self.called = False
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """The model's outputs."""
         self.called = True
         try:
             return self.call(*arguments, **options)
@@ -55,12 +50,16 @@ class _Guarded:
             if not isinstance(error, _compiler_errors()):
                 raise
             self.say("compile", _line(error))
-        self.model._compiled_call_impl = None
-        return self.model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
+        self.call = self.plain
+        return self.plain(*arguments, **options)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copied or pickled model starts uncompiled: the graphs belong to the original's parameters."""
-        return type(None), ()
+    def refused(self) -> str | None:
+        """Read back, after at least one forward: why no graph ran, or None."""
+        if not self.called or self.call is self.plain:
+            return None
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        graphs = counters.get("stats", {}).get("unique_graphs", 0)
+        return None if graphs else "no graph was compiled; the model ran as before"
 
 
 def _compiler_errors() -> tuple[type[BaseException], ...]:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from autotune.runtime.precision import AutocastForward
+from autotune.runtime.calls import Autocast, AutocastFactory, Bare, Layer
 
 
-class InAutocast(nn.Module):
-    """``module`` whose forward runs in autocast and returns float32.
+class Replicated(Layer):
+    """A call whose batch is split over every GPU; the parameters stay on the first.
 
-    A module of its own: `torch.nn.DataParallel` copies instances into its replicas, where a replaced ``forward`` would
-    still be the first GPU's. Entered in each replica's thread, since threads do not inherit autocast's type.
+    Each replica enters autocast itself, since threads do not inherit autocast's type.
     """
 
-    def __init__(self, module: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
-        super().__init__()
-        self.module = module
-        self.autocast = autocast
+    def __init__(self, model: nn.Module, autocast: AutocastFactory) -> None:
+        self.parallel = nn.DataParallel(Bare(model, partial(_in_autocast, autocast=autocast)))
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The wrapped model's outputs in float32."""
-        return AutocastForward(self.module, self.autocast)(*inputs, **kwargs)
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """The outputs of all replicas, together."""
+        return self.parallel(*arguments, **options)
 
 
-def replicate(model: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[Any]]) -> nn.Module:
-    """``model``, or what its user has wrapped, replicated over every GPU; its parameters stay on the first."""
-    bare = model.module if isinstance(model, nn.DataParallel) else model
-    return nn.DataParallel(InAutocast(bare, autocast))
+def _in_autocast(model: nn.Module, autocast: AutocastFactory) -> Autocast:
+    return Autocast(model._call_impl, autocast)
 
 
 def loses(model: nn.Module, precision: str) -> str | None:

@@ -1,29 +1,39 @@
-"""Prepare the user's loaders: which are trained on, what can be rebuilt, who gets which samples."""
+"""Prepare the user's loaders: what can be rebuilt, and how several processes share one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader, IterDataPipe, SequentialSampler
 
 from autotune.core.binding import Place
 from autotune.core.settings import Settings
 from autotune.runtime import loader as loading
-from autotune.runtime.batches import SHARED_BY_SEED, GlobalBatches, Plan, plan, unshareable
 from autotune.runtime.binding import Seats
-from autotune.runtime.loader import PreparedLoader, Progress
+from autotune.runtime.dealing import batch_to_train_with, largest_part, length, said_of
 from autotune.runtime.notes import Notes
-from autotune.runtime.processes import World, from_rank_zero
+from autotune.runtime.order import Order, settled
+from autotune.runtime.passes import NextBatches, PreparedLoader, Sharing
+from autotune.runtime.processes import World, from_rank_zero, store
+from autotune.runtime.progress import Progress
+from autotune.runtime.relay import Relay
 from autotune.runtime.switches import raise_open_files
+
+AHEAD = 64
+"""Batches of a settled order that rank 0 publishes at once."""
 
 
 class Feeder:
     """Makes `PreparedLoader`s for one session.
 
-    The first loader is the one trained on, and so is every later one that shuffles. A later one in fixed order is for
-    evaluation: every process gets all of it in whole batches, so that its figures need no gathering.
+    The first loader is the one trained on; several processes share it and every later one that does not read in fixed
+    order. The rest are for evaluation: every process reads all of them.
+
+    Args:
+        training: whether any prepared model is in training mode.
     """
 
     def __init__(
@@ -34,27 +44,27 @@ class Feeder:
         world: World,
         progress: Progress,
         notes: Notes,
-        on_start: Callable[[], None],
+        training: Callable[[], bool],
     ) -> None:
         self.settings, self.level, self.device, self.world = settings, level, device, world
-        self.progress, self.notes, self.on_start = progress, notes, on_start
-        self.channels_last = False
+        self.progress, self.notes, self.training = progress, notes, training
         self.place: Place | None = None
         """Where this process is bound, for its loader workers."""
         self._seats: list[Seats] = []
         self._undo: list[Callable[[], None]] = []
-        self._trained = False
+        self._first = True
 
     def prepare(self, loader: DataLoader[Any]) -> PreparedLoader:
         """``loader``, rebuilt where that is possible without guessing."""
-        training = not self._trained or not isinstance(loader.sampler, SequentialSampler)
-        self._trained = True
-        reason = loading.untouchable(loader)
+        first, self._first = self._first, False
+        batch = self._batch(loader) if first else loader.batch_size
+        shares = self.world.size > 1 and (first or not isinstance(loader.sampler, SequentialSampler))
+        reason = self._left_alone(loader, batch)
         if reason is not None:
-            return self._untouched(loader, reason)
-        if not training:
-            return self._prepared(self._whole(loader), None)
-        return self._stream(loader) if loading.is_stream(loader) else self._dealt(loader)
+            return self._untouched(loader, reason, shares)
+        if loading.is_stream(loader):
+            return self._stream(loader, batch, shares)
+        return self._indexed(loader, batch, shares)
 
     @property
     def unseated(self) -> str | None:
@@ -66,98 +76,111 @@ class Feeder:
         while self._undo:
             self._undo.pop()()
 
-    def _untouched(self, loader: DataLoader[Any], reason: str) -> PreparedLoader:
-        if self.settings is not None:
-            for knob in ("num_workers", "batch_size"):
-                if getattr(self.settings, knob) != getattr(loader, knob):
-                    self.notes.refuse(knob, f"a DataLoader was left as it is: {reason}")
-        if self.world.size > 1:
-            self.notes.refuse("processes", f"a DataLoader is not shared out: {reason}; every process sees all its data")
-        return self._prepared(loader, None)
+    def _batch(self, loader: DataLoader[Any]) -> int | None:
+        """The global batch of the loader that is trained on; None where it makes its own batches."""
+        if loader.batch_size is None:
+            return None
+        ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
+        own = loader.batch_size * ranks
+        samples = None if loading.is_stream(loader) else length(loader.dataset)
+        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, self.level, samples)
+        said = said_of(batch, own, self.settings)
+        if said is not None:
+            self.progress.measured_batch = False
+            self.notes.say(said)
+        return batch // ranks
 
-    def _whole(self, loader: DataLoader[Any]) -> DataLoader[Any]:
-        """For evaluation: tuned arguments, the user's own batches."""
-        if self.settings is None:
-            return loader
-        return DataLoader(
-            **self._arguments(loader),
-            sampler=self._sampler(loader),
-            batch_size=loader.batch_size,
-            drop_last=loader.drop_last,
+    def _left_alone(self, loader: DataLoader[Any], batch: int | None) -> str | None:
+        reason = loading.untouchable(loader)
+        if reason is None and isinstance(loader.dataset, IterDataPipe):
+            reason = "data pipes draw random numbers of their own"
+        if reason is None and not loading.is_stream(loader) and self._serves_alone(loader):
+            reason = settled(loader)
+        if reason is None and self.settings is None and self._serves_alone(loader):
+            return ""
+        if reason is not None and batch != loader.batch_size:
+            self.notes.refuse("batch_size", f"a DataLoader was left as it is: {reason}")
+        return reason
+
+    def _serves_alone(self, loader: DataLoader[Any]) -> bool:
+        """True where each process reads this loader for itself."""
+        return self.world.size == 1 or loading.own_share(loader, self.world.size) is not None
+
+    def _untouched(self, loader: DataLoader[Any], reason: str, shares: bool) -> PreparedLoader:
+        if self.settings is not None and reason and self.settings.num_workers != loader.num_workers:
+            self.notes.refuse("num_workers", f"a DataLoader was left as it is: {reason}")
+        return PreparedLoader(
+            loader, loader, self.progress, mover=self._mover(loader), sharing=self._whole(loader, shares)
         )
 
-    def _stream(self, loader: DataLoader[Any]) -> PreparedLoader:
-        """An iterable dataset: micro-batches are smaller batches; sharing it out is the dataset's affair."""
-        if self.world.size > 1:
-            self.notes.refuse("processes", "an iterable dataset is not shared out: every process reads what it yields")
-        if self.settings is None:
-            return self._prepared(loader, None)
-        dealt = self._plan(loader.batch_size or 1)
-        rebuilt = DataLoader(**self._arguments(loader), batch_size=dealt.micro, drop_last=loader.drop_last)
-        return self._prepared(rebuilt, dealt)
+    def _stream(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
+        arguments = self._arguments(loader) | {"batch_size": batch}
+        if batch is not None:
+            arguments["drop_last"] = loader.drop_last
+        rebuilt = DataLoader(**arguments, generator=torch.Generator())
+        return PreparedLoader(
+            loader, rebuilt, self.progress, mover=self._mover(rebuilt), sharing=self._whole(loader, shares)
+        )
 
-    def _dealt(self, loader: DataLoader[Any]) -> PreparedLoader:
-        """A map-style dataset to train on: global batches, dealt to ranks and micro-steps."""
-        own_shard = loading.owns_shard(loader, self.world.size)
-        refused = None if own_shard or self.world.size == 1 else unshareable(loader.sampler)
-        self.notes.refuse("processes", refused)
-        alone = own_shard or refused is not None
-        ranks = self.world.size if own_shard else 1
-        dealt = self._plan((loader.batch_size or 1) * ranks, force_alone=refused is not None)
-        if own_shard:  # the script's own sampler has dealt the ranks already
-            dealt = Plan(dealt.batch // ranks, dealt.accumulation)
-        if dealt.world == 1 and dealt.accumulation == 1:
-            if self.settings is None:
-                return self._prepared(loader, None)
-            rebuilt = DataLoader(
-                **self._arguments(loader), sampler=loader.sampler, batch_size=dealt.batch, drop_last=loader.drop_last
-            )
-            return self._prepared(rebuilt, None)
-        seed = None if alone or self.world.size == 1 else self._agree(loader.sampler)
-        batches = GlobalBatches(loader.sampler, dealt, drop_last=loader.drop_last, seed=seed)
-        return self._prepared(DataLoader(**self._arguments(loader), batch_sampler=batches), dealt)
+    def _whole(self, loader: DataLoader[Any], shares: bool) -> Sharing | None:
+        """All ranks get rank 0's batches: the same training as in one process, and as slow."""
+        own = loading.own_share(loader, self.world.size) if shares else None
+        if own is not None:
+            self.notes.say(f"{own} shares the data out itself: its batch is that of one process")
+        if not shares or own is not None:
+            return None
+        self.notes.refuse(
+            "processes", "a DataLoader without indices cannot be shared out: all train on the same batches"
+        )
+        return self._sharing(None, ahead=1, deals=lambda: False)
 
-    def _plan(self, batch: int, *, force_alone: bool = False) -> Plan:
-        world, rank = (1, 0) if force_alone else (self.world.size, self.world.rank)
-        dealt, said = plan(batch, self.settings, level=self.level, world=world, rank=rank)
-        if said is not None:
-            self.notes.say(said)
-        return dealt
+    def _indexed(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
+        """A loader over indices: its order is the user's, read ahead as far as that changes nothing."""
+        free = settled(loader) is None
+        order: Callable[[], Iterable[Any]]
+        if free and batch is not None:
+            size = batch
+            order = lambda: Order(loader, size)  # noqa: E731
+            batches = NextBatches(lambda: _count(loader, size))
+        else:
+            order = lambda: loader.batch_sampler  # type: ignore[assignment,return-value]  # noqa: E731
+            batches = NextBatches(lambda: len(loader))
+        sharing = None
+        if shares and loading.own_share(loader, self.world.size) is None:
+            most = None if batch is None else largest_part(batch, self.world.size)
+            sharing = self._sharing(most, ahead=AHEAD if free else 1, deals=self.training)
+        rebuilt = DataLoader(
+            **self._arguments(loader, keeps_workers=not free), batch_sampler=batches, generator=torch.Generator()
+        )
+        return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), order=order, sharing=sharing)
 
-    def _arguments(self, loader: DataLoader[Any]) -> dict[str, Any]:
-        if self.settings is None:
-            return loading.own_arguments(loader, self.device)
-        workers, refused = self.settings.num_workers, None
-        if loading.is_stream(loader):
-            workers, refused = loading.stream_workers(loader, workers)
-        self.notes.refuse("num_workers", refused)
-        if workers > 0:
+    def _sharing(self, most: int | None, *, ahead: int, deals: Callable[[], bool]) -> Sharing:
+        # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
+        tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
+        name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
+        world, rank = self.world.size, self.world.rank
+        relay = Relay(store(), name, rank, world, lambda: self.progress.steps, ahead)
+        return Sharing(relay, world, rank, most, deals)
+
+    def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
+        wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
+        found = loading.workers(loader, wanted)
+        self.notes.refuse("num_workers", found.refused)
+        if found.count > 0:
             undo = raise_open_files().undo
             self._undo += [undo] if undo else []
-        arguments = loading.arguments(loader, self.settings, self.device, workers)
-        if workers > 0 and self.place is not None:
+        settings = None if keeps_workers else self.settings
+        arguments = loading.arguments(loader, settings, self.device, found.count)
+        if found.count > 0 and self.place is not None:
             self._seats.append(Seats(self.place.workers, loader.worker_init_fn))
             arguments["worker_init_fn"] = self._seats[-1]
         return arguments
 
-    def _sampler(self, loader: DataLoader[Any]) -> Any:
-        return None if loading.is_stream(loader) else loader.sampler
+    def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
+        return loading.mover(self.device, non_blocking=loader.pin_memory)
 
-    def _agree(self, sampler: Any) -> int | None:
-        """Make all ranks draw one order: rank 0's generator state, or, without a generator, a seed from rank 0."""
-        generator = getattr(sampler, "generator", None)
-        if generator is not None:
-            generator.set_state(from_rank_zero(generator.get_state(), self.device))
-            return None
-        if not isinstance(sampler, SHARED_BY_SEED):
-            return None
-        seed = torch.tensor(torch.initial_seed() % 2**62)  # asking draws nothing from the user's random numbers
-        return int(from_rank_zero(seed, self.device).item())
 
-    def _prepared(self, loader: DataLoader[Any], dealt: Plan | None) -> PreparedLoader:
-        def mover() -> loading.Mover | None:  # asked when a pass begins: a model may be prepared after its loader
-            return loading.mover(self.device, channels_last=self.channels_last, non_blocking=loader.pin_memory)
-
-        prepared = PreparedLoader(loader, mover, self.progress, dealt)
-        prepared.on_start = self.on_start
-        return prepared
+def _count(loader: DataLoader[Any], size: int) -> int:
+    """Batches of a pass."""
+    full, ragged = divmod(len(loader.sampler), size)  # type: ignore[arg-type]
+    return full + (ragged > 0 and not loader.drop_last)

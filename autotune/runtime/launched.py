@@ -3,52 +3,35 @@
     mpiexec -n 2 python -m autotune.runtime.launched mpi train.py ARGS
     torchrun --nproc-per-node=2 -m autotune.runtime.launched ccl train.py ARGS
 
-Under mpiexec the script finds the variables that torchrun would set. An error ends all processes: a rank that merely
-left would keep the others waiting for ever.
+The script sees what ``python train.py ARGS`` shows it. Without MPI this process becomes just that (`startup`). Under
+mpiexec it finds the variables that torchrun would set, and an error ends all processes: a rank that merely left would
+keep the others waiting for ever. Python tells nobody how a script ended before it tells MPI that this rank is done; so
+this process runs the script itself then (`as_main`).
 """
 
 from __future__ import annotations
 
-import functools
+import atexit
 import os
+import signal
 import socket
 import sys
-import types
-from collections.abc import Callable
-from pathlib import Path
+import threading
 from typing import Any
 
-import torch.distributed as dist
-from torch.distributed import distributed_c10d
-
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.runtime import mpi, processes, watchdog
+from autotune.runtime import startup
 
 
 def main(arguments: list[str]) -> None:
     """``[backend, script, *the script's arguments]``."""
     backend, script, *_rest = arguments
     under_mpi = BACKENDS[backend].launcher == MPIEXEC
-    try:
-        name = processes.registered(backend)
-        if under_mpi:
-            os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
-            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
-            os.environ.update(places(mpi.start()))
-        if BACKENDS[backend].module is not None:
-            put_in_place(name)
-        seconds = watchdog.given(os.environ)
-        if seconds is not None:
-            watchdog.watch(seconds)
-        run_as_main(script, arguments[1:])
-    except SystemExit as left:
-        _end(_said(left.code), under_mpi)
-    except BaseException as error:
-        own = error.__traceback__
-        while own is not None and own.tb_frame.f_code.co_filename == __file__:
-            own = own.tb_next
-        sys.excepthook(type(error), error.with_traceback(own), own)
-        _end(130 if isinstance(error, KeyboardInterrupt) else 1, under_mpi)
+    line = _plain_line()
+    if line and not under_mpi and startup.works():
+        startup.mark(os.environ, backend)
+        os.execv(sys.executable, line)
+    _run(backend, script, arguments[1:], line, under_mpi)
 
 
 def places(api: Any) -> dict[str, str]:
@@ -71,29 +54,44 @@ def places(api: Any) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def put_in_place(name: str) -> None:
-    """Let ``init_process_group`` start backend ``name``, whatever the script asks for."""
-    original: Callable[..., Any] = distributed_c10d.init_process_group
-
-    @functools.wraps(original)
-    def init_process_group(backend: str | None = None, *positional: Any, **options: Any) -> Any:
-        options.pop("pg_options", None)  # they are the replaced backend's
-        options.pop("device_id", None)
-        return original(name, *positional, **options)
-
-    modules: tuple[Any, ...] = (dist, distributed_c10d)
-    for module in modules:
-        module.init_process_group = init_process_group
+def _plain_line() -> list[str] | None:
+    """This process's command line without its own words; None where they do not stand as `command` writes them."""
+    words, ours = sys.orig_argv, len(sys.orig_argv) - len(sys.argv) + 1
+    return [*words[: ours - 2], *words[ours + 1 :]] if words[ours - 2] == "-m" else None
 
 
-def run_as_main(script: str, arguments: list[str]) -> None:
-    """Run a file as Python itself would: as ``__main__``, its folder first on the path; workers find its functions."""
-    sys.argv = arguments
-    sys.path[0] = str(Path(script).resolve().parent)
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=script, __builtins__=__builtins__)
-    sys.modules["__main__"] = module
-    exec(compile(Path(script).read_bytes(), script, "exec"), module.__dict__)
+def _run(backend: str, script: str, arguments: list[str], line: list[str] | None, under_mpi: bool) -> None:
+    """The script in this process."""
+    from autotune.runtime import as_main, prelude
+
+    def before() -> None:
+        if under_mpi:
+            _start_mpi()
+        prelude.prepare(backend)
+
+    process = os.getpid()
+    as_main.pose(script, arguments, line)
+    try:
+        code = as_main.ended(before) or as_main.run(script)
+    except SystemExit as left:
+        if not under_mpi:
+            raise  # Python itself reads what it was given
+        code = as_main.exit_status(left.code)
+        _said(left.code)
+    if not under_mpi:
+        _end(code)
+    elif os.getpid() != process:
+        _end_child(code)
+    elif code:
+        _end_all(code)
+
+
+def _start_mpi() -> None:
+    from autotune.runtime import mpi
+
+    os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
+    os.environ.update(places(mpi.start()))
 
 
 def _free_port() -> int:
@@ -106,18 +104,50 @@ def _said(code: Any) -> int:
     """Python's own reading of what ``sys.exit`` was given."""
     if code is None or isinstance(code, int):
         return code or 0
-    print(code, file=sys.stderr)
+    print(code, file=sys.stderr or sys.__stderr__)
     return 1
 
 
-def _end(code: int, at_once: bool) -> None:
-    """Leave with ``code``. Under MPI a failure skips the orderly end, which would wait for the other ranks."""
-    if code and at_once:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        mpi.abort(code)
-        os._exit(code)
-    sys.exit(code)
+def _end(code: int) -> None:
+    """Leave as ``subprocess`` counts it: with an exit status, or by SIGINT where ``code`` is its negative number."""
+    if code == -signal.SIGINT:
+        _interrupt()
+    if code:
+        sys.exit(code)
+
+
+def _end_all(code: int) -> None:
+    """A failure under MPI skips the orderly end, which would wait for the other ranks."""
+    from autotune.runtime import as_main, mpi
+
+    as_main.flush()
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI's own last words; the rank has said what is wrong
+    mpi.abort(code)
+    os._exit(code)
+
+
+def _end_child(code: int) -> None:
+    """The orderly end of a process that the script forked, but for MPI's, which is the parent's."""
+    from autotune.runtime import as_main
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    as_main.flush()
+    os._exit(code & 0xFF)
+
+
+def _interrupt() -> None:
+    """Python kills itself by SIGINT at its very end, after an interrupt that it has printed. This one it was told."""
+    hook = sys.excepthook
+
+    def silent(*_: object) -> None:
+        sys.excepthook = hook
+
+    sys.excepthook = silent
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Data loaders: legal arguments, a faithful rebuild, and batches on the right device."""
+"""Data loaders: legal arguments for a faithful rebuild, and batches on the right device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,39 +13,52 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.core.settings import Settings
-from autotune.runtime.batches import GlobalBatches, Plan, counted
 
 Mover = Callable[[Any], Any]
+RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
+"""What code reads that shares its data out among processes itself."""
 
 
-@dataclass
-class Progress:
-    """Where training is: written by the loader being iterated, read by backward, step and accumulate."""
+@dataclass(frozen=True)
+class Workers:
+    """How many loader workers there will be, and why not as many as asked."""
 
-    weight: float = 1.0
-    """Weight of the current micro-batch's loss."""
-    boundary: bool = True
-    """True where the optimizer steps after the current micro-batch."""
-    steps: int = 0
-    """Optimizer steps so far, those that a scaler skipped included."""
+    count: int
+    refused: str | None = None
 
 
-def arguments(loader: DataLoader[Any], settings: Settings, device: torch.device, workers: int) -> dict[str, Any]:
-    """`DataLoader` arguments for ``settings`` that keep everything else of ``loader``; legal pairs only.
+def workers(loader: DataLoader[Any], wanted: int) -> Workers:
+    """As many of the ``wanted`` workers as leave the data as they are."""
+    own = loader.num_workers
+    if wanted == own:
+        return Workers(own)
+    if is_stream(loader):
+        if own == 0:  # one worker reads the stream as no worker does
+            return Workers(1, None if wanted == 1 else f"1 instead of {wanted}: more would regroup a stream's batches")
+        return Workers(own, f"kept at {own}: another number would regroup a stream's batches")
+    if wanted == 0 and loader.worker_init_fn is not None:
+        return Workers(own, f"kept at {own}: worker_init_fn runs in workers only")
+    return Workers(wanted)
 
-    Batch and sampler are left to the caller. Without workers PyTorch refuses what only serves them.
+
+def arguments(loader: DataLoader[Any], settings: Settings | None, device: torch.device, count: int) -> dict[str, Any]:
+    """`DataLoader` arguments for ``settings`` and ``count`` workers that keep everything else of ``loader``.
+
+    Batches and the generator are left to the caller. Workers outlive an epoch only where the user's do: else they
+    would not see a dataset that the script changes between epochs.
     """
+    pinned = loader.pin_memory if settings is None else settings.pin_memory
     kept: dict[str, Any] = {
         "dataset": loader.dataset,
         "collate_fn": loader.collate_fn,
-        "generator": loader.generator,
-        "num_workers": workers,
-        "pin_memory": settings.pin_memory and device.type != "cpu",
+        "num_workers": count,
+        "pin_memory": pinned and device.type != "cpu",
     }
-    if workers > 0:
+    if count > 0:
+        wanted = None if settings is None else settings.prefetch_factor
         kept |= {
-            "prefetch_factor": settings.prefetch_factor or loader.prefetch_factor or 2,
-            "persistent_workers": settings.persistent_workers,
+            "prefetch_factor": wanted or loader.prefetch_factor or 2,
+            "persistent_workers": loader.persistent_workers,
             "worker_init_fn": loader.worker_init_fn,
             "timeout": loader.timeout,
             "multiprocessing_context": loader.multiprocessing_context,
@@ -53,24 +68,11 @@ def arguments(loader: DataLoader[Any], settings: Settings, device: torch.device,
     return kept
 
 
-def own_arguments(loader: DataLoader[Any], device: torch.device) -> dict[str, Any]:
-    """The user's own arguments, for a rebuild that only shares out the data."""
-    settings = Settings(
-        num_workers=loader.num_workers,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-        pin_memory=loader.pin_memory,
-    )
-    return arguments(loader, settings, device, loader.num_workers)
-
-
 def untouchable(loader: DataLoader[Any]) -> str | None:
     """Why ``loader`` cannot be rebuilt without guessing, or None."""
     if type(loader) is not DataLoader:
         return f"{type(loader).__name__} is a subclass of DataLoader"
-    if loader.batch_size is None:
-        return "it has a batch_sampler of its own" if loader.batch_sampler is not None else "it does not batch"
-    return None
+    return "it does not batch" if loader.batch_sampler is None and not is_stream(loader) else None
 
 
 def is_stream(loader: DataLoader[Any]) -> bool:
@@ -78,144 +80,53 @@ def is_stream(loader: DataLoader[Any]) -> bool:
     return isinstance(loader.dataset, IterableDataset)
 
 
-def shards_itself(dataset: object) -> bool:
-    """True where an iterable dataset asks which worker it runs in; else every worker would repeat all of it."""
-    names: set[str] = set()
-    for owner in type(dataset).__mro__:
-        code = getattr(vars(owner).get("__iter__"), "__code__", None)
-        names.update(getattr(code, "co_names", ()))
-    return "get_worker_info" in names
+def own_share(loader: DataLoader[Any], world: int) -> str | None:
+    """How the script shares this loader's data out among processes itself; None where it does not."""
+    if isinstance(loader.sampler, DistributedSampler):
+        return "a DistributedSampler" if loader.sampler.num_replicas == world > 1 else None
+    if is_stream(loader) and RANK_NAMES & _names(type(loader.dataset)):
+        return f"{type(loader.dataset).__name__}, which asks for its rank"
+    return None
 
 
-def stream_workers(loader: DataLoader[Any], wanted: int) -> tuple[int, str | None]:
-    """Workers for a stream, and why not the ``wanted`` number."""
-    if wanted == loader.num_workers or shards_itself(loader.dataset):
-        return wanted, None
-    reason = "the iterable dataset does not share its samples out among workers (get_worker_info)"
-    return loader.num_workers, f"kept at {loader.num_workers}: {reason}"
+def _names(kind: type) -> set[str]:
+    """Names and texts in the code of a class's methods."""
+    codes = [
+        code
+        for owner in kind.__mro__
+        for method in vars(owner).values()
+        if (code := getattr(getattr(method, "fget", method), "__code__", None)) is not None
+    ]
+    found: set[str] = set()
+    while codes:
+        code = codes.pop()
+        found.update(code.co_names, (text for text in code.co_consts if isinstance(text, str)))
+        codes += [inner for inner in code.co_consts if hasattr(inner, "co_names")]
+    return found
 
 
-def owns_shard(loader: DataLoader[Any], world: int) -> bool:
-    """True where the script shares the data out itself: its batch size is per process."""
-    return isinstance(loader.sampler, DistributedSampler) and loader.sampler.num_replicas == world > 1
-
-
-def mover(device: torch.device, *, channels_last: bool, non_blocking: bool) -> Mover | None:
+def mover(device: torch.device, *, non_blocking: bool) -> Mover | None:
     """A function that puts a batch on ``device``; None where batches are right as they come."""
-    if device.type == "cpu" and not channels_last:
+    if device.type == "cpu":
         return None
-
-    def move_tensor(tensor: Tensor) -> Tensor:
-        if channels_last and tensor.dim() == 4 and tensor.is_floating_point():
-            return tensor.to(device, non_blocking=non_blocking, memory_format=torch.channels_last)
-        return tensor.to(device, non_blocking=non_blocking)
-
-    return lambda batch: _mapped(batch, move_tensor, device)
+    return partial(moved, device=device, non_blocking=non_blocking)
 
 
-def _mapped(value: Any, move: Callable[[Tensor], Tensor], device: torch.device) -> Any:
-    """``value`` with every tensor moved; containers keep their class, other objects move themselves if they can."""
+def moved(value: Any, *, device: torch.device, non_blocking: bool) -> Any:
+    """``value`` with every tensor in it on ``device``: containers keep their class, other objects move themselves."""
+    again = partial(moved, device=device, non_blocking=non_blocking)
     if isinstance(value, Tensor):
-        return move(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(item, move, device) for item in value))
-    if type(value) in (list, tuple):
-        return type(value)(_mapped(item, move, device) for item in value)
-    if type(value) is dict:
-        return {key: _mapped(item, move, device) for key, item in value.items()}
-    if hasattr(value, "to"):
+        return value.to(device, non_blocking=non_blocking)
+    if callable(getattr(value, "to", None)):  # before tuples: a PackedSequence is one
         return value.to(device)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(again, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(again, value))
+    if isinstance(value, MutableMapping):  # copied, since a defaultdict is not built from a dict alone
+        like = copy.copy(value)
+        like.update({key: again(item) for key, item in value.items()})
+        return like
     if isinstance(value, Mapping):
-        return type(value)({key: _mapped(item, move, device) for key, item in value.items()})  # type: ignore[call-arg]
+        return type(value)({key: again(item) for key, item in value.items()})  # type: ignore[call-arg]
     return value
-
-
-class PreparedLoader:
-    """The user's loader, rebuilt where that helps, with batches on the right device; all else is passed through.
-
-    Attributes:
-        loader: the `DataLoader` that is really iterated.
-        plan: how batches are dealt out; None where the loader's batches are used whole.
-    """
-
-    def __init__(
-        self, loader: DataLoader[Any], mover: Callable[[], Mover | None], progress: Progress, plan: Plan | None = None
-    ) -> None:
-        self.loader, self.plan = loader, plan
-        self.on_start: Callable[[], None] = lambda: None
-        """Called when a pass over accumulated batches begins."""
-        self._mover, self._progress = mover, progress
-        self._epoch: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not there yet while unpickling
-            raise AttributeError(name)
-        return getattr(self.loader, name)
-
-    @property
-    def batch_size(self) -> int | None:
-        """Most samples of one micro-batch."""
-        return self.loader.batch_size if self.plan is None else self.plan.micro
-
-    @property
-    def sampler(self) -> Any:
-        """What decides the order; it has ``set_epoch`` where processes share the data."""
-        return (
-            self.loader.batch_sampler if isinstance(self.loader.batch_sampler, GlobalBatches) else self.loader.sampler
-        )
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next pass. Done by itself for each pass where nobody calls it."""
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        self._next_epoch()
-        if self.plan is None or (self.plan.accumulation == 1 and self.plan.world == 1):
-            move = self._mover()
-            return iter(self.loader) if move is None else map(move, self.loader)
-        return self._micro_batches()
-
-    def _next_epoch(self) -> None:
-        """Move on to a new order, unless the user has done so since the last pass."""
-        sampler = self.sampler
-        if not hasattr(sampler, "set_epoch"):
-            return
-        epoch = getattr(sampler, "epoch", 0)
-        if epoch == self._epoch:
-            epoch += 1
-            sampler.set_epoch(epoch)
-        self._epoch = epoch
-
-    def _micro_batches(self) -> Iterator[Any]:
-        progress, move = self._progress, self._mover()
-        before = progress.weight, progress.boundary
-        self.on_start()
-        try:
-            for batch, (weight, boundary) in self._numbered():
-                # Set before each batch, not once: another loader may have been iterated since.
-                progress.weight, progress.boundary = weight, boundary
-                yield batch if move is None else move(batch)
-        finally:
-            progress.weight, progress.boundary = before
-
-    def _numbered(self) -> Iterable[tuple[Any, tuple[float, bool]]]:
-        batches = self.loader.batch_sampler
-        if isinstance(batches, GlobalBatches):
-            return zip(self.loader, batches.steps(), strict=False)
-        assert self.plan is not None
-        return _last_is_boundary(zip(self.loader, counted(self.plan.accumulation), strict=False))
-
-
-def _last_is_boundary(items: Iterable[tuple[Any, tuple[float, bool]]]) -> Iterator[tuple[Any, tuple[float, bool]]]:
-    """Look one batch ahead, since a stream does not say when it ends."""
-    iterator = iter(items)
-    held = next(iterator, None)
-    while held is not None:
-        following = next(iterator, None)
-        batch, (weight, boundary) = held
-        yield batch, (weight, boundary or following is None)
-        held = following

@@ -1,61 +1,151 @@
-"""How an optimizer that the user already built computes its update: ``foreach`` or ``fused``."""
+"""How an optimizer that the user already built computes its update: ``foreach`` or ``fused``.
+
+The implementation is in force inside `step` only: parameter groups, state dicts, copies and checkpoints hold the user's
+own flags. Fused kernels walk raw memory, so that gradients or state of another layout than their parameter's would be
+scrambled without a word: state is laid out like its parameter, and a step whose gradients are not is the user's own.
+"""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+FLAGS = ("foreach", "fused")
+FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+_gradient_of = attrgetter("grad")
+_is_contiguous = Tensor.is_contiguous
 
-def apply(optimizer: Optimizer, implementation: str) -> str | None:
-    """Switch ``optimizer`` to ``implementation`` in place. Returns why it keeps its own, or None.
 
-    ``default`` leaves the optimizer as it was built.
+class Implementation:
+    """An optimizer whose steps run as ``name`` wherever that computes the same.
+
+    Attributes:
+        refused: why ``name`` is not in force, or None; a step may change it.
     """
+
+    def __init__(self, optimizer: Optimizer, name: str) -> None:
+        self.optimizer = optimizer
+        self.refused = unsupported(optimizer, name)
+        fused = any(group.get("fused") for group in optimizer.param_groups)
+        self.name = "fused" if name == "default" and fused else name
+        self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        hooks = [
+            optimizer.register_state_dict_post_hook(_portable),
+            optimizer.register_load_state_dict_post_hook(lambda _optimizer: self.place_state()),
+        ]
+        if self.name != "default" and self.refused is None:
+            hooks += [optimizer.register_step_pre_hook(self._begin), optimizer.register_step_post_hook(self._end)]
+        self._hooks = hooks
+        self.place_state()
+
+    def close(self) -> None:
+        """Leave the optimizer as it was."""
+        self._put_back()
+        for hook in self._hooks:
+            hook.remove()
+
+    def place_state(self) -> None:
+        """Lay state that exists already (a resumed run) out like its parameters, and move it to them.
+
+        Step counters live on the parameter's device for fused and capturable optimizers, else on the CPU, where
+        reading them costs nothing.
+        """
+        fused = self.name == "fused" and self.refused is None
+        for group in self.optimizer.param_groups:
+            on_device = fused or bool(group.get("fused") or group.get("capturable"))
+            for parameter in group["params"]:
+                state = self.optimizer.state.get(parameter, {})
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        state[name] = _placed(value, parameter, away=name == "step" and not on_device)
+
+    def _begin(self, _optimizer: Optimizer, arguments: Any, options: Any) -> None:
+        self._put_back()  # the last step may have ended by an exception
+        closure = len(arguments) > 1 or options  # makes its gradients inside the step
+        serves = not closure and self._serves()
+        for group in self.optimizer.param_groups:
+            if serves:
+                self._switch(group, self.name)
+            elif group.get("fused"):  # the user's own flag
+                self._switch(group, "default")
+
+    def _switch(self, group: dict[str, Any], name: str) -> None:
+        held = [flag for flag in FLAGS if flag in group]
+        self._own.append((group, {flag: group[flag] for flag in held}))
+        group.update({flag: flag == name for flag in held})
+
+    def _end(self, _optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        while self._own:
+            group, flags = self._own.pop()
+            group.update(flags)
+
+    def _serves(self) -> bool:
+        """True where this step's gradients have the layout that the implementation takes for granted."""
+        if self.name == "foreach":
+            return True
+        if all(_same_layout(group["params"]) for group in self.optimizer.param_groups):
+            return True
+        self.refused = "a gradient is sparse or laid out unlike its parameter: such steps are the optimizer's own"
+        return False
+
+
+def _same_layout(parameters: list[Tensor]) -> bool:
+    gradients = list(map(_gradient_of, parameters))
+    try:  # the usual case, in few calls: this runs in every step
+        if all(map(_is_contiguous, gradients)) and all(map(_is_contiguous, parameters)):
+            return True
+    except (TypeError, RuntimeError):  # a gradient is absent or sparse
+        pass
+    return all(
+        gradient is None or (gradient.layout is torch.strided and _alike(gradient, parameter))
+        for parameter, gradient in zip(parameters, gradients, strict=True)
+    )
+
+
+def _alike(value: Tensor, parameter: Tensor) -> bool:
+    if value.stride() != parameter.stride():
+        return False
+    return any(parameter.is_contiguous(memory_format=form) for form in FORMATS[: max(1, parameter.dim() - 2)])
+
+
+def _placed(value: Tensor, parameter: Tensor, *, away: bool) -> Tensor:
+    value = value.to("cpu" if away else parameter.device)
+    if value.shape != parameter.shape or value.layout is not torch.strided or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _portable(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Checkpoints as plain PyTorch writes them: contiguous, with the step counters where the user's flags want them."""
+    wanted: dict[int, bool] = {}
+    for group in state_dict["param_groups"]:
+        wanted |= dict.fromkeys(group["params"], bool(group.get("fused") or group.get("capturable")))
+    states = {
+        key: {name: _plain(value, name == "step" and not wanted.get(key, True)) for name, value in state.items()}
+        if isinstance(state, dict)
+        else state
+        for key, state in state_dict["state"].items()
+    }
+    return state_dict | {"state": states}
+
+
+def _plain(value: Any, counter: bool) -> Any:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return value
+    return value.cpu() if counter else value.contiguous()
+
+
+def unsupported(optimizer: Optimizer, implementation: str) -> str | None:
+    """Why ``optimizer`` cannot run as ``implementation``: the class's own checks, asked on scratch parameters."""
     if implementation == "default":
         return None
-    reason = _unsupported(optimizer, implementation)
-    if reason is not None:
-        return reason
-    flags = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
-    for group in (optimizer.defaults, *optimizer.param_groups):
-        group.update({name: value for name, value in flags.items() if name in group})
-    if implementation == "fused":
-        # What the constructor does for fused=True: GradScaler then hands its scale to the kernel.
-        optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
-        optimizer._need_device_dtype_check_for_fused = True  # type: ignore[attr-defined]
-    place_state(optimizer)
-    return refused(optimizer, implementation)
-
-
-def refused(optimizer: Optimizer, implementation: str) -> str | None:
-    """Read back: why ``implementation`` is not in force in every parameter group, or None."""
-    if implementation == "default":
-        return None
-    held = all(group.get(implementation) is True for group in optimizer.param_groups)
-    return None if held else f"{type(optimizer).__name__} does not hold {implementation}=True"
-
-
-def place_state(optimizer: Optimizer) -> None:
-    """Move state that exists already (a resumed run) to where its parameters are and the implementation wants it.
-
-    Step counters live on the parameter's device for fused and capturable optimizers, else on the CPU, where reading
-    them costs nothing.
-    """
-    for group in optimizer.param_groups:
-        on_device = bool(group.get("fused") or group.get("capturable"))
-        for parameter in group["params"]:
-            state = optimizer.state.get(parameter, {})
-            for name, value in state.items():
-                if isinstance(value, Tensor):
-                    away = name == "step" and not on_device
-                    state[name] = value.to("cpu" if away else parameter.device)
-
-
-def _unsupported(optimizer: Optimizer, implementation: str) -> str | None:
-    """The class's own checks, asked on a scratch parameter of the same device and type."""
     name = type(optimizer).__name__
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not all(implementation in group for group in optimizer.param_groups):
@@ -65,10 +155,10 @@ def _unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
     scratch = [torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True) for p in _one_of_each(parameters)]
-    group = optimizer.param_groups[0]
-    options: dict[str, Any] = {key: group[key] for key in ("lr", "capturable") if key in group}
     try:
-        type(optimizer)(scratch, **options, **{implementation: True})  # type: ignore[arg-type]
+        for group in optimizer.param_groups:
+            options: dict[str, Any] = {key: group[key] for key in ("lr", "capturable") if key in group}
+            type(optimizer)(scratch, **options, **{implementation: True})  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError) as error:
         return f"{name} refuses {implementation}=True: {error}"
     return None

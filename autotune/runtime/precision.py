@@ -6,13 +6,15 @@ Each is a context manager for the process-wide switches it needs, and puts them 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
+from autotune.runtime.calls import Autocast, Call
 from autotune.runtime.switches import allow_tf32
 
 
@@ -36,8 +38,9 @@ class Precision:
         """The context that the forward pass runs in."""
         return contextlib.nullcontext()
 
-    def wrap(self, model: nn.Module) -> None:
-        """Make ``model.forward`` run in `autocast`; outputs come back in float32."""
+    def around(self, call: Call) -> Call:
+        """``call`` in `autocast`, with outputs in float32."""
+        return call
 
     def refused(self) -> str | None:
         """Read back: why this precision is not in force, or None."""
@@ -47,9 +50,9 @@ class Precision:
         """Backward pass of ``loss``, scaled where this precision needs it."""
         loss.backward(**options)  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
-        """Optimizer step, on unscaled gradients."""
-        return optimizer.step(*arguments, **options)
+    def scale_steps(self, optimizer: Optimizer) -> Callable[[], None]:
+        """Let ``optimizer.step`` act on unscaled gradients. Returns how to undo it."""
+        return lambda: None
 
     def settle(self) -> None:
         """Finish what the last step left open, so that `skipped_steps` is exact."""
@@ -90,10 +93,9 @@ class Bf16(Precision):
         """Autocast to this precision's type on this device."""
         return torch.autocast(self.device.type, dtype=self.dtype)
 
-    def wrap(self, model: nn.Module) -> None:
-        """Replace ``model.forward`` on the instance, as Accelerate does."""
-        if not isinstance(model.forward, AutocastForward):
-            model.forward = AutocastForward(model.forward, self.autocast)
+    def around(self, call: Call) -> Call:
+        """A layer around ``call``: the model itself is left as it is."""
+        return Autocast(call, self.autocast)
 
     def refused(self) -> str | None:
         """PyTorch turns autocast off with a mere warning where it does not support the type."""
@@ -111,44 +113,94 @@ class Fp16(Bf16):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.scaler = torch.amp.GradScaler(device.type, enabled=device.type != "cpu")
-        self._stepped: set[int] = set()
-        self._unscaled: set[int] = set()
-        self._open = False
+        self._stepped: dict[int, Optimizer] = {}
+        self._unscaled: dict[int, Optimizer] = {}
+        self._scaled = False
+        """True where gradients are scaled: a backward pass went through here since the last steps."""
+        self._off: str | None = None
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Autocast to float16; none once an optimizer has turned out not to work with scaled gradients."""
+        return contextlib.nullcontext() if self._off else super().autocast()
 
     def refused(self) -> str | None:
         """On CPUs fp16 is slow and has no scaler here."""
-        return "gradient scaling is for accelerators" if self.device.type == "cpu" else super().refused()
+        if self._off or self.device.type == "cpu":
+            return self._off or "gradient scaling is for accelerators"
+        return super().refused()
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass of the scaled loss."""
         self.settle()
+        self._scale_again()
+        self._scaled = True
         self.scaler.scale(loss).backward(**options)  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
-        """A step that the scaler skips where gradients are not finite."""
+    def scale_steps(self, optimizer: Optimizer) -> Callable[[], None]:
+        """A step that the scaler skips where gradients are not finite: put in place of the instance's own."""
+        own = optimizer.step
+
+        def step(_optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
+            return self._step(optimizer, own, *arguments, **options)
+
+        replaced = types.MethodType(step, optimizer)  # a method, as learning-rate schedulers expect
+        optimizer.step = replaced  # type: ignore[method-assign]
+
+        def undo() -> None:
+            if vars(optimizer).get("step") is replaced:
+                optimizer.step = own  # type: ignore[method-assign]
+
+        return undo
+
+    def _step(self, optimizer: Optimizer, own: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if (arguments or options) and self._off is None:
+            self._turn_off()  # gradients are made inside the step, where nothing unscales them
         if id(optimizer) in self._stepped:
             self.settle()
-        self._stepped.add(id(optimizer))
-        self._open = True
-        return self.scaler.step(optimizer, *arguments, **options)
+        if self._off or not self._scaled or not _has_gradients(optimizer):
+            return own(*arguments, **options)
+        self._stepped[id(optimizer)] = optimizer
+        replaced, optimizer.step = optimizer.step, own  # type: ignore[method-assign]
+        try:
+            return self.scaler.step(optimizer)
+        finally:
+            optimizer.step = replaced  # type: ignore[method-assign]
+
+    def _turn_off(self) -> None:
+        self.settle()
+        self.unscale(self._unscaled.values())
+        self._off = "optimizer.step(closure) does not work with scaled gradients"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=False)
 
     def settle(self) -> None:
         """Update the scale once for all optimizers of a step (updating it between them would unscale wrongly)."""
-        if not self._open:
+        if not self._stepped:
             return
         before = self.scaler.get_scale()
         self.scaler.update()
         self.skipped_steps += self.scaler.get_scale() < before
         self._stepped.clear()
         self._unscaled.clear()
-        self._open = False
+        self._scaled = False
+
+    def _scale_again(self) -> None:
+        """Gradients that were unscaled and never stepped on are scaled like those that will be added to them."""
+        if not self._unscaled:
+            return
+        scale = self.scaler.get_scale()
+        for optimizer in self._unscaled.values():
+            for parameter in _parameters(optimizer):
+                if parameter.grad is not None:
+                    parameter.grad.mul_(scale)
+        self.scaler.update(scale)
+        self._unscaled.clear()
 
     def unscale(self, optimizers: Iterable[Optimizer]) -> None:
         """Unscale each optimizer's gradients once per step."""
         for optimizer in optimizers:
-            if id(optimizer) not in self._unscaled:
+            if id(optimizer) not in self._unscaled and not self._off and _has_gradients(optimizer):
                 self.scaler.unscale_(optimizer)
-                self._unscaled.add(id(optimizer))
+                self._unscaled[id(optimizer)] = optimizer
 
     def state_dict(self) -> dict[str, Any]:
         """The scaler's state."""
@@ -169,39 +221,9 @@ def create(name: str, device: torch.device) -> Precision:
     return PRECISIONS[name](device)
 
 
-class AutocastForward:
-    """A ``forward`` that runs in autocast and returns float32. A class, so that models still copy and pickle."""
-
-    def __init__(
-        self, forward: Callable[..., Any], autocast: Callable[[], contextlib.AbstractContextManager[Any]]
-    ) -> None:
-        self.forward = forward
-        self.autocast = autocast
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """The model's outputs in float32."""
-        with self.autocast():
-            outputs = self.forward(*arguments, **options)
-        return to_float32(outputs)
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def to_float32(value: Any) -> Any:
-    """``value`` with every half-precision tensor in it as float32."""
-    if isinstance(value, Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, Mapping):
-        converted = {key: to_float32(item) for key, item in value.items()}
-        return converted if type(value) is dict else _like(value, converted)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_float32(item) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)(to_float32(item) for item in value)
-    return value
-
-
-def _like(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping of the same class, such as a model library's output record."""
-    try:
-        return type(value)(**items)
-    except TypeError:
-        return type(value)(items)  # type: ignore[call-arg]
+def _has_gradients(optimizer: Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in _parameters(optimizer))

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from autotune.core.settings import Settings
+from autotune.runtime import calls, data_parallel, layout, processes
 from autotune.runtime import compile as compiling
-from autotune.runtime import data_parallel, layout, processes
-from autotune.runtime import optimizer as optimizing
+from autotune.runtime.exchange import Exchange, normalises
 from autotune.runtime.feeder import Feeder
-from autotune.runtime.loader import PreparedLoader, Progress
 from autotune.runtime.notes import Notes
+from autotune.runtime.optimizer import Implementation
 from autotune.runtime.pace import Pace
+from autotune.runtime.passes import PreparedLoader
 from autotune.runtime.precision import Precision
-from autotune.runtime.prepared import PreparedOptimizer, PreparedScheduler
+from autotune.runtime.progress import Progress
 
-_PREPARED = (PreparedOptimizer, PreparedScheduler, PreparedLoader)
+NOT_LOADERS = (nn.Module, PreparedLoader, Tensor, list, tuple, dict, str)
 
 
 class Preparer:
@@ -41,11 +44,15 @@ class Preparer:
     ) -> None:
         self.settings, self.device, self.world = settings, device, world
         self.precision, self.progress, self.notes = precision, progress, notes
-        self.models: list[tuple[nn.Module, nn.Module]] = []
-        """Each model as the user has it and as it is trained."""
-        self.optimizers: list[PreparedOptimizer] = []
-        self.feeder = Feeder(settings, level, device, world, progress, notes, self._drop_held_gradients)
-        self._step_seconds = step_seconds
+        self.models: list[nn.Module] = []
+        self.exchanges: dict[nn.Module, Exchange] = {}
+        self.optimizers: dict[Optimizer, Implementation] = {}
+        self.finished_steps = 0
+        """Of the first optimizer, without those a scaler skipped."""
+        self.feeder = Feeder(settings, level, device, world, progress, notes, self._trains)
+        self._layers: list[calls.Call] = []
+        self._undo = contextlib.ExitStack()
+        self._pace = None if step_seconds is None else Pace(step_seconds, notes.say)
         wanted = settings is not None and settings.data_parallel
         idle = data_parallel.idle(device) if wanted else None
         notes.refuse("data_parallel", idle)
@@ -53,91 +60,89 @@ class Preparer:
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""
-        models = {
-            k: self._model(item, find_unused_parameters)
-            for k, item in enumerate(objects)
-            if isinstance(item, nn.Module)
-        }
-        return tuple(models[k] if k in models else self._other(item) for k, item in enumerate(objects))
+        for item in objects:
+            if isinstance(item, nn.Module) and not any(item is known for known in self.models):
+                self._model(item, find_unused_parameters)
+        return tuple(self._other(item) for item in objects)
 
     def owners(self, parameters: Iterable[Tensor]) -> list[Optimizer]:
-        """The user's optimizers that hold any of ``parameters``."""
+        """The optimizers that hold any of ``parameters``."""
         ids = {id(parameter) for parameter in parameters}
         return [
-            prepared.optimizer
-            for prepared in self.optimizers
-            if any(id(p) in ids for group in prepared.param_groups for p in group["params"])
+            optimizer
+            for optimizer in self.optimizers
+            if any(id(p) in ids for group in optimizer.param_groups for p in group["params"])
         ]
 
     def refused(self) -> dict[str, str]:
         """Read back: what is not in force on what was prepared."""
         if self.settings is None:
             return {}
-        wanted = self.settings.optimizer_impl
-        found = [("compile", compiling.refused(model)) for model, _prepared in self.models]
-        found += [("optimizer_impl", optimizing.refused(o.optimizer, wanted)) for o in self.optimizers]
+        found = [("compile", layer.refused()) for layer in self._layers if isinstance(layer, compiling.Compiled)]
+        found += [("optimizer_impl", implementation.refused) for implementation in self.optimizers.values()]
+        found += [("precision", self.precision.refused())]
         return {knob: reason for knob, reason in found if reason is not None}
 
-    def _model(self, model: nn.Module, find_unused_parameters: bool) -> nn.Module:
-        for known, prepared in self.models:
-            if model is known or model is prepared:
-                return prepared
-        model.to(self.device)
-        if self.settings is not None:
-            self._tune(model, self.settings)
-        prepared = model
-        if self._replicates:
-            prepared = data_parallel.replicate(model, self.precision.autocast)
-        elif self.world.size > 1:
-            prepared = processes.share_gradients(model, self.device, find_unused_parameters=find_unused_parameters)
-        self.models.append((model, prepared))
-        return prepared
+    def close(self) -> None:
+        """Leave models and optimizers as they were."""
+        self.feeder.close()
+        self._undo.close()
 
-    def _tune(self, model: nn.Module, settings: Settings) -> None:
+    def _trains(self) -> bool:
+        return not self.models or any(model.training for model in self.models)
+
+    def _model(self, model: nn.Module, find_unused_parameters: bool) -> None:
+        self.models.append(model)
+        model.to(self.device)
+        call = calls.current(model)
+        if self.settings is not None:
+            call = self._tuned(model, self.settings)
+        if self.world.size > 1 and not isinstance(model, DistributedDataParallel):
+            call = Exchange(model, call, self.device, find_unused_parameters=find_unused_parameters)
+            self.exchanges[model] = call
+            if normalises(model):
+                self.notes.say("BatchNorm normalises over each process's share of a batch")
+        if call is not calls.current(model):
+            self._undo.callback(calls.install(model, call))
+
+    def _tuned(self, model: nn.Module, settings: Settings) -> calls.Call:
+        """What calling ``model`` runs in this process."""
         if settings.channels_last:
-            refused = layout.apply(model)
-            self.notes.refuse("channels_last", refused)
-            self.feeder.channels_last |= refused is None
-        if not self._replicates:
-            self.notes.refuse("precision", data_parallel.loses(model, settings.precision))
-            self.precision.wrap(model)
+            self.notes.refuse("channels_last", layout.apply(model))
+            for implementation in self.optimizers.values():
+                implementation.place_state()
+        if self._replicates and not isinstance(model, nn.DataParallel):
+            return data_parallel.Replicated(model, self.precision.autocast)
+        self.notes.refuse("precision", data_parallel.loses(model, settings.precision))
+        call = calls.current(model)
         if settings.compile != "off":
-            compiling.apply(model, settings.compile, self.notes.refuse)
+            call = compiling.around(model, settings.compile, self.notes.refuse)
+            self._layers.append(call)
+        return self.precision.around(call)
 
     def _other(self, item: Any) -> Any:
-        if isinstance(item, _PREPARED):
-            return item
         if isinstance(item, DataLoader):
             return self.feeder.prepare(item)
         if isinstance(item, Optimizer):
-            return self._optimizer(item)
-        if isinstance(item, LRScheduler | ReduceLROnPlateau):
-            return PreparedScheduler(item, self.precision, self.progress)
+            self._optimizer(item)
+        elif self.world.size > 1 and hasattr(item, "__iter__") and not isinstance(item, NOT_LOADERS):
+            self.notes.refuse("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
         return item
 
-    def _optimizer(self, optimizer: Optimizer) -> PreparedOptimizer:
-        for known in self.optimizers:
-            if known.optimizer is optimizer:
-                return known
-        if self.settings is not None:
-            self.notes.refuse("optimizer_impl", optimizing.apply(optimizer, self.settings.optimizer_impl))
+    def _optimizer(self, optimizer: Optimizer) -> None:
+        if optimizer in self.optimizers:
+            return
         first = not self.optimizers
-        prepared = PreparedOptimizer(optimizer, self.precision, self.progress, counts=first)
-        if first and self._step_seconds is not None:
-            prepared.watch = _until_seen(Pace(self._step_seconds, self.notes.say), prepared)
-        self.optimizers.append(prepared)
-        return prepared
+        implementation = Implementation(optimizer, self.settings.optimizer_impl if self.settings else "default")
+        self.notes.refuse("optimizer_impl", implementation.refused)
+        self.optimizers[optimizer] = implementation
+        hook = optimizer.register_step_post_hook(partial(self._stepped, first=first))
+        for undo in (implementation.close, hook.remove, self.precision.scale_steps(optimizer)):
+            self._undo.callback(undo)
 
-    def _drop_held_gradients(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.drop_held()
-
-
-def _until_seen(pace: Pace, optimizer: PreparedOptimizer) -> Callable[[], None]:
-    """``pace.tick`` that takes itself off ``optimizer`` when done: later steps cost nothing."""
-
-    def tick() -> None:
-        if not pace.tick():
-            optimizer.watch = None
-
-    return tick
+    def _stepped(self, *_arguments: Any, first: bool) -> None:
+        self.progress.steps += 1
+        if first:
+            self.finished_steps += 1
+            if self._pace is not None and not (self.progress.measured_batch and self._pace.tick()):
+                self._pace = None

@@ -1,4 +1,4 @@
-"""Several training processes: join the group, share the gradients, leave."""
+"""Several training processes: join the group, and leave it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.runtime import mpi
-from autotune.runtime.mpi_group import NAME, MpiGroup
+from autotune.runtime.mpi_group import NAME
 
 GLOO_THREAD = "pt_gloo_runloop"
 """What PyTorch calls the threads that execute gloo's collectives."""
@@ -57,7 +56,8 @@ def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device
     """This process's device: ``kind``, or CUDA where there is any; one GPU per local rank."""
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     if kind == "cuda" and world_size(environment) > 1:
-        return torch.device("cuda", int(environment.get("LOCAL_RANK", "0")))
+        seen = max(1, torch.cuda.device_count())  # a launcher may show each rank its own GPU only
+        return torch.device("cuda", int(environment.get("LOCAL_RANK", "0")) % seen)
     return torch.device(kind)
 
 
@@ -78,9 +78,15 @@ def registered(backend: str) -> str:
 
 def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | None:
     """Why processes started like this one cannot exchange through ``backend``; None where they can."""
-    if backend is None or BACKENDS[backend].launcher != MPIEXEC:
+    if backend is None:
         return None
-    return mpi.refused(environment, world_size(environment))
+    if BACKENDS[backend].launcher == MPIEXEC:
+        return mpi.refused(environment, world_size(environment))
+    try:
+        registered(backend)
+    except ImportError as error:
+        return f"{error}; another backend exchanges the gradients"
+    return None
 
 
 def join(
@@ -164,31 +170,6 @@ def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
     return shared.to(value.device)
 
 
-class Distributed(DistributedDataParallel):
-    """`DistributedDataParallel` whose error about unused parameters says what to write here."""
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The wrapped model's forward."""
-        try:
-            return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            if "find_unused_parameters" not in str(error):
-                raise
-            raise RuntimeError(
-                "Some parameters took no part in the loss, so the processes wait for their gradients in vain. "
-                "Write tuned.prepare(..., find_unused_parameters=True), or drop what is unused. "
-                f"PyTorch says: {error}"
-            ) from error
-
-
-def share_gradients(model: nn.Module, device: torch.device, *, find_unused_parameters: bool = False) -> nn.Module:
-    """``model`` with gradients averaged over all processes; as it is where nothing in it is trained."""
-    if isinstance(model, DistributedDataParallel) or not any(p.requires_grad for p in model.parameters()):
-        return model
-    ids = [device.index] if device.type == "cuda" else None
-    shared = Distributed(model, device_ids=ids, find_unused_parameters=find_unused_parameters)
-    group = shared.process_group
-    if isinstance(group, MpiGroup):
-        # A lambda, since PyTorch takes an annotated hook only where the annotations are no strings.
-        shared.register_comm_hook(group, lambda group, bucket: group.exchange(bucket))
-    return shared
+def store() -> Any:
+    """Where the processes of the group leave each other messages."""
+    return dist.distributed_c10d._get_default_store()

@@ -17,13 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.core.binding import own_place
 from autotune.core.settings import Settings
 from autotune.runtime import binding, precision, processes, switches, watchdog
-from autotune.runtime.data_parallel import InAutocast
-from autotune.runtime.loader import Progress
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
-
-_AT_BOUNDARY = contextlib.nullcontext()
-"""Entered at every boundary; one object, since it has no state."""
+from autotune.runtime.progress import Progress
 
 
 class Session:
@@ -115,46 +111,56 @@ class Session:
     # What the user's loop calls -----------------------------------------------------------------------------------
 
     def prepare(self, *objects: Any, find_unused_parameters: bool = False) -> Any:
-        """Models, optimizers, loaders and schedulers, in any order and number, ready to train; others as they are.
+        """Models, optimizers and loaders, in any order and number, ready to train; others as they are.
+
+        Models and optimizers stay the user's own objects. A loader's batch is the global one, over all processes.
 
         Args:
-            objects: what to prepare; prepared objects come back unchanged.
+            objects: what to prepare.
             find_unused_parameters: for several processes, where some parameters take no part in some losses.
         """
         prepared = self._preparer.prepare(objects, find_unused_parameters)
         return prepared[0] if len(prepared) == 1 else prepared
 
-    def accumulate(self, *models: nn.Module) -> contextlib.AbstractContextManager[Any]:
-        """One micro-step. Before the boundary, gradients of ``models`` stay in this process."""
-        if self._progress.boundary:
-            return _AT_BOUNDARY
+    def no_sync(self, *models: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        """For gradient accumulation: gradients of ``models``, or of all, stay in this process while inside.
+
+        Put it around the forward and backward passes of every batch but the last one before `Optimizer.step`. Without
+        it the result is the same, at the cost of an exchange for every batch.
+        """
         stack = contextlib.ExitStack()
-        for model in models or [prepared for _model, prepared in self._preparer.models]:
-            if isinstance(model, DistributedDataParallel):
-                stack.enter_context(model.no_sync())
+        for model, exchange in self._preparer.exchanges.items():
+            if not models or any(model is chosen for chosen in models):
+                stack.enter_context(exchange.no_sync())
         return stack
 
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """Backward pass, with the weight of this micro-batch and the scale of this precision."""
-        weight = self._progress.weight
-        self._precision.backward(loss if weight == 1.0 else loss * weight, **options)
+        """Backward pass, with the weight of this process's part of the batch and the scale of this precision."""
+        if self._world.size > 1:
+            weight = self._progress.part.weight
+            loss = loss if weight == 1.0 else loss * weight
+        self._precision.backward(loss, **options)
+        self._progress.steps += 1
+        for exchange in self._preparer.exchanges.values():
+            exchange.after_backward()
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision of the model's forward, for other parts of the loop."""
         return self._precision.autocast()
 
     def clip_grad_norm_(self, parameters: Tensor | Iterable[Tensor], max_norm: float, **options: Any) -> Tensor:
-        """Clip at the boundary, on unscaled gradients. Returns the norm; 0 before the boundary."""
-        if not self._progress.boundary:
-            return torch.zeros((), device=self.device)
+        """Clip unscaled gradients. Returns their norm, as `torch.nn.utils.clip_grad_norm_` does."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         self._precision.unscale(self._preparer.owners(parameters))
         return nn.utils.clip_grad_norm_(parameters, max_norm, **options)
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """The user's own module: no ``module.`` and no ``_orig_mod.`` in its state dict."""
+        """The module inside the user's own wrappers: no ``module.`` and no ``_orig_mod.`` in its state dict.
+
+        What `prepare` returns is the user's own model already.
+        """
         while True:
-            wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel | InAutocast)
+            wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel)
             inner: nn.Module | None = getattr(model, "module" if wrapped else "_orig_mod", None)
             if inner is None:
                 return model
@@ -190,9 +196,14 @@ class Session:
 
     @property
     def weight(self) -> float:
-        """Weight of the current micro-batch: losses times weights, summed over a step and averaged over processes,
-        are the loss of the global batch."""
-        return self._progress.weight
+        """Weight of the current batch: losses times weights, averaged over processes, are the loss of the global
+        batch."""
+        return self._progress.part.weight
+
+    @property
+    def share(self) -> float:
+        """This process's part of the samples of its batch: 1, or less where other processes have the same ones."""
+        return self._progress.part.share
 
     # What trials read ---------------------------------------------------------------------------------------------
 
@@ -210,7 +221,7 @@ class Session:
     @property
     def optimizer_steps(self) -> int:
         """Finished optimizer steps, without those a scaler skipped."""
-        return self._progress.steps - self.skipped_steps
+        return self._preparer.finished_steps
 
     @property
     def skipped_steps(self) -> int:
@@ -225,7 +236,7 @@ class Session:
 
     def close(self) -> None:
         """Leave the process group and put every process-wide switch back. Random numbers are never touched."""
-        self._preparer.feeder.close()
+        self._preparer.close()
         self._restore.close()
 
     def __enter__(self) -> Session:

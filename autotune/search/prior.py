@@ -17,7 +17,7 @@ COHERENCE = 0.002
 PROCESS_LOSS = {"cpu": 0.15, "cuda": 0.0}
 """Log rate lost with each doubling of processes beside gradient exchange: they share caches and memory."""
 OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
-"""Of each micro-step whatever its batch: Python, dispatch, kernel launches."""
+"""Of each step whatever its batch: Python, dispatch, kernel launches."""
 UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
 """Of the optimizer per parameter: about 16 bytes pass through memory."""
 MOST_FIXED = 0.4
@@ -25,15 +25,13 @@ MOST_FIXED = 0.4
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes: seconds whatever the size, and per byte (`probes.bench.allreduce`)."""
 REPLICA_SECONDS_PER_BYTE = 1e-10
-"""Of each micro-step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
+"""Of each step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
 gradients come back, at some 2e10 bytes/s (PCIe 4.0 x16). Besides, one Python launches every replica's kernels."""
 ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, where no trial has told it yet."""
 ASSUMED_STEP_SECONDS = 0.02
-ACCUMULATION_LOSS = 0.03
-"""Log rate lost with each doubling of accumulation beside overhead: smaller kernels."""
 BATCH_GAIN = 0.02
-"""Log rate won with each doubling of the micro-batch beside overhead: larger kernels."""
+"""Log rate won with each doubling of a process's batch beside overhead: larger kernels."""
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
@@ -66,11 +64,11 @@ class Prior:
         known, seconds, waiting = _first(history) or (context.baseline, ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE)
         computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
-        micro = (computing - self._update) / known.accumulation
+        passes = computing - self._update
         copies = replicas(known, self._inventory)
-        self._overhead = min(MOST_FIXED * micro / copies, OVERHEAD_SECONDS[self._device])
-        copying = min(MOST_FIXED * micro, self._copying(known))
-        self._sample = (micro - copies * self._overhead - copying) * self._speed(known) / known.batch_size
+        self._overhead = min(MOST_FIXED * passes / copies, OVERHEAD_SECONDS[self._device])
+        copying = min(MOST_FIXED * passes, self._copying(known))
+        self._sample = (passes - copies * self._overhead - copying) * self._speed(known) / known.batch_size
         loaders = known.processes * max(1, known.num_workers)
         starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
         self._load = starved * seconds * loaders / known.global_batch
@@ -86,14 +84,12 @@ class Prior:
             + COMPILE_GAIN[settings.compile]
             + self._precision_gain(settings.precision)
             + BATCH_GAIN * log2(settings.batch_size)
-            - ACCUMULATION_LOSS * log2(settings.accumulation)
         )
 
     def _step(self, settings: Settings) -> float:
         """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
         fixed = replicas(settings, self._inventory) * self._overhead + self._copying(settings)
-        micro = fixed + self._sample * settings.batch_size / self._speed(settings)
-        compute = settings.accumulation * micro + self._update
+        compute = fixed + self._sample * settings.batch_size / self._speed(settings) + self._update
         load = self._load * settings.global_batch
         if settings.num_workers == 0:
             return compute + load / settings.processes + self._exchange(settings)
@@ -108,7 +104,7 @@ class Prior:
         return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _copying(self, settings: Settings) -> float:
-        """Seconds of a micro-step in which replicas are made and their gradients gathered."""
+        """Seconds of a step in which replicas are made and their gradients gathered."""
         return (replicas(settings, self._inventory) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
 
     def _exchange(self, settings: Settings) -> float:
@@ -145,12 +141,7 @@ def scalability(threads: int) -> float:
 
 
 def _memory_gain(settings: Settings) -> float:
-    return (
-        ALLOCATOR_GAIN[settings.allocator]
-        + 0.03 * settings.pin_memory
-        + 0.04 * settings.cudnn_benchmark
-        + 0.02 * settings.persistent_workers
-    )
+    return ALLOCATOR_GAIN[settings.allocator] + 0.03 * settings.pin_memory + 0.04 * settings.cudnn_benchmark
 
 
 def trial_seconds(settings: Settings, rate: float, allocators: Collection[str]) -> float:
@@ -160,7 +151,7 @@ def trial_seconds(settings: Settings, rate: float, allocators: Collection[str]) 
     first needs a process of its own that imports torch and the task.
     """
     step = settings.global_batch / max(rate, 1e-9)
-    primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1) / settings.accumulation
+    primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
     start = 0.5 + 0.5 * (settings.processes > 1) + SERVER_SECONDS * (settings.allocator not in allocators)
     compiling = 0.0 if settings.compile == "off" else 20.0
     return start + compiling + min(3.0, max(0.3, max(3.0, primed) * step)) + max(0.6, 2 * step)

@@ -81,6 +81,12 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
 def write(path: Path | str, profile: Profile) -> Path:
     """Write ``profile`` to ``path`` in one step: readers see the old file or the new one, never a part.
 
+    The profile of an interrupted run replaces only another of its kind. Where there is anything else, it goes beside
+    that: to ``NAME.partial.yaml``.
+
+    Returns:
+        Where the profile is now.
+
     Raises:
         ProfileError: the folder cannot be made or written, or another writer holds the file.
     """
@@ -88,14 +94,13 @@ def write(path: Path | str, profile: Profile) -> Path:
     text = dump(profile, path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        return _replace(path, profile, text)
     except Timeout:
         raise ProfileError(f"{path}: another process has been writing it for {LOCK_SECONDS:g} s. Try again.") from None
     except OSError as error:
         raise ProfileError(
             f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml"
         ) from error
-    return path
 
 
 def to_data(profile: Profile) -> dict[str, Any]:
@@ -165,20 +170,40 @@ def _check_schema(schema: Any, name: str) -> None:
     raise ProfileError(f"{name}: schema: {quote(schema)} is not {SCHEMA}. {RETUNE}")
 
 
-def _replace(path: Path, text: str) -> None:
+def _beside(path: Path) -> Path:
+    """``path``, or the next name like it that is free or holds the profile of an interrupted run."""
+    while path.exists() and not _interrupted(path):
+        path = path.with_name(f"{path.stem}.partial{path.suffix}")
+    return path
+
+
+def _interrupted(path: Path) -> bool:
+    """Whether ``path`` is the profile of an interrupted run. What cannot be read may be anything, and is kept."""
+    try:
+        return read(path).evidence.partial
+    except ProfileError:
+        return False
+
+
+def _replace(path: Path, profile: Profile, text: str) -> Path:
+    """Write ``text`` to ``path``, or ``profile`` beside it; see `write`."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with (
+            os.fdopen(handle, "w", encoding="utf-8") as file,
+            FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS),
+        ):
+            place = _beside(path) if profile.evidence.partial else path
+            file.write(text if place == path else dump(profile, place.name))
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        with FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS):
-            os.replace(temporary, path)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, place)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    return place
 
 
 def _plain(facts: Any) -> dict[str, Any]:

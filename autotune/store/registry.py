@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ MAX_FILES = 500
 """Files looked at in one folder tree: a wrong folder must not delay the start of training."""
 SOFTWARE = ("torch", "cuda", "python")
 """Versions whose change can move the figures."""
+NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,15 @@ class Match:
     exact: bool
     notes: tuple[str, ...]
 
+    def also(self, notes: Iterable[str]) -> Match:
+        """The same with more ``notes``."""
+        return replace(self, notes=(*self.notes, *notes))
+
 
 @dataclass(frozen=True)
 class Search:
-    """The best match or None, and what was skipped on the way (also where nothing matched)."""
+    """The best match or None, and what there is to say (also where nothing matched): files that were skipped, or how to
+    name the target."""
 
     match: Match | None
     notes: tuple[str, ...]
@@ -100,25 +106,31 @@ def search(
     nnodes: int = 1,
 ) -> Search:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
+    The profile of an interrupted run is taken only where no complete one fits.
 
     Args:
         machine: this machine.
-        target: the task's name; None takes the first by name and says which others there are.
+        target: the task's name. Without one nothing matches: the profiles of other trainings are none for this one.
         roots: folders to look in instead of `default_roots`.
         software: ``{torch, cuda, python}`` here, to note differences.
         nnodes: how many machines train together. A profile of as many is preferred to one of a single machine, and
             one of another number is none.
     """
+    roots = default_roots() if roots is None else roots
+    if target is None:
+        return Search(None, (_what_to_write(machine, roots),))
     skipped: list[str] = []
+    interrupted: Match | None = None
     for exact in (True, False):
-        files = _candidates(machine, target, default_roots() if roots is None else roots, exact, skipped)
-        fitting = [(path, profile) for path, profile in files if profile.target.nnodes in (1, nnodes)]
-        found = [item for item in fitting if item[1].target.nnodes == nnodes] or fitting
-        if found:
-            path, profile = found[0] if exact else min(found, key=lambda item: len(differences(item[1], machine)))
-            notes = (*differences(profile, machine), *_versions(profile, software), *_others(found, profile))
-            return Search(Match(profile, path, exact, (*notes, *skipped)), tuple(skipped))
-    return Search(None, tuple(skipped))
+        found = list(_candidates(machine, target, roots, exact, skipped))
+        complete, partial = (
+            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, software, nnodes)
+            for kind in (False, True)
+        )
+        if complete is not None:
+            return Search(complete.also(skipped), tuple(skipped))
+        interrupted = interrupted or partial
+    return Search(interrupted.also(skipped) if interrupted else None, tuple(skipped))
 
 
 def list_profiles(roots: Sequence[Path] | None = None) -> tuple[Listed, ...]:
@@ -130,6 +142,29 @@ def differences(profile: Profile, machine: MachineType) -> tuple[str, ...]:
     """One line per machine fact that differs: ``threads: profile 64, here 8``."""
     theirs, ours = profile.machine["facts"], machine.as_dict()["facts"]
     return tuple(_difference(name, theirs[name], ours[name]) for name in ours if _differs(theirs[name], ours[name]))
+
+
+def _best(
+    found: Sequence[tuple[Path, Profile]],
+    machine: MachineType,
+    exact: bool,
+    software: Mapping[str, Any] | None,
+    nnodes: int,
+) -> Match | None:
+    """The first of profiles for the same machine, the one that differs least of others."""
+    fitting = [item for item in found if item[1].target.nnodes == nnodes]
+    fitting = fitting or [item for item in found if item[1].target.nnodes == 1]
+    if not fitting:
+        return None
+    path, profile = fitting[0] if exact else min(fitting, key=lambda item: len(differences(item[1], machine)))
+    return Match(profile, path, exact, (*differences(profile, machine), *_versions(profile, software)))
+
+
+def _what_to_write(machine: MachineType, roots: Iterable[Path]) -> str:
+    """How to name the target, and which there are for this machine."""
+    names = sorted({profile.target.name for _, profile in _candidates(machine, None, roots, True, [])})
+    known = f"; this machine has profiles for: {', '.join(names)}" if names else ""
+    return f"no script names the target: write {NAMING}{known}"
 
 
 def _differs(theirs: Any, ours: Any) -> bool:
@@ -154,7 +189,7 @@ def _candidates(
     """Fitting profiles. The first pass opens the machine's own folder only, so that the usual start is quick."""
     for root in roots:
         own = safe_name(machine.key)
-        stems = (None,) if target is None else (safe_name(target), f"{safe_name(target)}.*nodes")
+        stems = (None,) if target is None else _stems(safe_name(target))
         for path in itertools.chain.from_iterable(_files(root, own if exact else None, stem) for stem in stems):
             if not exact and path.parent.name == own:
                 continue
@@ -163,6 +198,11 @@ def _candidates(
                 skipped.append(f"skipped {listed.problem}")
             elif (target is None or listed.profile.target.name == target) and _fits(listed.profile, machine, exact):
                 yield path, listed.profile
+
+
+def _stems(name: str) -> tuple[str, ...]:
+    """Patterns of file names that may hold profiles of the target ``name``."""
+    return name, f"{name}.*nodes", f"{name}.partial", f"{name}.*nodes.partial"
 
 
 def _fits(profile: Profile, machine: MachineType, exact: bool) -> bool:
@@ -199,8 +239,3 @@ def _versions(profile: Profile, software: Mapping[str, Any] | None) -> tuple[str
         for name in SOFTWARE
         if name in theirs and theirs[name] != software.get(name)
     )
-
-
-def _others(found: Sequence[tuple[Path, Profile]], chosen: Profile) -> tuple[str, ...]:
-    names = sorted({profile.target.name for _path, profile in found} - {chosen.target.name})
-    return (f"also here for: {', '.join(names)}; name the target to choose",) if names else ()

@@ -1,7 +1,7 @@
 """The profile file's schema, checked strictly, and its conversion to and from `Profile`.
 
 Schema history
-    autotune.profile/1   first public format
+    autotune.profile/1   first public format; settings of version 0.1 hold `accumulation`, which is read where it is 1
 
 A profile may come from anyone. It can therefore hold numbers, enumerated words and short plain text only: nothing in it
 names a file, a variable or code. An interval without an upper end is written ``high: null``, since files hold finite
@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 
+from autotune.core.errors import UsageError
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
-from autotune.core.settings import Settings
+from autotune.core.settings import Settings, without_accumulation
 
 MAX_TEXT = 500
 MAX_NAME = 100
@@ -37,7 +38,6 @@ Knob = Literal[
     "persistent_workers",
     "pin_memory",
     "batch_size",
-    "accumulation",
     "channels_last",
     "optimizer_impl",
     "allocator",
@@ -96,13 +96,20 @@ class SettingsRecord(Record):
     persistent_workers: bool
     pin_memory: bool
     batch_size: Annotated[int, Field(ge=1, le=2**24)]
-    accumulation: Annotated[int, Field(ge=1, le=2**16)]
     channels_last: bool
     optimizer_impl: Literal["default", "foreach", "fused"]
     allocator: Literal["default", "jemalloc", "tcmalloc"]
     cudnn_benchmark: bool
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"]
     precision: Literal["fp32", "tf32", "bf16", "fp16"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, data: Any) -> Any:
+        try:
+            return without_accumulation(data) if isinstance(data, Mapping) else data
+        except UsageError as error:
+            raise ValueError(error) from None
 
     def to_core(self) -> Settings:
         """Canonical `Settings`."""
@@ -119,7 +126,7 @@ class FactsRecord(Record):
     cores: Annotated[int, Field(ge=1, le=2**20)]
     sockets: Annotated[int, Field(ge=1, le=2**20)]
     nodes: Annotated[int, Field(ge=1, le=2**20)]
-    memory_gib: Annotated[int, Field(ge=0, le=2**30)]
+    memory_gib: Annotated[int | float, Field(ge=0, le=2**30)]
     gpus: Annotated[list[Slug], Field(max_length=1024)]
     features: Annotated[list[Word], Field(max_length=MAX_ITEMS)]
 
@@ -197,7 +204,7 @@ class FailureRecord(Record):
 
     kind: Word
     reason: Text
-    changed: dict[Knob, Scalar]
+    changed: dict[Literal[Knob, "accumulation"], Scalar]
 
 
 class NotOfferedRecord(Record):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.binding import VARIABLE, own_place
 from autotune.runtime.binding import bind
-from autotune.trial import tree
+from autotune.trial import shm, tree
 from autotune.trial.channel import Channel
 from autotune.trial.paths import mirror
 from autotune.trial.pmi import ProcessManager
@@ -39,6 +39,7 @@ def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
     folder = Path(request["folder"])
     mirror(Path(request["origin"]), folder)
     os.chdir(folder)
+    shm.sign(folder)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
     world = request["spec"]["settings"]["processes"] if request["job"] == "trial" else 1
@@ -52,7 +53,7 @@ def lead(request: dict[str, Any], channel: Channel, task: Task | None) -> int:
     ranks = {_start_rank(rank, here, world, request, channel, task, manager): rank for rank in here}
     if manager is not None:
         manager.serve()
-    return _wait(ranks, channel)
+    return _wait(ranks, channel, shm.Segments(folder))
 
 
 def _needs_mpi(request: dict[str, Any]) -> bool:
@@ -103,7 +104,7 @@ def _bind(plan: str) -> None:
             bind(place)
 
 
-def _wait(ranks: dict[int, int], channel: Channel) -> int:
+def _wait(ranks: dict[int, int], channel: Channel, memory: shm.Segments) -> int:
     """Wait for all ranks. The first that fails is the trial's end: the others would wait for it for half an hour."""
     while ranks:
         pid, status = os.wait()
@@ -114,7 +115,9 @@ def _wait(ranks: dict[int, int], channel: Channel) -> int:
         channel.send({"event": "rank-ended", "rank": rank, "code": code})
         if code != 0:
             _report_ended(ranks, channel)
+            memory.end(tree.descendants(os.getpid()))
             tree.kill_tree(os.getpid(), include_root=False)
+            memory.remove()
             return 1
     return 0
 

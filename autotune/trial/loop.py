@@ -54,7 +54,9 @@ class TrainingLoop:
         self.task, self.session, self.spec, self.pulse = task, session, spec, pulse
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
-        loader = task.build_loader(spec.settings.global_batch, spec.seed)
+        loader = task.build_loader(
+            spec.settings.global_batch, spec.seed, spec.settings.num_workers, spec.settings.persistent_workers
+        )
         self.model, self.optimizer, self.loader = session.prepare(
             model, optimizer, loader, find_unused_parameters=find_unused_parameters
         )
@@ -64,8 +66,8 @@ class TrainingLoop:
         self.finite = True
         self.waited = 0.0
         self.batches = 0
-        self._items = 0
-        self._step_items = 0
+        self._items = 0.0
+        self._step_items = 0.0
         self._total = torch.zeros((), device=task.device)
         self._pulsed = time.perf_counter()
         self._crossing = Crossing(task.device, spec.settings.threads)
@@ -79,43 +81,41 @@ class TrainingLoop:
             if empty:
                 raise ValueError("the DataLoader yielded no batch: the dataset is empty or smaller than one batch")
 
-    @property
-    def _done(self) -> int:
-        return self.session.optimizer_steps + self.session.skipped_steps
-
     def step(self) -> None:
-        """One optimizer step: as many micro-steps as the settings accumulate."""
-        before, items = self._done, 0
-        mean = torch.zeros((), device=self.task.device)
+        """One optimizer step, on one batch."""
+        batch = self._next_batch()
         skipped = self.session.skipped_steps
-        while self._done == before:
-            asked = time.perf_counter()
-            batch = next(self.stream)
-            now = time.perf_counter()
-            self.waited += now - asked
-            with self.session.accumulate(self.model):
-                loss = self.task.loss(self.model, batch)
-                self.session.backward(loss)
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-            mean += loss.detach().reshape(()) * self.session.weight
-            items += self.count(batch) if self.session.weight > 0 else 0
-            self.batches += 1
-            if now - self._pulsed > PULSE_SECONDS:
-                self._pulsed = now
-                self.pulse()
+        loss = self.task.loss(self.model, batch)
+        self.session.backward(loss)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        mean = loss.detach().reshape(()).float() * self.session.weight
         self._total += mean
         if len(self.losses) < CHECK_STEPS:
             self.losses.append(mean)
-        self._step_items = items
+        self._step_items = self.count(batch) * self.session.share
         if self.session.skipped_steps == skipped:
-            self._items += items
+            self._items += self._step_items
+        self._show_life()
+
+    def _next_batch(self) -> Any:
+        asked = time.perf_counter()
+        batch = next(self.stream)
+        self.waited += time.perf_counter() - asked
+        self.batches += 1
+        return batch
+
+    def _show_life(self) -> None:
+        now = time.perf_counter()
+        if now - self._pulsed > PULSE_SECONDS:
+            self._pulsed = now
+            self.pulse()
 
     def block(self, steps: int) -> Block:
         """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
         before = self._crossing.seconds()
         self._synchronize()
-        self._items = 0
+        self._items = 0.0
         watch = CpuWatch()
         started = time.perf_counter()
         for _ in range(steps):
@@ -124,7 +124,7 @@ class TrainingLoop:
         seconds = time.perf_counter() - started
         stolen, crossing = watch.taken(), math.sqrt(before * self._crossing.seconds())
         self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(self._items * self.session.world_size, seconds, steps, stolen, crossing)
+        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, crossing)
 
     def _synchronize(self) -> None:
         self.session.synchronize()

@@ -32,7 +32,10 @@ from autotune.trial.verdict import End, how_it_ended
 
 LOAD_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
-FLOPS_SECONDS = 5.0
+STEP_FACTS = 2
+"""Messages about the user's step that follow the facts."""
+STEP_SECONDS = 10.0
+"""How long the parent waits for each of them."""
 KILL_SECONDS = 10.0
 STACK_DUMP_SECONDS = 0.3
 
@@ -92,14 +95,12 @@ class Runner:
         trial = self._start("describe", None, limits or Limits(deadline=self.deadline))
         try:
             self._wait(trial, lambda: bool(trial.events))
-            trial.limits = replace(trial.limits, starting=FLOPS_SECONDS)
-            self._wait(trial, lambda: len(trial.events) > 1)
+            trial.limits = replace(trial.limits, starting=STEP_SECONDS)
+            self._wait(trial, lambda: len(trial.events) > STEP_FACTS)
         finally:
             self.stop(trial)
         if trial.events:
-            facts = TaskFacts.from_dict(trial.events[0]["facts"])
-            counted = [event["flops_per_item"] for event in trial.events if event["event"] == "flops"]
-            return replace(facts, flops_per_item=counted[0]) if counted else facts
+            return TaskFacts.from_events(trial.events)
         report = trial.report()
         if report is not None and report.error_type is not None:
             raise UserCodeError(f"{self.task}: {report.error_type}: {report.error}", report.traceback)

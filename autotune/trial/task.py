@@ -67,14 +67,25 @@ class Task:
             raise TaskContractError(f"build_optimizer() must return an Optimizer, got {type(optimizer).__name__}")
         return optimizer
 
-    def build_loader(self, batch_size: int, seed: int) -> DataLoader[Any]:
-        """A plain loader of the global batch, shuffled in an order that depends on ``seed`` alone."""
+    def build_loader(
+        self, batch_size: int, seed: int, num_workers: int = 0, persistent_workers: bool = False
+    ) -> DataLoader[Any]:
+        """A plain loader of the global batch, shuffled in an order that depends on ``seed`` alone.
+
+        Its workers live as long as the user's own: the runtime keeps a loader's ``persistent_workers``.
+        """
         dataset = self.build_dataset(seed)
-        collate = getattr(self.module, "collate_fn", None)
-        if isinstance(dataset, IterableDataset):
-            return DataLoader(dataset, batch_size=batch_size, collate_fn=collate)
-        order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
-        return DataLoader(dataset, batch_size=batch_size, sampler=order, collate_fn=collate)
+        order = None
+        if not isinstance(dataset, IterableDataset):
+            order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
+        return DataLoader(
+            dataset,
+            batch_size=batch_size,
+            sampler=order,
+            num_workers=num_workers,
+            collate_fn=getattr(self.module, "collate_fn", None),
+            persistent_workers=persistent_workers,
+        )
 
     def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The user's loss of one batch."""
@@ -140,6 +151,12 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
+def run_eagerly() -> None:
+    """Run what the user's code has compiled as it is written: compiling takes longer than a few steps are worth."""
+    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # from torch 2.6 on
+        torch.compiler.set_stance("force_eager")
+
+
 def facts(task: Task, seed: int) -> TaskFacts:
     """Read the facts off the real model, optimizer and dataset. Raises whatever the user's code raises."""
     current = task.current()
@@ -174,7 +191,8 @@ def flops_per_item(task: Task, seed: int) -> float:
     """Operations of one small batch's forward and backward, per item; 0 where they cannot be counted."""
     try:
         model = task.build_model(seed)
-        move = mover(torch.device(task.device), channels_last=False, non_blocking=False)
+        run_eagerly()
+        move = mover(torch.device(task.device), non_blocking=False)
         batch = next(iter(task.build_loader(2, seed)))
         batch = move(batch) if move is not None else batch
         counter = FlopCounterMode(display=False)

@@ -15,6 +15,7 @@ import torch
 
 from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
 from autotune.runtime.session import Session
+from autotune.trial import split_check
 from autotune.trial.channel import Channel
 from autotune.trial.faults import describe
 from autotune.trial.loop import TrainingLoop
@@ -38,9 +39,7 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
         if task is None:
             task = load(Path(request["task"]))
         if request["job"] == "describe":
-            channel.send({"event": "facts", "facts": facts(task, request["seed"]).as_dict()})
-            # Runs the user's step: whatever that does must not cost the facts.
-            channel.send({"event": "flops", "flops_per_item": flops_per_item(task, request["seed"])})
+            _describe(task, request["seed"], channel)
             return 0
         meeting = Meeting.from_dict(request["meeting"]) if request["meeting"] is not None else None
         _Trial(TrialSpec.from_dict(request["spec"]), task, channel, rank, meeting).run()
@@ -50,6 +49,14 @@ def work(request: dict[str, Any], channel: Channel, task: Task | None, rank: int
         report = TrialReport(error=fault["text"], error_type=fault["type"], traceback=fault["traceback"])
         channel.send({"event": "report", "rank": rank, "report": report.as_dict()})
         return 1
+
+
+def _describe(task: Task, seed: int, channel: Channel) -> None:
+    """Send the facts, and then what running the user's step tells: whatever that does must not cost what was sent."""
+    channel.send({"event": "facts", "facts": facts(task, seed).as_dict()})
+    channel.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
+    verdict = split_check.check(task, seed)
+    channel.send({"event": "step_facts", "refusal": verdict.refusal, "note": verdict.note})
 
 
 class _Trial:

@@ -39,7 +39,7 @@ class Running:
     """One living trial."""
 
     folder: Path
-    since: float
+    memory: shm.Segments
 
 
 class Zygote:
@@ -78,10 +78,10 @@ class Zygote:
     def start(self, request: dict[str, Any], fd: int) -> None:
         """Start one trial; its leader talks to the tuner over descriptor ``fd``."""
         self.fresh_reason = self.fresh_reason or unsafe_to_fork()
-        since = time.time()
+        folder = Path(request["folder"])
         pid = self._spawn(request, fd) if self.fresh_reason else self._fork(request, fd)
         os.close(fd)
-        self.running[pid] = Running(Path(request["folder"]), since)
+        self.running[pid] = Running(folder, shm.Segments(folder))
         self.channel.send({"answer": "started", "pid": pid, "fresh": self.fresh_reason})
 
     def _fork(self, request: dict[str, Any], fd: int) -> int:
@@ -109,11 +109,13 @@ class Zygote:
             trial = self.running.pop(pid, None)
             if trial is None:
                 continue
-            leftovers = self._orphans()
+            orphans = self._orphans()
+            leftovers = trial.memory.end(orphans)
             for orphan in leftovers:
                 tree.kill_tree(orphan)
-            shm.remove_leftovers(trial.since)
-            shutil.rmtree(trial.folder, ignore_errors=True)
+            trial.memory.remove()
+            if not any(map(shm.is_manager, orphans)):  # their sockets are in there
+                shutil.rmtree(trial.folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
             self.channel.send({"answer": "exited", "pid": pid, "code": code, "leftovers": len(leftovers)})
 
@@ -147,13 +149,18 @@ class Zygote:
         elif message["request"] == "start":
             self.start(message, fds[0])
         elif message["request"] == "kill" and message["pid"] in self.running:
+            self.running[message["pid"]].memory.end(tree.descendants(message["pid"]) | {message["pid"]})
             tree.kill_tree(message["pid"])
 
     def shut_down(self) -> None:
         """Leave nothing behind: processes, shared memory, files."""
+        below = tree.descendants(os.getpid()) - self.spared
+        for trial in self.running.values():
+            trial.memory.end(below)
+        shm.wait_for_managers(below)
         tree.kill_tree(os.getpid(), include_root=False)
         for trial in self.running.values():
-            shm.remove_leftovers(trial.since)
+            trial.memory.remove()
         give_up = time.monotonic() + CLEAN_SECONDS
         while self.scratch.name.startswith("autotune-") and self.scratch.exists() and time.monotonic() < give_up:
             # Other zygotes of the run remove it at the same time, and may trip over each other.

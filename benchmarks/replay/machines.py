@@ -67,7 +67,7 @@ class Strange(Machine):
 
     The disk saturates, so that many workers hurt; exchange is free up to four GPUs and slow beyond; ``channels_last``
     loses but with low precision at large batches; ``fused`` loses; CUDA graphs (``reduce-overhead``) help only small
-    micro-batches and take memory; pinning only helps where workers are few.
+    batches and take memory; pinning only helps where workers are few.
     """
 
     def rate(self, settings: Settings) -> float:
@@ -84,10 +84,10 @@ class Strange(Machine):
         seconds *= 0.95 if settings.cudnn_benchmark and batch <= 128 else 1.03 if settings.cudnn_benchmark else 1.0
         exchange = 0.0005 if settings.processes <= 4 else 0.02
         update = {"default": 0.003, "foreach": 0.0015, "fused": 0.005}[settings.optimizer_impl]
-        step = settings.accumulation * seconds + exchange * (settings.processes > 1) + update
+        step = seconds + exchange * (settings.processes > 1) + update
         workers = settings.processes * settings.num_workers
         disk = 1.0 / (1 + (workers / 48) ** 3)
-        supply = 0.006 * settings.batch_size * settings.accumulation / max(0.3, settings.num_workers * disk)
+        supply = 0.006 * settings.batch_size / max(0.3, settings.num_workers * disk)
         if settings.pin_memory and settings.num_workers <= 4:
             supply *= 0.8
         if settings.num_workers and (settings.prefetch_factor or 2) == 1:
@@ -96,7 +96,7 @@ class Strange(Machine):
 
     def load_share(self, settings: Settings) -> float:
         """Known for the first trial as a real one tells it."""
-        supply = 0.006 * settings.batch_size * settings.accumulation / max(0.3, settings.num_workers)
+        supply = 0.006 * settings.batch_size / max(0.3, settings.num_workers)
         return min(0.95, supply * self.rate(settings) / settings.global_batch)
 
     def fits(self, settings: Settings) -> bool:

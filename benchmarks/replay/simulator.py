@@ -45,7 +45,7 @@ class Work:
 
     Attributes:
         sample: computing one sample, in fp32, with the default layout.
-        overhead: each micro-step, whatever its batch.
+        overhead: each step, whatever its batch.
         update: the optimizer's update with its default implementation.
         load: preparing one sample in the loader.
         contention: of the universal scalability law, over threads.
@@ -88,8 +88,7 @@ class Machine:
         """Share of the step that training waits for its loader."""
         load = self.work.load * settings.batch_size / self.work.gain(settings, "allocator")
         compute = self._compute_seconds(settings)
-        waiting = self._overlapped(settings, compute, load) - compute
-        return settings.accumulation * waiting / self._step_seconds(settings)
+        return (self._overlapped(settings, compute, load) - compute) / self._step_seconds(settings)
 
     def fits(self, settings: Settings) -> bool:
         """True where every device (or the host) has the memory."""
@@ -105,10 +104,9 @@ class Machine:
         work = self.work
         compute = self._compute_seconds(settings)
         load = work.load * settings.batch_size / work.gain(settings, "allocator")
-        micro = self._overlapped(settings, compute, load)
         exchange = work.exchange * math.log2(settings.processes) * (1.0 + 0.1 * math.log2(settings.processes))
         update = work.update / work.gain(settings, "optimizer_impl")
-        return settings.accumulation * micro + exchange + update
+        return self._overlapped(settings, compute, load) + exchange + update
 
     def _compute_seconds(self, settings: Settings) -> float:
         work, both = self.work, ("channels_last", "precision", "compile")
@@ -127,7 +125,7 @@ class Machine:
         return work.sample * settings.batch_size / units / speed + overhead + copying
 
     def _overlapped(self, settings: Settings, compute: float, load: float) -> float:
-        """Seconds of one micro-step where the loader runs beside it, both on the same cores."""
+        """Seconds of one step where the loader runs beside it, both on the same cores."""
         if settings.num_workers == 0:
             return compute + load
         cores = self.context.inventory.budget.threads

@@ -181,8 +181,7 @@ def _drawn(space: Space, trial: optuna.Trial) -> Settings | None:
     if values["processes"] > 1:
         values["backend"] = trial.suggest_categorical("backend", space.values["backend"])
     batch = trial.suggest_categorical("global_batch", space.global_batches)
-    shares = values["processes"] * values["accumulation"]
-    if batch % shares:
+    if batch % values["processes"]:
         return None
-    settings = Settings(**values, batch_size=batch // shares)
+    settings = Settings(**values, batch_size=batch // values["processes"])
     return settings if settings in space else None

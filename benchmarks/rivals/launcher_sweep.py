@@ -7,9 +7,8 @@ script decides, one flag at a time, keeping what is faster: workers, precision, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from autotune.core.settings import Settings
 from autotune.core.space import Space
@@ -59,14 +58,10 @@ def _candidates(space: Space, settings: Settings, name: str) -> Iterator[Setting
     elif name == "global batch":
         yield from (batched(settings, batch) for batch in space.global_batches)
     else:
-        yield from (flagged(settings, {name: value}) for value in space.values[name])
-
-
-def flagged(settings: Settings, flags: Mapping[str, Any]) -> Settings:
-    """``settings`` with ``flags``; loader workers, where there are any, are kept between epochs, as most people do."""
-    return settings.but(**flags, persistent_workers=True)
+        kept = space.context.baseline.persistent_workers  # settings without workers have forgotten it
+        yield from (settings.but(**{name: value}, persistent_workers=kept) for value in space.values[name])
 
 
 def batched(settings: Settings, batch: int) -> Settings:
     """``settings`` with a global batch of ``batch``, as far as it divides."""
-    return settings.but(batch_size=max(1, batch // (settings.processes * settings.accumulation)))
+    return settings.but(batch_size=max(1, batch // settings.processes))

@@ -13,7 +13,7 @@ from autotune.core.knobs import BY_NAME
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from benchmarks.rivals.history import Choice, Method, best_so_far
-from benchmarks.rivals.launcher_sweep import FLAGS, batched, flagged
+from benchmarks.rivals.launcher_sweep import FLAGS, batched
 from benchmarks.rivals.measuring import TimeUp
 from benchmarks.rivals.stage import Search, Stage
 
@@ -55,7 +55,7 @@ def optimize(space: Space, search: Search, seed: int) -> None:
 
 
 def dimensions(space: Space) -> dict[str, tuple[Any, ...]]:
-    """Values by name. Knobs that rarely pay (prefetching, accumulation, interop threads) stay as today."""
+    """Values by name. Knobs that rarely pay (prefetching, interop threads) stay as today."""
     shapes = [(p, t) for p in space.values["processes"] for t in space.values["threads"]]
     fitting = [(p, t) for p, t in shapes if t == 1 or p * t <= space.context.inventory.budget.threads]
     flags = {name: space.values[name] for name in FLAGS}
@@ -75,7 +75,7 @@ def suggested(trial: Any, offered: Mapping[str, tuple[Any, ...]], today: Setting
 
     processes, threads = suggest("shape")
     flags = {name: suggest(name) for name in FLAGS}
-    return batched(flagged(today, flags).but(processes=processes, threads=threads), suggest("global_batch"))
+    return batched(today.but(**flags, processes=processes, threads=threads), suggest("global_batch"))
 
 
 def positions(settings: Settings, offered: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:

@@ -9,7 +9,6 @@ Where the backend is mpi, the entry that starts this script under mpiexec puts i
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -92,18 +91,13 @@ class Training:
 
     def step(self) -> int:
         """One optimizer step; returns the items of this rank."""
-        items, parts = 0, self.settings["accumulation"]
-        for part in range(parts):
-            batch = next(self.stream)
-            alone = self.world == 1 or part == parts - 1
-            with contextlib.nullcontext() if alone else self.model.no_sync():
-                with torch.autocast("cpu", torch.bfloat16, enabled=self.settings["precision"] == "bf16"):
-                    loss = self.task.compute_loss(self.model, self._laid_out(batch))
-                (loss / parts).backward()
-            items += self.count(batch)
+        batch = next(self.stream)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings["precision"] == "bf16"):
+            loss = self.task.compute_loss(self.model, self._laid_out(batch))
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return items
+        return self.count(batch)
 
     def run(self, duration: float) -> float:
         """Whole steps for ``duration`` seconds; items per second over all ranks. Rank 0 says when it is over."""

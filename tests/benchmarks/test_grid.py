@@ -36,7 +36,6 @@ class TestPlan:
         for settings in plan.everything(spaces):
             assert settings == OWN or settings.optimizer_impl == "default"
             assert settings.global_batch in (OWN.global_batch, 4 * OWN.global_batch)
-            assert settings.accumulation == 1
 
     def test_everything_is_there_once_baseline_first(self) -> None:
         found = plan.everything(plan.spaces(CONTEXT, plan.HELD))

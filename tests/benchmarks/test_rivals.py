@@ -143,7 +143,7 @@ def test_optuna_is_offered_the_same_values_and_starts_from_today(level):
         found = optuna_tpe.suggested(Pick(position), offered, today)
         assert all(getattr(found, name) in where.values[name] for name in launcher_sweep.FLAGS)
         assert found.global_batch in where.global_batches
-        assert found.persistent_workers == (found.num_workers > 0)
+        assert found.persistent_workers == today.persistent_workers
 
 
 class Measured:

@@ -37,16 +37,14 @@ class TestCurrent:
     @pytest.mark.parametrize(
         ("current", "share"),
         [
-            ({"batch_size": 64}, (1, 64, 1)),
-            ({"batch_size": 64, "processes": 2}, (2, 32, 1)),
-            ({"batch_size": 64, "accumulation": 4}, (1, 16, 4)),
-            ({"batch_size": 64, "processes": 2, "accumulation": 4}, (2, 8, 4)),
-            ({"processes": 2}, (2, DEFAULT_BATCH // 2, 1)),
+            ({"batch_size": 64}, (1, 64)),
+            ({"batch_size": 64, "processes": 2}, (2, 32)),
+            ({"processes": 2}, (2, DEFAULT_BATCH // 2)),
         ],
     )
-    def test_batch_size_is_the_global_batch(self, current: dict[str, int], share: tuple[int, int, int]) -> None:
+    def test_batch_size_is_the_global_batch(self, current: dict[str, int], share: tuple[int, int]) -> None:
         found = baseline_settings(task(**current), inventory())
-        assert (found.processes, found.batch_size, found.accumulation) == share
+        assert (found.processes, found.batch_size) == share
         assert found.global_batch == current.get("batch_size", DEFAULT_BATCH)
 
     def test_what_the_user_says_wins_over_defaults(self) -> None:
@@ -64,10 +62,10 @@ class TestCurrent:
     def test_more_processes_than_threads_still_have_one_each(self) -> None:
         assert baseline_settings(task(processes=4, batch_size=32), inventory(2, 2)).threads == 1
 
-    @given(st.integers(1, 512), st.integers(1, 8), st.integers(1, 8))
-    def test_the_global_batch_is_kept_or_refused(self, batch: int, processes: int, accumulation: int) -> None:
-        said = task(batch_size=batch, processes=processes, accumulation=accumulation)
-        if batch % (processes * accumulation):
+    @given(st.integers(1, 512), st.integers(1, 8))
+    def test_the_global_batch_is_kept_or_refused(self, batch: int, processes: int) -> None:
+        said = task(batch_size=batch, processes=processes)
+        if batch % processes:
             with pytest.raises(ContractError):
                 baseline_settings(said, inventory())
         else:
@@ -79,14 +77,21 @@ class TestContradictions:
         ("current", "words"),
         [
             ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
-            ({"batch_size": 8, "accumulation": 3}, ['CURRENT["batch_size"] = 8', "3 accumulation step(s)"]),
             ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "at least 1"]),
             ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "at least 1"]),
             ({"batch_size": "64"}, ["CURRENT[\"batch_size\"] = '64'", "whole number"]),
             ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
             ({"batch_size": None}, ['CURRENT["batch_size"] = None', "whole number"]),
             ({"processes": 0}, ['CURRENT["processes"] = 0', "at least 1"]),
-            ({"accumulation": 0.5}, ['CURRENT["accumulation"] = 0.5', "whole number"]),
+            (
+                {"accumulation": 4},
+                ['CURRENT["accumulation"] is no knob', 'CURRENT["batch_size"] is the batch that your'],
+            ),
+            (
+                {"accumulation": 1},
+                ['CURRENT["accumulation"] is no knob', 'CURRENT["batch_size"] is the batch that your'],
+            ),
+            ({"workers": 2}, ['CURRENT["workers"] is no knob', "num_workers"]),
         ],
     )
     def test_are_quoted_back(self, current: dict[str, Any], words: list[str]) -> None:
@@ -122,28 +127,14 @@ def test_a_switch_for_gpus_has_no_effect_on_a_cpu_and_is_not_asked_for(current: 
 
 
 class TestSmaller:
-    def test_gives_up_workers_first_and_then_splits_the_step(self) -> None:
+    def test_gives_up_workers_and_nothing_else(self) -> None:
         own = Settings(threads=2, num_workers=4, batch_size=32)
-        found = smaller_baselines(own)
-        assert [(s.num_workers, s.batch_size, s.accumulation) for s, _ in found] == [
-            (0, 32, 1),
-            (0, 16, 2),
-            (0, 8, 4),
-            (0, 4, 8),
-            (0, 2, 16),
-        ]
-        assert found[0][1] == "without loader workers"
-        assert "4 micro-steps" in found[2][1]
+        assert smaller_baselines(own) == ((own.but(num_workers=0), "without loader workers"),)
+        assert smaller_baselines(own.but(num_workers=0)) == ()
 
-    @pytest.mark.parametrize(("batch", "parts"), [(1, []), (6, [2]), (12, [2, 4]), (7, [])])
-    def test_only_equal_parts(self, batch: int, parts: list[int]) -> None:
-        assert [s.accumulation for s, _ in smaller_baselines(Settings(batch_size=batch))] == parts
-
-    @given(st.integers(1, 256), st.integers(1, 4), st.integers(1, 4), st.integers(0, 4))
-    def test_keep_the_global_batch_and_need_ever_less(
-        self, batch: int, processes: int, accumulation: int, workers: int
-    ) -> None:
-        own = Settings(batch_size=batch, processes=processes, accumulation=accumulation, num_workers=workers)
+    @given(st.integers(1, 256), st.integers(1, 4), st.integers(0, 4))
+    def test_keep_the_global_batch_and_need_ever_less(self, batch: int, processes: int, workers: int) -> None:
+        own = Settings(batch_size=batch, processes=processes, num_workers=workers)
         sizes = [(s.num_workers, s.batch_size) for s in (own, *(s for s, _ in smaller_baselines(own)))]
         assert all(s.global_batch == own.global_batch for s, _ in smaller_baselines(own))
         assert sizes == sorted(sizes, reverse=True)

@@ -26,7 +26,6 @@ SETTINGS = st.builds(
     persistent_workers=st.booleans(),
     pin_memory=st.booleans(),
     batch_size=st.integers(1, 64),
-    accumulation=st.integers(1, 8),
     cudnn_benchmark=st.booleans(),
     compile=st.sampled_from(COMPILE_MODES),
     precision=st.sampled_from(PRECISIONS),
@@ -53,7 +52,6 @@ def test_clamped_settings_fit_keep_the_batch_and_stay(settings: Settings, machin
         assert fitted.compile in ("off", "default")
     elif fitted.backend == "nccl":
         assert fitted.processes <= len(machine.gpus)  # type: ignore[attr-defined]
-        assert fitted.batch_size <= settings.batch_size
 
 
 @given(settings=SETTINGS, machine=MACHINES)
@@ -98,11 +96,11 @@ def test_a_big_profile_on_one_cpu() -> None:
     assert (fitted.processes, fitted.threads, fitted.num_workers, fitted.global_batch) == (1, 1, 1, 256)
 
 
-def test_gpus_keep_their_micro_batch_and_accumulate() -> None:
+def test_fewer_gpus_have_larger_shares_of_the_same_batch() -> None:
     big = Settings(processes=8, threads=2, backend="nccl", num_workers=4, batch_size=32)
     fitted, notes = clamp(big, inventory(16, gpus=2))
-    assert (fitted.processes, fitted.batch_size, fitted.accumulation) == (2, 32, 4)
-    assert any(note.startswith("accumulation: asked 1, applied 4") for note in notes)
+    assert (fitted.processes, fitted.batch_size, fitted.global_batch) == (2, 128, 256)
+    assert any(note.startswith("processes: asked 8, applied 2") for note in notes)
 
 
 @pytest.mark.parametrize("features", [("avx2",), ("avx512_bf16",)])

@@ -4,6 +4,7 @@ import getpass
 import json
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.machine import gpu_slug, machine_type, slug
+from autotune.core.machine import MEMORY_GIB, gpu_slug, machine_type, memory_class, slug
 from benchmarks.replay.simulator import GIB, inventory
+from probes import budget
 from probes.facts import CpuBudget, Inventory
 from probes.inventory import probe
+from probes.recorded import Recorded, Recording
 
 
 def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:
@@ -34,6 +37,9 @@ class TestKey:
         [
             (named(inventory(8, 8, memory=32 * GIB)), "amd-epyc-zen4-8c-32g"),
             (named(inventory(2, 2, memory=GIB // 2)), "amd-epyc-zen4-2c-1g"),
+            (named(inventory(2, 2, memory=GIB * 3 // 2)), "amd-epyc-zen4-2c-1.5g"),
+            (named(inventory(2, 1)), "amd-epyc-zen4-1c2t-8g"),
+            (named(inventory(128, 64, sockets=2)), "amd-epyc-zen4-2s-64c128t-8g"),
             (
                 named(inventory(16, 16, memory=64 * GIB, gpus=1), "NVIDIA GeForce RTX 4090"),
                 "amd-epyc-zen4-16c-64g-rtx-4090",
@@ -66,9 +72,62 @@ class TestKey:
         limited = replace(machine, memory=replace(machine.memory, limit=2 * GIB))
         assert machine_type(limited).memory_gib == 2
 
-    def test_memory_a_little_off_is_the_same_machine(self) -> None:
-        sizes = {machine_type(inventory(memory=int(size * GIB))).key for size in (7.6, 7.75, 8.0, 8.2)}
-        assert len(sizes) == 1
+    @pytest.mark.parametrize(
+        ("gib", "found"),
+        [
+            (0, 1),
+            (0.1, 1),
+            (0.96, 1),
+            (1.45, 1.5),
+            (1.95, 2),
+            (3.8, 4),
+            (7.6, 8),
+            (8.2, 8),
+            (11.7, 12),
+            (15.5, 16),
+            (23.49, 24),
+            (23.54, 24),
+            (24, 24),
+            (31.2, 32),
+            (46.9, 48),
+            (62.7, 64),
+            (94, 96),
+            (503, 512),
+            (1000, 1024),
+            (1511, 1536),
+        ],
+    )
+    def test_memory_a_little_off_is_the_same_machine(self, gib: float, found: float) -> None:
+        machine = machine_type(inventory(memory=int(gib * GIB)))
+        assert machine.memory_gib == found
+        assert machine.key.endswith(f"-{found:g}g")
+
+    @given(st.sampled_from(MEMORY_GIB[:30]), st.floats(0.87, 1.13))
+    def test_a_usual_size_less_some_per_cent_is_that_size(self, gib: float, share: float) -> None:
+        assert memory_class(int(gib * share * GIB)) == gib
+
+    @pytest.mark.parametrize(
+        ("mask", "quota", "words"),
+        [
+            (range(8), "max", "-4c8t-"),  # four cores of two threads
+            (range(4), "max", "-4c-"),  # one thread of each core
+            ((0, 4), "max", "-1c2t-"),  # both threads of one core
+            ((0, 4), "100000", "-1c-"),
+            (range(8), "250000", "-2c-"),  # two CPUs' worth of time may be spent on two cores
+            (range(8), "600000", "-4c6t-"),
+        ],
+    )
+    def test_cores_and_threads_are_those_of_the_budget(
+        self, tmp_path: Path, mask: Iterable[int], quota: str, words: str
+    ) -> None:
+        mount = "24 30 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+        files = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.max": f"{quota} 100000"}
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        machine = inventory(8, 4)
+        found = budget.probe(Recorded(tmp_path, Recording(affinity=tuple(mask))), machine.cpu)
+        assert words in machine_type(replace(machine, budget=found)).key
 
     def test_an_unknown_budget_is_one_socket(self) -> None:
         found = machine_type(within(inventory(), (99,)))

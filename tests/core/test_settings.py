@@ -24,7 +24,6 @@ ANY = st.builds(
     persistent_workers=st.booleans(),
     pin_memory=st.booleans(),
     batch_size=st.integers(1, 1024),
-    accumulation=st.integers(1, 64),
     channels_last=st.booleans(),
     optimizer_impl=st.sampled_from(OPTIMIZER_IMPLS),
     allocator=st.sampled_from(ALLOCATORS),
@@ -56,9 +55,16 @@ def test_knobs_that_do_not_apply_are_neutral(settings):
 
 
 def test_global_batch_counts_everything():
-    assert Settings(processes=2, batch_size=8, accumulation=4).global_batch == 64
+    assert Settings(processes=4, batch_size=16).global_batch == 64
 
 
 def test_an_unknown_knob_is_named():
     with pytest.raises(UsageError, match="'worker_count'"):
         Settings.from_dict({"worker_count": 2})
+
+
+def test_accumulation_of_an_older_file_is_dropped_where_it_changes_nothing():
+    assert Settings.from_dict(Settings(batch_size=8).as_dict() | {"accumulation": 1}) == Settings(batch_size=8)
+    for steps in (2, 0, True, "1", None):
+        with pytest.raises(UsageError, match="accumulation is no longer a knob"):
+            Settings.from_dict({"batch_size": 8, "accumulation": steps})

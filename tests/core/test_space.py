@@ -161,10 +161,8 @@ def test_memory_bounds_processes():
 
 
 def test_batch_norm_keeps_its_samples():
-    """J04: never smaller micro-batches by accumulating, never fewer than eight samples, unless the user has fewer."""
+    """J04: never fewer than eight samples, unless the user has fewer."""
     space = build(context(inventory(), 64, convolutions=True), "safe")
-    assert space.values["accumulation"] == (1,)
-    assert any(item.knob == "accumulation" and "BatchNorm" in item.reason for item in space.left_out)
     assert all(settings.batch_size >= 8 for settings in space.enumerate())
     tiny = build(context(inventory(), 8, convolutions=True), "safe")
     assert tiny.refusal(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
@@ -185,6 +183,17 @@ def test_fixed_knobs_stay():
     assert {s.num_workers for s in walk(space, 1)} == {0}
     with pytest.raises(UsageError, match="no such knob"):
         build(context(inventory(), 64), "safe", {"workers": 0})
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_workers_live_as_long_as_the_users_own_on_every_way(kept):
+    own = context(inventory(), 64)
+    baseline = own.baseline.but(num_workers=1, persistent_workers=kept)
+    space = build(replace(own, baseline=baseline), "safe")
+    alone = baseline.but(num_workers=0)
+    assert {s.persistent_workers for _, s in space.moves(alone, far=True) if s.num_workers} == {kept}
+    assert {s.persistent_workers for s in walk(space, 1) if s.num_workers} == {kept}
+    assert {s.persistent_workers for s in space.enumerate() if s.num_workers} == {kept}
 
 
 def test_processes_trade_for_workers_both_ways():
@@ -222,7 +231,7 @@ def test_backends_move_alone_and_stay_when_processes_move():
 
 
 def test_enumeration_holds_every_backend_once():
-    space = build(context(with_mpi(2, 2), 8), "safe", {"num_workers": 0, "accumulation": 1})
+    space = build(context(with_mpi(2, 2), 8), "safe", {"num_workers": 0})
     found = list(space.enumerate())
     assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
     assert len(found) == len(set(found))

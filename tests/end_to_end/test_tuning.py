@@ -30,10 +30,9 @@ model, optimizer, loader = tuned.prepare(model, optimizer, loader)
 first = last = None
 for _ in range(3):
     for batch in loader:
-        with tuned.accumulate(model):
-            loss = task.compute_loss(model, batch)
-            tuned.backward(loss)
-            optimizer.step(); optimizer.zero_grad()
+        loss = task.compute_loss(model, batch)
+        tuned.backward(loss)
+        optimizer.step(); optimizer.zero_grad()
         first = first or float(loss); last = float(loss)
 assert last < first, (first, last)
 if tuned.is_main:
@@ -61,7 +60,7 @@ def test_tune_then_train(folder: Path) -> None:
     assert safe["precision"] == baseline["precision"] == "fp32"
     for level in ("safe", "amp"):
         settings = profile["levels"][level]["settings"]
-        assert settings["processes"] * settings["batch_size"] * settings["accumulation"] == 64
+        assert settings["processes"] * settings["batch_size"] == 64
     for level in profile["levels"].values():
         assert level["speedup"]["low"] >= 1.0
     path = answer["path"]

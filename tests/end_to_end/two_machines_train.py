@@ -27,10 +27,9 @@ model, optimizer, loader = tuned.prepare(model, torch.optim.SGD(model.parameters
 samples = 0
 for _ in range(2):
     for batch, target in loader:
-        with tuned.accumulate(model):
-            tuned.backward(nn.functional.mse_loss(model(batch), target))
-            optimizer.step()
-            optimizer.zero_grad()
+        tuned.backward(nn.functional.mse_loss(model(batch), target))
+        optimizer.step()
+        optimizer.zero_grad()
         samples += len(batch)
     if how == "fail" and tuned.rank == 1:
         raise KeyError("label of sample 3")

@@ -69,7 +69,7 @@ def test_the_probe_agrees_with_torch() -> None:
         Settings(threads=1, batch_size=64, precision="tf32"),
         Settings(threads=1, batch_size=64, precision="bf16"),
         Settings(threads=1, batch_size=64, precision="fp16"),
-        Settings(threads=1, batch_size=32, accumulation=2),
+        Settings(threads=1, batch_size=64, num_workers=2, persistent_workers=True),
     ],
     ids=lambda settings: ",".join(f"{k}={v}" for k, (v, _) in settings.difference(Settings(batch_size=64)).items()),
 )

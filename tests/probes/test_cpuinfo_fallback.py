@@ -12,7 +12,7 @@ ANSWER = {
     "family": 25,
     "model": 17,
     "brand_raw": "AMD EPYC 9354",
-    "flags": ["avx2", "x"],
+    "flags": ["avx512f", "avx512_bf16", "avx2", "x"],
 }
 
 
@@ -35,5 +35,6 @@ def test_an_empty_cpuinfo_is_filled_in_once(tmp_path: Path) -> None:
     cache.mkdir()
     for _ in range(2):
         found = cpu.probe(Asked(tmp_path / "root", Recording(), cache))
-        assert (found.vendor, found.family, found.features) == ("amd", "epyc-zen4", ("avx2",))
+        assert (found.vendor, found.family) == ("amd", "epyc-zen4")
+        assert found.features == ("avx2", "avx512_bf16", "avx512f")
     assert Asked.calls == 1

@@ -28,7 +28,7 @@ from probes.facts import (
 )
 
 BASELINE = Settings(threads=8, batch_size=64)
-SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, persistent_workers=True, optimizer_impl="fused")
+SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")
 AMP = SAFE.but(precision="bf16")
 MAX = AMP.but(batch_size=256)
 
@@ -167,8 +167,7 @@ def crowded() -> Profile:
         prefetch_factor=8,
         persistent_workers=True,
         pin_memory=True,
-        batch_size=64,
-        accumulation=2,
+        batch_size=128,
         channels_last=True,
         optimizer_impl="fused",
         allocator="jemalloc",

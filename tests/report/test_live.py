@@ -33,7 +33,7 @@ def test_the_panel_says_what_matters() -> None:
     shown = figures.plain(live.render(PROGRESS))
     for words in (
         "searching, 7 trials done",
-        "num_workers 4, prefetch_factor 4, persistent_workers on, optimizer_impl fused",
+        "num_workers 4, prefetch_factor 4, optimizer_impl fused",
         "best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s",
         "2 settings did not work, last: host memory ran out [/bold]",
         "##########....................",
@@ -46,7 +46,7 @@ def test_the_panel_says_what_matters() -> None:
 
 def test_one_line_is_one_line() -> None:
     assert live.line(PROGRESS) == (
-        "[30 s] searching | 7 trials | trying num_workers 4, prefetch_factor 4, persistent_workers on, "
+        "[30 s] searching | 7 trials | trying num_workers 4, prefetch_factor 4, "
         "optimizer_impl fused | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotune.runtime.exchange import Exchange
 from autotune.runtime.mpi_group import NAME
-from autotune.runtime.processes import share_gradients
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 
@@ -120,17 +120,23 @@ def groups(rank: int) -> None:
     same(value, [3.0])
 
 
+def exchanged(model: nn.Module) -> Exchange:
+    """``model``'s call as the runtime has it."""
+    return Exchange(model, model._call_impl, torch.device("cpu"), find_unused_parameters=False)
+
+
 def buckets(rank: int) -> None:
     """A model of many buckets through our hook, and through PyTorch's own way: the same gradients, also in bfloat16."""
     for dtype in (torch.float32, torch.bfloat16):
         found = []
-        for wrap in (DistributedDataParallel, lambda model: share_gradients(model, torch.device("cpu"))):
+        for wrap in (DistributedDataParallel, exchanged):
             torch.manual_seed(0)
-            model = wrap(nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).to(dtype))
+            model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).to(dtype)
+            call = wrap(model)
             for _ in range(3):
                 model.zero_grad()
                 torch.manual_seed(1 + rank)
-                model(torch.randn(4, 512, dtype=dtype)).square().mean().backward()
+                call(torch.randn(4, 512, dtype=dtype)).square().mean().backward()
             found.append([p.grad for p in model.parameters()])
         for ours, theirs in zip(*found, strict=True):
             tolerance = 0.05 if dtype is torch.bfloat16 else 1e-5

@@ -119,17 +119,12 @@ def train(
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model, optimizer, prepared = session.prepare(model, optimizer, loader, **options)
-    losses, total = [], 0.0
+    losses = []
     for _ in range(epochs):
         for inputs, targets in prepared:
-            with session.accumulate(model):
-                loss = nn.functional.mse_loss(model(inputs), targets)
-                before = session.optimizer_steps
-                session.backward(loss)
-                total += loss.item() * session.weight
-                optimizer.step()
-                optimizer.zero_grad()
-            if session.optimizer_steps > before:
-                losses.append(total)
-                total = 0.0
-    return [p.detach().clone() for p in session.unwrap(model).parameters()], losses
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            session.backward(loss)
+            losses.append(loss.item() * session.weight)
+            optimizer.step()
+            optimizer.zero_grad()
+    return [p.detach().clone() for p in model.parameters()], losses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,31 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.torch
 
 
-def start(backend: str, script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+INTERRUPTED = """
+import atexit, threading
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    for_ever = threading.Event()
+    threading.Thread(target=for_ever.wait).start()
+    atexit.register(for_ever.wait)
+    raise KeyboardInterrupt
+MPI.COMM_WORLD.Barrier()
+"""
+FORKS = """
+import atexit, os, sys
+from mpi4py import MPI
+atexit.register(lambda: print("handler of", "child" if child == 0 else "parent"))
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+def start(backend: str, script: str | Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Two processes of a script of this folder over ``backend``, by the very command that `autotune run` prints."""
-    path = str(Path(__file__).with_name(script))
+    path = str(Path(__file__).parent / script)
     line = command(
         Settings(processes=2, backend=backend),
         path,
@@ -70,3 +93,22 @@ def test_one_failing_rank_ends_all_with_its_own_error(tmp_path: Path, how: str, 
     assert done.stderr.count("Traceback") == (1 if words else 0)
     assert "launched.py" not in done.stderr, "a traceback starts in the user's file"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.mpi
+def test_an_interrupted_rank_ends_all_at_once(tmp_path: Path) -> None:
+    """Its threads and exit handlers are not waited for. It ends by the signal, as plain Python does."""
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    done = start("mpi", script)
+    assert done.returncode == signal.SIGINT
+    assert done.stderr.count("\nKeyboardInterrupt\n") == done.stderr.count("Traceback") == 1
+
+
+@pytest.mark.mpi
+def test_a_forked_process_leaves_mpi_to_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FORKS)
+    done = start("mpi", script)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(["child: 3", "handler of child", "handler of parent"] * 2)

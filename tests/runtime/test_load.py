@@ -31,8 +31,8 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def written(tmp_path: Path) -> Path:
     """A profile for one process with settings that differ in the loader only, at two levels."""
     path = tmp_path / "own.yaml"
-    settings = quiet(batch_size=8, accumulation=2)
-    path.write_text(profiles.dump(profile(settings, max=settings.but(batch_size=16))))
+    settings = quiet(batch_size=16)
+    path.write_text(profiles.dump(profile(settings, max=settings.but(batch_size=32))))
     return path
 
 
@@ -102,7 +102,7 @@ def test_argument_before_environment(level: str, written: Path, monkeypatch: pyt
     monkeypatch.setenv("AUTOTUNE_LEVEL", "amp")
     with autotune.load(written, level=level) as tuned:
         assert (tuned.level, tuned.origin) == (level, f"argument: {written}")
-        assert tuned.settings == quiet(batch_size=16 if level == "max" else 8, accumulation=2)
+        assert tuned.settings == quiet(batch_size=32 if level == "max" else 16)
     monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
     monkeypatch.setenv("AUTOTUNE_LEVEL", "max")
     with autotune.load() as tuned:
@@ -119,7 +119,7 @@ def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, 
 
 def test_profiles_beside_the_script_are_found(tmp_path: Path) -> None:
     machine = machine_type(_inventory()).as_dict()
-    settings = quiet(batch_size=8, accumulation=2)
+    settings = quiet(batch_size=16)
     path = tmp_path / "profiles" / machine["key"] / "train.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(profiles.dump(dataclasses.replace(profile(settings), machine=machine)))
@@ -226,7 +226,6 @@ def test_the_promised_step_time_holds_for_the_measured_settings_only() -> None:
         threads=st.integers(1, 64),
         num_workers=st.integers(0, 64),
         batch_size=st.integers(1, 64),
-        accumulation=st.integers(1, 4),
     ),
     world=st.integers(1, 9),
     threads=st.integers(1, 9),

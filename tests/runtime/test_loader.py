@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import resource
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,10 +20,10 @@ from torch.utils.data import (
 
 from autotune.core.settings import Settings
 from autotune.runtime import switches
-from autotune.runtime.loader import arguments, mover, shards_itself
+from autotune.runtime.loader import arguments, mover, own_share, workers
 from autotune.runtime.session import Session
 
-from .records import dataset, quiet, shuffled
+from .records import quiet, shuffled
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", "left right")
@@ -58,13 +58,25 @@ class OwnLoader(DataLoader[Any]):
     """A user's subclass."""
 
 
+class OwnBatches(BatchSampler):
+    """A user's subclass."""
+
+
 @pytest.mark.parametrize("timeout", [0, 5])
 @pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize(("workers", "prefetch"), [(0, None), (0, 4), (1, None), (2, 1)])
-def test_every_combination_gives_a_batch(workers: int, prefetch: int | None, persistent: bool, timeout: float) -> None:
-    own = DataLoader(Numbers(), batch_size=4, num_workers=1, timeout=timeout, multiprocessing_context="fork")
-    settings = Settings(num_workers=workers, prefetch_factor=prefetch, persistent_workers=persistent, pin_memory=True)
-    made = DataLoader(**arguments(own, settings, CPU, workers), batch_size=4)
+@pytest.mark.parametrize(("count", "prefetch"), [(0, None), (0, 4), (1, None), (2, 1)])
+def test_every_combination_gives_a_batch(count: int, prefetch: int | None, persistent: bool, timeout: float) -> None:
+    own = DataLoader(
+        Numbers(),
+        batch_size=4,
+        num_workers=1,
+        timeout=timeout,
+        multiprocessing_context="fork",
+        persistent_workers=persistent,
+    )
+    settings = Settings(num_workers=count, prefetch_factor=prefetch, pin_memory=True)
+    made = DataLoader(**arguments(own, settings, CPU, count), batch_size=4)
+    assert made.persistent_workers is (persistent and count > 0)
     assert torch.equal(next(iter(made)), torch.arange(4))
     assert not made.pin_memory
 
@@ -90,12 +102,14 @@ def test_a_rebuild_keeps_everything_else() -> None:
         timeout=3,
         multiprocessing_context="fork",
     )
-    with Session(quiet(batch_size=4, num_workers=2, persistent_workers=True), device="cpu") as session:
-        made = session.prepare(own).loader
+    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
+        prepared = session.prepare(own)
+        made = prepared.loader
     assert made is not own
-    assert (made.num_workers, made.persistent_workers, made.prefetch_factor) == (2, True, 2)
-    assert (made.sampler, made.collate_fn, made.worker_init_fn) == (sampler, collate, start)
-    assert (made.drop_last, made.timeout, made.generator, made.batch_size) == (True, 3, generator, 4)
+    assert (made.num_workers, made.persistent_workers, made.prefetch_factor) == (2, False, 2)
+    assert (made.collate_fn, made.worker_init_fn, made.timeout) == (collate, start, 3)
+    assert (prepared.sampler, prepared.generator, prepared.drop_last) == (sampler, generator, True)
+    assert (prepared.batch_size, len(prepared)) == (4, 2)
     assert made.multiprocessing_context.get_start_method() == "fork"
     assert (own.num_workers, own.prefetch_factor) == (1, 2)
 
@@ -104,12 +118,12 @@ def test_a_rebuild_keeps_everything_else() -> None:
     ("own", "why"),
     [
         (OwnLoader(Numbers(), batch_size=4), "subclass"),
-        (DataLoader(Numbers(), batch_sampler=BatchSampler(SequentialSampler(Numbers()), 4, False)), "batch_sampler"),
+        (DataLoader(Numbers(), batch_sampler=OwnBatches(SequentialSampler(Numbers()), 4, False)), "OwnBatches"),
         (DataLoader(Numbers(), batch_size=None), "does not batch"),
     ],
 )
 def test_what_cannot_be_rebuilt_is_left_alone_and_said(own: DataLoader[Any], why: str) -> None:
-    with Session(quiet(batch_size=2, accumulation=2, num_workers=2), device="cpu") as session:
+    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
         prepared = session.prepare(own)
         assert prepared.loader is own
         assert why in dict(session.not_applied)["num_workers"]
@@ -118,43 +132,45 @@ def test_what_cannot_be_rebuilt_is_left_alone_and_said(own: DataLoader[Any], why
         assert session.weight == 1.0
 
 
-@pytest.mark.parametrize(("stream", "workers"), [(Stream(), 0), (SharedStream(), 2)])
-def test_streams_are_never_read_twice(stream: Stream, workers: int) -> None:
-    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
-        prepared = session.prepare(DataLoader(stream, batch_size=4))
-        assert sorted(torch.cat(list(prepared)).tolist()) == list(range(10))
-        assert prepared.num_workers == workers
-        assert ("num_workers" in dict(session.not_applied)) is (workers == 0)
-    assert shards_itself(stream) is (workers == 2)
+@pytest.mark.parametrize(("own", "wanted", "used"), [(0, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1), (2, 0, 2)])
+@pytest.mark.parametrize("stream", [Stream(), SharedStream()])
+def test_the_batches_of_a_stream_stay_as_they_are(stream: Stream, own: int, wanted: int, used: int) -> None:
+    loader = DataLoader(stream, batch_size=4, num_workers=own)
+    with Session(quiet(batch_size=4, num_workers=wanted), device="cpu") as session:
+        prepared = session.prepare(loader)
+        assert [batch.tolist() for batch in prepared] == [batch.tolist() for batch in loader]
+        assert prepared.loader.num_workers == used
+        assert ("num_workers" in dict(session.not_applied)) is (wanted != used)
 
 
-def test_the_last_batch_of_a_stream_is_a_boundary() -> None:
-    with Session(quiet(batch_size=2, accumulation=2), device="cpu") as session:
-        prepared = session.prepare(DataLoader(Stream(), batch_size=4))
-        boundaries = [session._progress.boundary for _ in prepared]
-    assert boundaries == [False, True, False, True, True]
+@pytest.mark.parametrize(("own", "wanted", "used"), [(2, 0, 2), (2, 1, 1), (0, 2, 2), (0, 0, 0)])
+def test_a_worker_init_fn_goes_on_running(own: int, wanted: int, used: int) -> None:
+    loader = DataLoader(Numbers(), num_workers=own, worker_init_fn=print)
+    assert workers(loader, wanted).count == used
+    assert (workers(loader, wanted).refused is None) is (wanted == used)
 
 
-def test_later_loaders_in_fixed_order_keep_whole_batches() -> None:
-    with Session(quiet(batch_size=2, accumulation=4, num_workers=1), device="cpu") as session:
-        training, evaluation, second = session.prepare(
-            shuffled(16, 8), DataLoader(dataset(16), batch_size=8), shuffled(16, 8)
-        )
-        assert (training.batch_size, evaluation.batch_size, second.batch_size) == (2, 8, 2)
-        assert evaluation.num_workers == 1
-        for _ in training:
-            at = session.weight, session._progress.boundary
-            assert len(list(evaluation)) == 2
-            assert (session.weight, session._progress.boundary) == at
+def test_a_dataset_that_asks_for_its_rank_shares_itself_out() -> None:
+    class Ranked(Stream):
+        def __iter__(self) -> Iterator[int]:
+            return itertools.islice(range(10), self.place(), None)
+
+        def place(self) -> int:
+            return torch.distributed.get_rank()
+
+    assert own_share(DataLoader(Stream()), 2) is None
+    assert own_share(DataLoader(SharedStream()), 2) is None
+    assert "Ranked" in (own_share(DataLoader(Ranked()), 2) or "")
 
 
-def test_a_pass_left_half_way_restores_the_boundary() -> None:
-    with Session(quiet(batch_size=2, accumulation=4), device="cpu") as session:
-        loader = session.prepare(shuffled(16, 8))
-        for _ in loader:
-            assert not session._progress.boundary
-            break
-        assert session._progress.boundary
+@pytest.mark.parametrize(("samples", "batch"), [(64, 16), (12, 4)])
+def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: int) -> None:
+    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
+        training, second = session.prepare(shuffled(samples, 4), shuffled(40, 10, drop_last=True))
+        assert (training.batch_size, len(training)) == (batch, samples // batch)
+        assert [len(inputs) for inputs, _targets in training] == [batch] * len(training)
+        assert (second.batch_size, len(second), len(list(second))) == (10, 4, 4)
+        assert any("4 is kept" in note for note in session.notes) is (batch == 4)
 
 
 def test_batches_move_in_whatever_they_come() -> None:
@@ -162,14 +178,21 @@ def test_batches_move_in_whatever_they_come() -> None:
         def to(self, device: torch.device) -> str:
             return f"on {device}"
 
-    move = mover(torch.device("meta"), channels_last=True, non_blocking=False)
+    move = mover(torch.device("meta"), non_blocking=False)
     assert move is not None
-    image = torch.ones(2, 3, 4, 4)
-    moved = move({"pair": Pair(image, [torch.ones(2), "text"]), "record": Record(), "number": 3})
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+    nested = defaultdict(list, {"a": [torch.ones(1)]})
+    moved = move(
+        {"pair": Pair(torch.ones(2), [torch.ones(2), "text"]), "record": Record(), "packed": packed, "nested": nested}
+    )
     assert moved["pair"].left.device.type == moved["pair"].right[0].device.type == "meta"
-    assert moved["pair"].left.is_contiguous(memory_format=torch.channels_last)
-    assert (moved["pair"].right[1], moved["record"], moved["number"]) == ("text", "on meta", 3)
-    assert mover(CPU, channels_last=False, non_blocking=False) is None
+    assert (moved["pair"].right[1], moved["record"]) == ("text", "on meta")
+    assert type(moved["packed"]) is type(packed)
+    assert moved["packed"].data.device.type == "meta"
+    assert (type(moved["nested"]), moved["nested"]["a"][0].device.type) == (defaultdict, "meta")
+    assert moved["nested"]["missing"] == []
+    assert nested["a"][0].device.type == "cpu"
+    assert mover(CPU, non_blocking=False) is None
 
 
 def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:

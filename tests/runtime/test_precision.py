@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import copy
-import pickle
 from collections import OrderedDict, namedtuple
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from autotune.runtime import switches
-from autotune.runtime.precision import PRECISIONS, Bf16, Fp16, create, to_float32
+from autotune.runtime.calls import to_float32
+from autotune.runtime.precision import PRECISIONS, Fp16, create
 from autotune.runtime.session import Session
 
 from .conftest import process_state
@@ -25,9 +23,9 @@ def test_globals_are_back_after_an_exception_inside(name: str) -> None:
     before = process_state()
     plugin = create(name, CPU)
     model = network()
-    plugin.wrap(model)
+    call = plugin.around(model)
     with pytest.raises(ZeroDivisionError), plugin, plugin.autocast():
-        divmod(model(torch.ones(1, 8)).numel(), 0)
+        divmod(call(torch.ones(1, 8)).numel(), 0)
     assert process_state() == before
 
 
@@ -64,24 +62,13 @@ def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
             torch.utils.data.DataLoader(data, batch_size=16),
         )
         for inputs, targets in loader:
-            with session.accumulate(model):
-                outputs = model(inputs)
-                assert outputs.dtype is torch.float32
-                session.backward(nn.functional.mse_loss(outputs, targets))
-                ours.step()
-                ours.zero_grad()
+            outputs = model(inputs)
+            assert outputs.dtype is torch.float32
+            session.backward(nn.functional.mse_loss(outputs, targets))
+            ours.step()
+            ours.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tuned.parameters(), strict=True))
     assert not torch.equal(next(plain.parameters()), next(network().parameters()))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_wrapped_models_copy_and_pickle(copied: Any) -> None:
-    model = network()
-    Bf16(CPU).wrap(model)
-    twin = copied(model)
-    next(model.parameters()).data.zero_()
-    assert next(twin.parameters()).abs().sum() > 0
-    assert twin(torch.ones(1, 8)).dtype is torch.float32
 
 
 def test_outputs_in_containers_come_back_in_float32() -> None:
@@ -96,54 +83,108 @@ def test_outputs_in_containers_come_back_in_float32() -> None:
     assert converted["whole"].dtype is torch.int64
 
 
-def scaling(device: torch.device = CPU) -> Fp16:
-    """fp16 with a scaler at work: PyTorch's CPU scaler stands in for that of an accelerator."""
-    plugin = Fp16(device)
-    plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    return plugin
+class Scaled:
+    """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
+
+    def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
+        self.plugin = Fp16(CPU)
+        self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
+        self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
+        for optimizer in self.optimizers:
+            self.plugin.scale_steps(optimizer)
+
+    @property
+    def values(self) -> list[float]:
+        """The weights."""
+        return [weight.item() for weight in self.weights]
 
 
 def test_scaler_skips_infinite_gradients_and_says_so() -> None:
-    plugin, weight = scaling(), nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=0.5)
-    plugin.backward((weight * torch.inf).sum())
-    plugin.step(optimizer)
-    plugin.settle()
-    assert (plugin.skipped_steps, weight.item(), plugin.scaler.get_scale()) == (1, 1.0, 4.0)
-    optimizer.zero_grad()
-    plugin.backward(weight.sum())
-    plugin.step(optimizer)
-    plugin.settle()
-    assert (plugin.skipped_steps, weight.item()) == (1, 0.5)
+    one = Scaled()
+    one.plugin.backward((one.weights[0] * torch.inf).sum())
+    one.optimizers[0].step()
+    one.plugin.settle()
+    assert (one.plugin.skipped_steps, one.values, one.plugin.scaler.get_scale()) == (1, [1.0], 4.0)
+    one.optimizers[0].zero_grad()
+    one.plugin.backward(one.weights[0].sum())
+    one.optimizers[0].step()
+    one.plugin.settle()
+    assert (one.plugin.skipped_steps, one.values) == (1, [0.5])
 
 
 def test_two_optimizers_share_one_scale_per_step() -> None:
-    plugin, weights = scaling(), [nn.Parameter(torch.ones(1)) for _ in range(2)]
-    optimizers = [torch.optim.SGD([weight], lr=0.5) for weight in weights]
-    plugin.scaler.set_growth_interval(1)
+    two = Scaled(2)
+    two.plugin.scaler.set_growth_interval(1)
     for _ in range(2):
-        plugin.backward(weights[0].sum() + weights[1].sum())
-        for optimizer in optimizers:
-            plugin.step(optimizer)
+        two.plugin.backward(two.weights[0].sum() + two.weights[1].sum())
+        for optimizer in two.optimizers:
+            optimizer.step()
             optimizer.zero_grad()
-    assert [weight.item() for weight in weights] == [0.0, 0.0]
+    assert two.values == [0.0, 0.0]
 
 
 def test_gradients_are_unscaled_once_before_clipping() -> None:
-    plugin, weight = scaling(), nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    plugin.backward(4 * weight.sum())
-    plugin.unscale([optimizer])
-    plugin.unscale([optimizer])
-    assert weight.grad is not None
-    assert weight.grad.item() == 4.0
-    assert nn.utils.clip_grad_norm_([weight], 1.0).item() == 4.0
-    plugin.step(optimizer)
-    assert weight.item() == pytest.approx(0.0, abs=1e-5)
+    one = Scaled(lr=1.0)
+    one.plugin.backward(4 * one.weights[0].sum())
+    one.plugin.unscale(one.optimizers)
+    one.plugin.unscale(one.optimizers)
+    assert one.weights[0].grad is not None
+    assert one.weights[0].grad.item() == 4.0
+    assert nn.utils.clip_grad_norm_(one.weights, 1.0).item() == 4.0
+    one.optimizers[0].step()
+    assert one.values == [pytest.approx(0.0, abs=1e-5)]
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_step_left_out_after_clipping_leaves_no_trace(cleared: bool) -> None:
+    one = Scaled(lr=1.0)
+    one.plugin.backward(0.25 * one.weights[0].sum())
+    one.plugin.unscale(one.optimizers)  # and no step: a bad batch
+    if cleared:
+        one.optimizers[0].zero_grad()
+    one.plugin.backward(0.5 * one.weights[0].sum())
+    one.optimizers[0].step()
+    assert one.values == [0.5 if cleared else 0.25]
+
+
+def test_a_schedule_goes_on_though_steps_are_skipped() -> None:
+    one = Scaled(lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(one.optimizers[0], 1, gamma=0.5)
+    one.plugin.backward(one.weights[0].sum())
+    one.optimizers[0].step()
+    one.plugin.backward((one.weights[0] * torch.inf).sum())
+    one.optimizers[0].step()
+    scheduler.step()
+    assert (one.plugin.skipped_steps, scheduler.get_last_lr()) == (0, [0.5])
+
+
+def test_a_closure_trains_without_scaling() -> None:
+    one = Scaled(lr=1.0)
+
+    def closure() -> float:
+        one.optimizers[0].zero_grad()
+        loss = 0.25 * one.weights[0].sum()
+        one.plugin.backward(loss)
+        return float(loss)
+
+    one.optimizers[0].step(closure)
+    assert one.values == [0.75]
+    assert "closure" in (one.plugin.refused() or "")
+
+
+def test_gradients_made_past_the_session_are_taken_as_they_are() -> None:
+    one = Scaled(lr=1.0)
+    (0.25 * one.weights[0].sum()).backward()
+    one.optimizers[0].step()
+    assert one.values == [0.75]
+    one.optimizers[0].zero_grad()
+    one.optimizers[0].step()  # nothing to step on
+    assert one.values == [0.75]
 
 
 def test_scaler_state_survives_a_checkpoint() -> None:
-    plugin, other = scaling(), scaling()
+    plugin, other = Scaled().plugin, Scaled().plugin
     plugin.scaler.scale(torch.ones(1))
     plugin.scaler.update(2.0)
     other.load_state_dict(plugin.state_dict())

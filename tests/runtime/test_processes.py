@@ -11,22 +11,19 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
 from autotune.runtime import processes
-from autotune.runtime.feeder import Feeder
-from autotune.runtime.loader import Progress
-from autotune.runtime.notes import Notes
 from autotune.runtime.session import Session
 from probes.software import mpiexec
 from probes.system import System
 
 from .records import quiet, shuffled, train
+from .scenes import SCENES
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = {"equal": (192, 64), "ragged": (193, 64), "accumulated": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
+CASES = {"equal": (192, 64), "ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
 
 
 @pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
@@ -81,7 +78,7 @@ def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
 @pytest.mark.torch
 def test_an_unseeded_shuffle_is_shared_out_and_changes(ranks: list[dict[str, Any]]) -> None:
     for epoch in (0, 1):
-        assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(10))
+        assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(12))
     assert ranks[0]["orders"][0] != ranks[0]["orders"][1]
 
 
@@ -91,6 +88,16 @@ def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dic
         seen = [rank["sampler of its own"][epoch] for rank in ranks]
         assert sorted(seen[0] + seen[1]) == list(range(8))
     assert ranks[0]["sampler of its own"][0] != ranks[0]["sampler of its own"][1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("scene", sorted(SCENES))
+def test_two_ranks_do_what_one_process_does(scene: str, ranks: list[dict[str, Any]]) -> None:
+    with Session(None, device="cpu") as session:
+        expected = SCENES[scene](session)
+    first, second = (rank["scenes"][scene] for rank in ranks)
+    assert first == second, "the ranks are apart"
+    torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.torch
@@ -140,8 +147,9 @@ def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.Monke
     assert imported == ["oneccl_bindings_for_pytorch"]
 
 
-def test_each_local_rank_has_its_gpu() -> None:
+def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
     assert processes.own_device("cuda", {}) == torch.device("cuda")
     assert processes.own_device("cpu", environment) == torch.device("cpu")
@@ -188,22 +196,12 @@ def test_a_failed_start_puts_switches_back(monkeypatch: pytest.MonkeyPatch) -> N
         Session(Settings(processes=2), device="cpu")
 
 
-class Curriculum(RandomSampler):
-    """A sampler whose order ranks could not agree on."""
+def test_a_backend_that_is_not_installed_is_said_and_another_takes_its_place(tmp_path: Path) -> None:
+    environment = {"WORLD_SIZE": "1", "RANK": "0"}
+    assert "oneccl_bindings_for_pytorch" in (processes.unreachable("ccl", environment) or "")
 
 
-def test_custom_samplers_are_refused_by_several_processes() -> None:
-    notes = Notes()
-    feeder = Feeder(
-        Settings(processes=2, batch_size=2),
-        "safe",
-        torch.device("cpu"),
-        processes.World(1, 2),
-        Progress(),
-        notes,
-        lambda: None,
-    )
-    data = list(range(8))
-    prepared = feeder.prepare(DataLoader(data, batch_size=4, sampler=Curriculum(data)))
-    assert "Curriculum" in notes.refused["processes"]
-    assert sorted(int(x) for batch in prepared for x in batch) == data
+def test_each_rank_that_sees_one_gpu_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "3"}
+    assert processes.own_device("cuda", environment) == torch.device("cuda", 0)

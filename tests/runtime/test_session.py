@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import pickle
@@ -16,60 +17,12 @@ from torch.nn.parallel import DistributedDataParallel, replicate
 from torch.utils.data import DataLoader
 
 from autotune.core.settings import Settings
+from autotune.runtime import calls, data_parallel, switches
 from autotune.runtime import compile as compiling
-from autotune.runtime import data_parallel, switches
-from autotune.runtime.optimizer import place_state
 from autotune.runtime.pace import STEPS, WARMUP_STEPS, Pace
 from autotune.runtime.session import Session
 
-from .records import network, quiet, shuffled, train
-
-
-@pytest.mark.parametrize(("samples", "drop_last"), [(192, False), (150, False), (150, True), (65, False)])
-@pytest.mark.parametrize("accumulation", [2, 4, 5])
-def test_accumulation_equals_the_full_batch(samples: int, drop_last: bool, accumulation: int) -> None:
-    with Session(quiet(batch_size=64), device="cpu") as session:
-        whole, losses = train(session, shuffled(samples, 64, drop_last=drop_last))
-    settings = quiet(batch_size=-(-64 // accumulation), accumulation=accumulation)
-    with Session(settings, device="cpu", level="safe") as session:
-        parts, again = train(session, shuffled(samples, 64, drop_last=drop_last))
-        assert session.optimizer_steps == len(losses)
-    assert losses == pytest.approx(again, rel=1e-4)
-    for a, b in zip(whole, parts, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_zero_grad_may_come_before_or_after_the_step(before: bool) -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
-        optimizer, loader = session.prepare(
-            torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0, 10.0, 20.0], batch_size=2)
-        )
-        for batch in loader:
-            with session.accumulate():
-                if before:
-                    optimizer.zero_grad()
-                session.backward((weight * batch).mean())
-                optimizer.step()
-                if not before:
-                    optimizer.zero_grad()
-    assert weight.item() == pytest.approx(-17.0)
-
-
-def test_gradients_of_a_pass_left_half_way_are_dropped() -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
-        optimizer, loader = session.prepare(torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0], batch_size=2))
-        for last in (0, 1):
-            for k, batch in enumerate(loader):
-                with session.accumulate():
-                    session.backward((weight * batch).mean())
-                    optimizer.step()
-                    optimizer.zero_grad()
-                if k == last:
-                    break
-    assert weight.item() == pytest.approx(-2.0)
+from .records import network, quiet, shuffled
 
 
 def test_prepare_takes_anything_in_any_order_and_twice() -> None:
@@ -78,86 +31,40 @@ def test_prepare_takes_anything_in_any_order_and_twice() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     with Session(quiet(batch_size=4), device="cpu") as session:
         loader, same, steps, ours, other = session.prepare(shuffled(8, 4), model, scheduler, optimizer, "text")
-        assert same is model
-        assert other == "text"
-        assert session.prepare(ours) is ours
-        assert session.prepare(optimizer) is ours
-        assert session.prepare(loader, model) == (loader, model)
-        assert isinstance(ours, torch.optim.Optimizer)
-        assert ours.param_groups is optimizer.param_groups
-        assert "SGD" in repr(ours)
+        assert (same, steps, ours, other) == (model, scheduler, optimizer, "text")
+        assert session.prepare(loader, model, optimizer) == (loader, model, optimizer)
         late = torch.optim.lr_scheduler.StepLR(ours, 1)
         ours.step()
         late.step()
         steps.step()
+        assert session.optimizer_steps == 1
         assert steps.get_last_lr() == [optimizer.param_groups[0]["lr"]]
 
 
-def test_schedulers_count_optimizer_steps() -> None:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    with Session(quiet(batch_size=2, accumulation=4), device="cpu") as session:
-        model, optimizer, loader, scheduler = session.prepare(model, optimizer, shuffled(24, 8), scheduler)
-        for inputs, targets in loader:
-            with session.accumulate(model):
-                session.backward(nn.functional.mse_loss(model(inputs), targets))
-                optimizer.step()
-                scheduler.step()
-                optimizer.zero_grad()
-    assert scheduler.get_last_lr() == [0.125]
-
-
-def test_clipping_acts_at_the_boundary_only() -> None:
+def test_accumulation_that_the_user_writes_is_the_users() -> None:
     weight = nn.Parameter(torch.zeros(1))
-    norms = []
-    with Session(quiet(batch_size=1, accumulation=2), device="cpu") as session:
+    with Session(quiet(batch_size=1), device="cpu") as session:
+        optimizer, loader = session.prepare(
+            torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0, 10.0, 20.0], batch_size=1)
+        )
+        for k, batch in enumerate(loader, start=1):
+            with session.no_sync() if k % 2 else contextlib.nullcontext():
+                session.backward((weight * batch).mean() / 2)
+            if k % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert weight.item() == pytest.approx(-17.0)
+
+
+def test_clipping_returns_the_norm() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    with Session(quiet(batch_size=2), device="cpu") as session:
         optimizer, loader = session.prepare(torch.optim.SGD([weight], lr=1.0), DataLoader([3.0, 5.0], batch_size=2))
         for batch in loader:
-            with session.accumulate():
-                session.backward((weight * batch).mean())
-                norms.append(session.clip_grad_norm_([weight], 1.0).item())
-                optimizer.step()
-                optimizer.zero_grad()
-    assert norms == [0.0, 4.0]
+            session.backward((weight * batch).mean())
+            assert session.clip_grad_norm_([weight], 1.0).item() == 4.0
+            optimizer.step()
     assert weight.item() == pytest.approx(-1.0, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
-@pytest.mark.parametrize("implementation", ["foreach", "fused"])
-def test_optimizer_implementation_is_switched_with_its_state(kind: str, implementation: str) -> None:
-    model, plain = network(), network()
-    made, reference = (getattr(torch.optim, kind)(m.parameters(), lr=0.1) for m in (model, plain))
-    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-        for round_ in range(3):
-            optimizer = made if round_ == 0 else session.prepare(made)  # the first step leaves state behind
-            for m, o in ((model, optimizer), (plain, reference)):
-                m(torch.ones(4, 8)).sum().backward()
-                o.step()
-                o.zero_grad()
-        assert "optimizer_impl" not in dict(session.not_applied)
-        assert all(group[implementation] is True for group in made.param_groups)
-    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-def test_step_counters_go_where_the_implementation_wants_them() -> None:
-    weight = nn.Parameter(torch.zeros(1, device="meta"))
-    optimizer = torch.optim.Adam([weight])
-    optimizer.state[weight] = {"step": torch.zeros(()), "exp_avg": torch.zeros(1)}  # as resumed from a checkpoint
-    place_state(optimizer)
-    assert optimizer.state[weight]["step"].device.type == "cpu"
-    assert optimizer.state[weight]["exp_avg"].device.type == "meta"
-    optimizer.param_groups[0]["fused"] = True
-    place_state(optimizer)
-    assert optimizer.state[weight]["step"].device.type == "meta"
-
-
-@pytest.mark.parametrize("wanted", ["foreach", "fused"])
-def test_an_optimizer_without_the_implementation_says_so(wanted: str) -> None:
-    with Session(quiet(optimizer_impl=wanted), device="cpu") as session:
-        session.prepare(torch.optim.LBFGS(network().parameters()))
-        assert "LBFGS" in dict(session.not_applied)["optimizer_impl"]
 
 
 @pytest.fixture
@@ -203,21 +110,21 @@ def test_a_replicated_model_trains_alike_and_unwraps(monkeypatch: pytest.MonkeyP
     own[0].register_forward_hook(lambda module, received, output: seen.append(output.dtype))
     with Session(quiet(data_parallel=True, precision="bf16"), device="cpu") as session:
         model = session.prepare(own)
-        assert isinstance(model, nn.DataParallel)
-        assert session.prepare(model) is model
+        assert model is own
+        parallel = calls.current(model).parallel
+        assert isinstance(parallel, nn.DataParallel)
         with ThreadPoolExecutor(2) as threads:
-            parts = threads.map(lambda replica, share: replica(share), replicate(model.module, [0, 1]), inputs.chunk(2))
+            parts = threads.map(
+                lambda replica, share: replica(share), replicate(parallel.module, [0, 1]), inputs.chunk(2)
+            )
             session.backward(torch.cat(list(parts)).square().mean())
-        assert session.unwrap(model) is own
         assert session.not_applied == ()
     assert seen == [torch.bfloat16] * 2
     for mine, other in zip(own.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad, rtol=0.02, atol=1e-3)
 
 
-def test_a_model_that_its_user_replicates_keeps_its_precision_where_that_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_that_its_user_replicates_keeps_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_parallel, "idle", lambda device: None)
     own, seen = network(), []
     own[0].register_forward_hook(lambda module, received, output: seen.append(output.dtype))
@@ -258,17 +165,13 @@ def test_errors_of_the_model_itself_stay_the_users_own(monkeypatch: pytest.Monke
         session.prepare(Wrong())(torch.ones(1))
 
 
-def test_channels_last_reaches_model_and_batches() -> None:
-    class Seen(nn.Conv2d):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            assert x.is_contiguous(memory_format=torch.channels_last)
-            return super().forward(x)
-
+def test_channels_last_reaches_the_model_and_leaves_batches_alone() -> None:
     with Session(quiet(channels_last=True), device="cpu") as session:
-        loader = session.prepare(DataLoader(torch.ones(2, 3, 4, 4), batch_size=2))  # before its model
-        model = session.prepare(Seen(3, 4, 3))
+        loader, model = session.prepare(DataLoader(torch.ones(2, 3, 4, 4), batch_size=2), nn.Conv2d(3, 4, 3))
         assert model.weight.is_contiguous(memory_format=torch.channels_last)
-        model(next(iter(loader)))
+        batch = next(iter(loader))
+        assert batch.is_contiguous()
+        assert model(batch).is_contiguous(memory_format=torch.channels_last)
     with Session(quiet(channels_last=True), device="cpu") as session:
         session.prepare(network())
         assert "no two-dimensional" in dict(session.not_applied)["channels_last"]
@@ -322,17 +225,16 @@ def test_deterministic_mode_keeps_cudnn_from_benchmarking() -> None:
     switched.undo()
 
 
-def test_max_takes_the_profiles_batch_and_safe_the_users() -> None:
-    settings = quiet(batch_size=16, accumulation=2)
-    for level, batch in (("max", 32), ("safe", 8), (None, 8)):
-        with Session(settings, device="cpu", level=level) as session:
-            sampler = session.prepare(shuffled(64, 8)).loader.batch_sampler
-            assert (sampler.plan.batch if level == "max" else sampler.batch_size) == batch
+@pytest.mark.parametrize(("level", "batch"), [("max", 32), ("amp", 8), ("safe", 8), (None, 8)])
+def test_max_takes_the_profiles_batch_and_safe_the_users(level: str | None, batch: int) -> None:
+    with Session(quiet(batch_size=32), device="cpu", level=level) as session:
+        loader = session.prepare(shuffled(64, 8))
+        assert loader.batch_size == len(next(iter(loader))[0]) == batch
 
 
 def test_random_numbers_are_left_alone() -> None:
     state = torch.get_rng_state()
-    with Session(quiet(batch_size=4, accumulation=2, num_workers=1, optimizer_impl="fused"), device="cpu") as session:
+    with Session(quiet(batch_size=8, num_workers=1, optimizer_impl="fused"), device="cpu") as session:
         model = network()
         session.prepare(model, torch.optim.Adam(model.parameters()), shuffled(8, 8))
     assert torch.equal(state, torch.get_rng_state())
@@ -359,15 +261,15 @@ def test_one_warning_where_steps_are_much_slower_than_promised() -> None:
     assert "10 ms" in said[0]
 
 
-def test_pace_is_watched_through_the_optimizer_and_then_costs_nothing() -> None:
+@pytest.mark.parametrize(("batch", "said"), [(4, 1), (8, 0)])
+def test_pace_is_watched_where_the_batch_is_the_measured_one(batch: int, said: int) -> None:
     weight = nn.Parameter(torch.zeros(1))
-    with Session(quiet(), device="cpu", step_seconds=1e-12) as session:
-        optimizer = session.prepare(torch.optim.SGD([weight], lr=1.0))
+    with Session(quiet(batch_size=4), device="cpu", level="safe", step_seconds=1e-12) as session:
+        optimizer, _loader = session.prepare(torch.optim.SGD([weight], lr=1.0), shuffled(16, batch))
         for _ in range(WARMUP_STEPS + STEPS):
-            assert optimizer.watch is not None
             optimizer.step()
-        assert optimizer.watch is None
-        assert len(session.notes) == 1
+        assert session._preparer._pace is None  # later steps cost nothing
+        assert sum("a step takes" in note for note in session.notes) == said
 
 
 def test_baseline_session_leaves_everything_as_it_is() -> None:
@@ -376,7 +278,7 @@ def test_baseline_session_leaves_everything_as_it_is() -> None:
     with Session(None, device="cpu") as session:
         same, ours, prepared = session.prepare(model, optimizer, loader)
         assert same is model
-        assert ours.optimizer is optimizer
+        assert ours is optimizer
         assert prepared.loader is loader
         assert session.not_applied == ()
         assert session.state_dict() == {}

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from autotune.core.settings import Settings
 from autotune.runtime.session import Session
 from tests.runtime.records import dataset, network, shuffled, train
+from tests.runtime.scenes import SCENES
 
 SETTINGS = Settings(processes=2, batch_size=32)
 
@@ -31,12 +32,13 @@ def main(folder: Path) -> None:
         for name, settings, samples, batch in (
             ("equal", SETTINGS, 192, 64),
             ("ragged", SETTINGS, 193, 64),
-            ("accumulated", SETTINGS.but(batch_size=8, accumulation=4), 150, 64),
+            ("long tail", SETTINGS, 150, 64),
             ("odd batch", SETTINGS.but(batch_size=13), 100, 25),
             ("tiny", SETTINGS.but(batch_size=2), 10, 4),
         ):
             result[name] = run(settings, samples, batch)
         result["orders"] = orders()
+        result["scenes"] = scenes()
         result["sampler of its own"] = own_sampler()
         result["unused"] = unused()
     result["left"] = not dist.is_initialized()
@@ -52,21 +54,45 @@ def run(settings: Settings, samples: int, batch: int) -> dict[str, Any]:
         return {"parameters": [p.flatten().tolist() for p in parameters], "losses": (total / 2).tolist()}
 
 
+def scenes() -> dict[str, list[float]]:
+    """What each scene ends with, though this rank is seeded apart."""
+    found = {}
+    for name, scene in SCENES.items():
+        with Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
+            found[name] = scene(session)
+    return found
+
+
 def orders() -> list[list[int]]:
     """What this rank sees in two epochs of an unseeded shuffle, though ranks are seeded apart."""
     torch.manual_seed(dist.get_rank())
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
-        loader = session.prepare(DataLoader(list(range(10)), batch_size=4, shuffle=True))
-        return [[int(x) for batch in loader for x in batch] for _ in range(2)]
+        loader = DataLoader(list(range(12)), batch_size=4, shuffle=True)
+        model, optimizer, loader = session.prepare(model, optimizer, loader)
+        found: list[list[int]] = []
+        for _ in range(2):
+            found.append([])
+            for batch in loader:
+                found[-1] += batch.tolist()
+                session.backward(model(torch.ones(2, 8)).sum())
+                optimizer.step()
+        return found
 
 
 def own_sampler() -> list[list[int]]:
-    """A script that shares its data out itself: its batch size is per process, and epochs still differ."""
+    """A script that shares its data out itself: its batch size is per process, and epochs are its own."""
     data = list(range(8))
     with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
-        loader = session.prepare(DataLoader(data, batch_size=2, sampler=DistributedSampler(data, seed=1)))
+        sampler = DistributedSampler(data, seed=1)
+        loader = session.prepare(DataLoader(data, batch_size=2, sampler=sampler))
         assert loader.batch_size == 2
-        return [[int(x) for batch in loader for x in batch] for _ in range(2)]
+        found = []
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            found.append([int(x) for batch in loader for x in batch])
+        return found
 
 
 class Branches(nn.Module):

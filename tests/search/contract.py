@@ -104,7 +104,7 @@ class SearchContract:
 
 def _twelve(machine: Machine) -> Space:
     """Three shapes x two layouts x two allocators."""
-    fixed = {"num_workers": 0, "optimizer_impl": "default", "interop_threads": 2, "accumulation": 1}
+    fixed = {"num_workers": 0, "optimizer_impl": "default", "interop_threads": 2}
     return build(machine.context, "safe", fixed | {"binding": "none"})
 
 

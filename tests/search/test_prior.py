@@ -20,5 +20,5 @@ def test_mpi_is_expected_ahead_of_gloo():
 
 def test_a_usual_backend_is_no_effect_of_its_own():
     group = next(group for group in GROUPS["cpu"] if group.name == "backend")
-    (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16, accumulation=2)])
+    (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)])
     assert likeness(group, places, places).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]

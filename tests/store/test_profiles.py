@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import ProfileError
-from autotune.core.profile import Failure, NotOffered
+from autotune.core.profile import Failure, NotOffered, Profile
 from autotune.core.proof import Proof
 from autotune.core.settings import (
     ALLOCATORS,
@@ -112,6 +113,33 @@ def test_what_is_wrong_is_said(text: str, words: str) -> None:
     said = refusal(text)
     assert said.startswith("p.yaml: ")
     assert words in said
+
+
+def older(steps: str, after: str = "schema:") -> str:
+    """The good text as version 0.1 wrote it, with another accumulation behind ``after``."""
+    text = re.sub(
+        r"^( *)(batch_size: \d+)\n( *)channels_last", r"\1\2\n\1accumulation: 1\n\3channels_last", TEXT, flags=re.M
+    )
+    assert text.count("accumulation: 1") == 4
+    head, found, tail = text.partition(after)
+    return head + found + tail.replace("accumulation: 1", f"accumulation: {steps}", 1)
+
+
+def test_one_step_of_accumulation_in_an_older_file_is_nothing() -> None:
+    assert profiles.parse(older("1"), "p.yaml") == profile()
+
+
+@pytest.mark.parametrize("steps", ["2", "0", "true", "'1'", "1.0", "null"])
+def test_accumulation_is_no_longer_a_knob(steps: str) -> None:
+    said = refusal(older(steps, "  amp:"))
+    assert "levels.amp.settings: accumulation is no longer a knob" in said
+    assert "tune again" in said
+
+
+def test_what_failed_in_an_older_file_may_have_accumulated() -> None:
+    text = TEXT.replace("batch_size: 512", "accumulation: 2")
+    assert profiles.parse(text, "p.yaml").evidence.failures[0].changed == {"accumulation": 2}
+    assert "changed" in refusal(TEXT.replace("batch_size: 512", "accumulate: 2"))
 
 
 def test_many_mistakes_are_cut_short() -> None:
@@ -231,6 +259,33 @@ def test_a_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monk
         profiles.write(path, profile(recommended="safe"))
     assert profiles.read(path) == profile()
     assert not list(tmp_path.glob("*.tmp")) + list(tmp_path.glob(".*.tmp"))
+
+
+def interrupted(rate: float) -> Profile:
+    """What an interrupted run writes."""
+    return profile(baseline_rate=rate, evidence=replace(profile().evidence, partial=True))
+
+
+@pytest.mark.parametrize("there", [profiles.dump(profile()), "schema: autotune.profile/9\n", ""])
+def test_an_interrupted_run_replaces_nothing_but_its_own_kind(tmp_path: Path, there: str) -> None:
+    path, beside = tmp_path / "p.2nodes.yaml", tmp_path / "p.2nodes.partial.yaml"
+    path.write_text(there, "utf-8")
+    for rate in (1.5, 2.5):
+        assert profiles.write(path, interrupted(rate)) == beside
+        assert profiles.read(beside) == interrupted(rate)
+        assert 'autotune.load("p.2nodes.partial.yaml")' in beside.read_text("utf-8")
+    assert path.read_text("utf-8") == there
+    beside.write_text(there, "utf-8")
+    assert profiles.write(path, interrupted(3.5)).name == "p.2nodes.partial.partial.yaml"
+    assert (path.read_text("utf-8"), beside.read_text("utf-8")) == (there, there)
+
+
+def test_a_complete_run_replaces_an_interrupted_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    for made in (interrupted(1.5), interrupted(2.5), profile()):
+        assert profiles.write(path, made) == path
+        assert profiles.read(path) == made
+    assert {item.name for item in tmp_path.iterdir()} <= {"p.yaml", ".p.yaml.lock"}
 
 
 WRITER = """

@@ -124,13 +124,37 @@ def test_the_nearer_folder_wins_and_the_closer_machine(tmp_path: Path) -> None:
     assert found.profile.key == MACHINE.key
 
 
-def test_without_a_target_the_others_are_named(tmp_path: Path) -> None:
-    put(tmp_path, target="bert")
-    put(tmp_path, target="resnet")
-    match = registry.find(MACHINE, None, [tmp_path])
-    assert match is not None
-    assert match.profile.target.name == "bert"
-    assert match.notes == ("also here for: resnet; name the target to choose",)
+def test_without_a_target_nothing_matches_and_the_targets_are_named(tmp_path: Path) -> None:
+    nothing = registry.search(MACHINE, None, [tmp_path])
+    for target in ("resnet", "bert"):
+        put(tmp_path, target=target)
+    put(tmp_path, replace(MACHINE, key="another"), target="gpt")
+    several = registry.search(MACHINE, None, [tmp_path])
+    assert (nothing.match, several.match) == (None, None)
+    assert nothing.notes == (f"no script names the target: write {registry.NAMING}",)
+    assert several.notes == (f"{nothing.notes[0]}; this machine has profiles for: bert, resnet",)
+
+
+def interrupted(root: Path, machine: MachineType = MACHINE, name: str = "resnet.partial.yaml") -> Path:
+    """The profile of an interrupted run."""
+    made = profile(machine)
+    partial = replace(made, evidence=replace(made.evidence, partial=True))
+    return profiles.write(root / machine.key / name, partial)
+
+
+@pytest.mark.parametrize("name", ["resnet.partial.yaml", "resnet.yaml"])
+def test_an_interrupted_runs_profile_is_found_where_nothing_else_fits(tmp_path: Path, name: str) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    partial = interrupted(near, name=name)
+    elsewhere = interrupted(near, replace(MACHINE, key="elsewhere"))
+    assert registry.find(MACHINE, "resnet", [near, far]).path == partial  # type: ignore[union-attr]
+    other = put(far, replace(MACHINE, key="other"))
+    assert registry.find(MACHINE, "resnet", [near, far]).path == other  # type: ignore[union-attr]
+    own = put(far)
+    assert registry.find(MACHINE, "resnet", [near, far]).path == own  # type: ignore[union-attr]
+    for path in (partial, other, own):
+        path.unlink()
+    assert registry.find(MACHINE, "resnet", [near, far]).path == elsewhere  # type: ignore[union-attr]
 
 
 def test_other_versions_are_noted(tmp_path: Path) -> None:

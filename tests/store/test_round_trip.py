@@ -38,7 +38,6 @@ tuned = st.builds(
     persistent_workers=st.booleans(),
     pin_memory=st.booleans(),
     batch_size=st.integers(1, 2**24),
-    accumulation=st.integers(1, 2**16),
     channels_last=st.booleans(),
     optimizer_impl=st.sampled_from(OPTIMIZER_IMPLS),
     allocator=st.sampled_from(ALLOCATORS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from autotune.trial.task import Task
 
 BATCH = 8
 STEP = 0.01
-"""Seconds of one micro-step, where a test says nothing else."""
+"""Seconds of one step, where a test says nothing else."""
 
 
 class Clock:
@@ -58,7 +58,7 @@ class Workshop:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
         self.cost: Callable[[int], float] = lambda _: STEP
-        self.micro_steps = 0
+        self.steps = 0
         self.pulses: list[float] = []
         self.syncs = 0
         self.sessions: list[Session] = []
@@ -88,10 +88,10 @@ class Workshop:
         return TrainingLoop(Task(module, "fake", "cpu"), session, whole, lambda: self.pulses.append(self.clock.now))
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        """Mean squared error; moves the clock by the micro-step's cost."""
+        """Mean squared error; moves the clock by the step's cost."""
         inputs, targets = batch
-        self.clock.now += self.cost(self.micro_steps)
-        self.micro_steps += 1
+        self.clock.now += self.cost(self.steps)
+        self.steps += 1
         return nn.functional.mse_loss(model(inputs).squeeze(1), targets)
 
     def count_syncs(self, session: Session) -> None:
@@ -156,20 +156,27 @@ class TestBlock:
         assert workshop.loop().block(1).stolen == 0.3
 
 
-class TestAccumulation:
-    def test_one_step_is_all_its_micro_steps(self, workshop: Workshop) -> None:
-        loop = workshop.loop(Settings(batch_size=BATCH // 4, accumulation=4))
-        block = loop.block(3)
-        assert workshop.micro_steps == 12
-        assert (block.items, block.steps) == (3 * BATCH, 3)
-        assert loop.session.optimizer_steps == 3
+class TestSteps:
+    def test_each_takes_one_batch(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(3)
+        assert workshop.steps == loop.batches == loop.session.optimizer_steps == 3
 
-    def test_losses_are_those_of_the_whole_batch(self, workshop: Workshop) -> None:
-        whole = workshop.loop(samples=20)
-        parts = workshop.loop(Settings(batch_size=BATCH // 4, accumulation=4), samples=20)
-        for loop in (whole, parts):
-            loop.block(CHECK_STEPS)
-        assert parts.checked_losses() == pytest.approx(whole.checked_losses(), rel=1e-5)
+    def test_samples_that_other_ranks_have_too_count_in_part(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Session, "share", property(lambda _: 0.25), raising=False)
+        assert workshop.loop().block(3).items == 3 * BATCH / 4
+
+    @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
+    def test_come_from_a_loader_with_the_trials_workers(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
+    ) -> None:
+        prepared: list[Any] = []
+        monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
+        workshop.loop(Settings(batch_size=BATCH, num_workers=workers, persistent_workers=kept))
+        assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
+        assert prepared[2].batch_size == BATCH
 
 
 class TestSkippedSteps:
@@ -180,12 +187,18 @@ class TestSkippedSteps:
         class Overflowing(precision.Precision):
             calls = 0
 
-            def step(self, optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> Any:
-                self.calls += 1
-                if self.calls % every == 0:
-                    self.skipped_steps += 1
-                    return None
-                return super().step(optimizer, *arguments, **options)
+            def scale_steps(self, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+                own = optimizer.step
+
+                def step(_optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> Any:
+                    self.calls += 1
+                    if self.calls % every == 0:
+                        self.skipped_steps += 1
+                        return None
+                    return own(*arguments, **options)
+
+                optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+                return super().scale_steps(optimizer)
 
         monkeypatch.setattr(precision, "create", lambda name, device: Overflowing(device))
         loop = workshop.loop()
@@ -244,7 +257,7 @@ class TestWarmUp:
         assert loop.warm_up()[1] >= workers * (prefetch + 1)
 
 
-class TestSteps:
+class TestStepsOfABlock:
     @pytest.mark.parametrize(
         ("seconds", "pace", "steps"),
         [(1.0, 0.1, 10), (1.0, 0.3, 4), (0.0, 0.01, 10), (0.25, 60.0, 1), (0.1, 0.0, 1_000_000)],
@@ -292,7 +305,7 @@ class TestNumbers:
     def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
         def loss(model: nn.Module, batch: Any) -> torch.Tensor:
             value = workshop.loss(model, batch)
-            return value * bad if workshop.micro_steps == CHECK_STEPS + 3 else value
+            return value * bad if workshop.steps == CHECK_STEPS + 3 else value
 
         loop = workshop.loop(compute_loss=loss)
         loop.block(CHECK_STEPS)

@@ -172,7 +172,7 @@ def test_leftover_processes_are_counted(runner: Runner, folder: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_losses_however_the_batch_is_shared(runner: Runner, folder: Path) -> None:
-    shares = [ONE, TWO, ONE.but(batch_size=4, accumulation=2), WORKERS]
+    shares = [ONE, TWO, WORKERS]
     outcomes = [attempt(runner, folder, "well", settings)[0] for settings in shares]
     losses = [outcome.losses for outcome in outcomes if isinstance(outcome, Completed)]
     assert len(losses) == len(shares)

@@ -1,0 +1,84 @@
+"""Which samples of a global batch each process gets, and with what weight.
+
+The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into as
+few parts as keep every part within a full one's size, and a part may then be given to several processes: nobody is
+left without samples, and nobody gets a single one where others have many (BatchNorm cannot normalise over one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from autotune.core.settings import Settings
+
+LEAST = 2
+"""Samples of a part where batches have no fixed size."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process gets of one global batch.
+
+    Attributes:
+        samples: what the dataset is asked for.
+        weight: of the loss, which is a mean over ``samples``. Over all processes the weights average to 1.
+        share: one over the number of processes that have the same samples.
+    """
+
+    samples: list[Any]
+    weight: float = 1.0
+    share: float = 1.0
+
+
+def deal(batch: Sequence[Any], world: int, rank: int, most: int | None = None) -> Part:
+    """Rank ``rank``'s part of ``batch``.
+
+    Args:
+        batch: the samples of one global batch.
+        world: the number of processes.
+        rank: the process.
+        most: the largest part; None where batches have no fixed size.
+    """
+    samples = len(batch)
+    parts = max(1, min(world, samples // LEAST if most is None else -(-samples // most)))
+    own = list(batch[rank % parts :: parts])
+    sharing = len(range(rank % parts, world, parts))
+    return Part(own, len(own) * world / (samples * sharing), 1 / sharing)
+
+
+def largest_part(batch: int, world: int) -> int:
+    """Samples of the largest part of a full batch."""
+    return -(-batch // world)
+
+
+def batch_to_train_with(own: int, settings: Settings | None, level: str | None, samples: int | None) -> int:
+    """The global batch: the user's ``own``; at level ``max`` the profile's, unless the dataset is smaller."""
+    if settings is None or level != "max":
+        return own
+    return own if samples is not None and settings.global_batch > samples else settings.global_batch
+
+
+def said_of(batch: int, own: int, settings: Settings | None) -> str | None:
+    """What to say where training does not use the batch that the profile was measured with."""
+    if settings is None or batch == settings.global_batch:
+        return None
+    return f"your batch of {own} is kept; the profile was measured with {settings.global_batch}"
+
+
+def length(value: object) -> int | None:
+    """``len(value)``, or None where it has none."""
+    try:
+        return len(value) if isinstance(value, Sized) else None
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def cut(order: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+    """Batches of ``size`` samples, as `torch.utils.data.BatchSampler` cuts them."""
+    while batch := list(islice(order, size)):
+        if drop_last and len(batch) < size:
+            return
+        yield batch

@@ -1,0 +1,85 @@
+"""The order in which a loader reads its samples, drawn when plain PyTorch draws it.
+
+Loader workers ask for samples ahead of time. So that this changes nothing, only samplers whose whole order is settled
+by their first draw are read ahead; what they draw after their last sample waits until plain PyTorch would do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from autotune.runtime.dealing import cut
+
+SETTLED = (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+"""Samplers whose first draw settles the order. A `RandomSampler` is one too where `settled` says so."""
+
+
+def settled(loader: DataLoader[Any]) -> str | None:
+    """Why the order of ``loader`` may depend on what happens during the pass, or None."""
+    sampler, batches = loader.sampler, loader.batch_sampler
+    if type(batches) is not BatchSampler:
+        return f"{type(batches).__name__} decides about each batch when it is read"
+    if type(sampler) is RandomSampler:
+        at_once = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+        return None if sampler.generator is None or at_once else "RandomSampler draws from a generator as it goes"
+    return None if type(sampler) in SETTLED else f"{type(sampler).__name__} decides about each sample when it is read"
+
+
+class Order:
+    """The batches of one pass of a `settled` loader.
+
+    Args:
+        loader: the user's.
+        size: samples of a batch.
+    """
+
+    def __init__(self, loader: DataLoader[Any], size: int) -> None:
+        self.sampler, self.size, self.drop_last = loader.sampler, size, loader.drop_last
+        self._all: Iterator[Any] | None = None
+        self._unread: Iterator[Any] = iter(())
+        self._kept: tuple[Any, ...] = ()
+        ahead = loader.num_workers * (loader.prefetch_factor or 0)
+        self._left = len(self.sampler) // size - ahead  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        self._all = iter(self.sampler)
+        self._unread = islice(self._all, len(self.sampler))  # type: ignore[arg-type]
+        yield from cut(self._samples(), self.size, drop_last=self.drop_last)
+
+    def _samples(self) -> Iterator[Any]:
+        yield from self._unread
+        yield from self._kept
+
+    def asked(self) -> None:
+        """The loop has asked for one more batch: draw what the sampler draws at its end, if it is time for that."""
+        self._left -= 1
+        if self._left < 0 and self._all is not None:
+            self._kept = tuple(self._unread)
+            next(self._all, None)
+            self._all = None
+
+
+def begun(batches: Iterator[Any]) -> Iterator[Any]:
+    """``batches`` with the first one drawn now."""
+    return chain(list(islice(batches, 1)), batches)
+
+
+def draw_base_seed(loader: DataLoader[Any]) -> torch.Tensor:
+    """Draw what plain PyTorch draws when a pass begins. Returns the generator's state from before."""
+    generator = loader.generator or torch.default_generator
+    before = generator.get_state()
+    torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+    return before

@@ -1,0 +1,185 @@
+"""The loader that `prepare` hands back, and its passes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from autotune.runtime.dealing import Part, deal
+from autotune.runtime.loader import Mover
+from autotune.runtime.order import Order, begun, draw_base_seed
+from autotune.runtime.progress import WHOLE, Progress
+from autotune.runtime.relay import Relay
+
+
+class NextBatches(Sampler[Any]):
+    """A batch sampler that yields the batches of the pass that begins now: `PreparedLoader` puts them here before."""
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self.batches: Iterator[Any] = iter(())
+        self._length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.batches
+
+    def __len__(self) -> int:
+        return self._length()
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How several processes train on one loader.
+
+    Attributes:
+        relay: brings rank 0's items to all ranks.
+        world, rank: the processes, and this one.
+        most: samples of the largest part of a batch; None where batches have no fixed size.
+        deals: asked when a pass begins: whether batches are dealt out. Else all ranks get them whole.
+    """
+
+    relay: Relay
+    world: int
+    rank: int
+    most: int | None
+    deals: Callable[[], bool]
+
+
+class PreparedLoader:
+    """The user's loader, rebuilt where that helps, with batches on the right device; all else is the user's own.
+
+    Attributes:
+        own: the user's loader.
+        loader: what is iterated; ``own`` itself where it was left alone.
+    """
+
+    def __init__(
+        self,
+        own: DataLoader[Any],
+        loader: DataLoader[Any],
+        progress: Progress,
+        *,
+        mover: Mover | None = None,
+        order: Callable[[], Iterable[Any]] | None = None,
+        sharing: Sharing | None = None,
+    ) -> None:
+        self.own, self.loader = own, loader
+        self._progress, self._mover, self._order, self._sharing = progress, mover, order, sharing
+        self._persisting = False
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "own":  # not there yet while unpickling
+            raise AttributeError(name)
+        return getattr(self.own, name)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Most samples of one batch that this loader yields."""
+        order = self._order() if self._order is not None else None
+        size = order.size if isinstance(order, Order) else self.loader.batch_size
+        return size if self._sharing is None or size is None else self._sharing.most
+
+    def set_epoch(self, epoch: int) -> None:
+        """Passed on to the user's sampler, where that has epochs."""
+        if hasattr(self.own.sampler, "set_epoch"):
+            self.own.sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A pass without gradients is an evaluation: each process reads all the data, whatever the others do.
+        sharing = self._sharing if torch.is_grad_enabled() else None
+        if self._order is not None:
+            passing: Iterator[Any] = self._indexed(self._order(), sharing)
+        else:
+            passing = self._plain() if sharing is None else sharing.relay.items(_Lazy(self._plain))
+        return passing if self._mover is None else map(self._mover, passing)
+
+    def _plain(self) -> Iterator[Any]:
+        """Whatever the loader yields; a rebuilt one draws its random numbers as the user's does."""
+        if self.loader is not self.own:
+            self._draw()
+        return iter(self.loader)
+
+    def _indexed(self, order: Iterable[Any], sharing: Sharing | None) -> Iterator[Any]:
+        batches = iter(order) if sharing is None else sharing.relay.items(order)
+        self._draw()
+        parts: deque[Part] | None = None
+        if sharing is not None and sharing.deals():
+            parts = deque()
+            batches = _dealt(batches, sharing, parts)
+        if self.own.num_workers > 0:  # they ask for the first batches now
+            batches = begun(batches)
+
+        def start() -> Iterator[Any]:
+            self.loader.batch_sampler.batches = batches  # type: ignore[union-attr]
+            return iter(self.loader)
+
+        asked = order.asked if isinstance(order, Order) else None
+        return _Pass(start, self._progress, parts, asked, at_once=self.own.num_workers > 0)
+
+    def _draw(self) -> None:
+        """The base seed of the workers, the same as plain PyTorch's; workers that persist keep their first one."""
+        if self._persisting:
+            return
+        self._persisting = self.own.persistent_workers
+        before = draw_base_seed(self.own)
+        assert self.loader.generator is not None
+        self.loader.generator.set_state(before)
+
+
+class _Lazy:
+    """An iterable whose iteration begins when it is asked for."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.begin()
+
+
+def _dealt(batches: Iterator[Any], sharing: Sharing, parts: deque[Part]) -> Iterator[list[Any]]:
+    """This rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
+    for batch in batches:
+        part = deal(batch, sharing.world, sharing.rank, sharing.most)
+        parts.append(part)
+        yield part.samples
+
+
+class _Pass(Iterator[Any]):
+    """One pass over the rebuilt loader; it starts with the first batch, as a loader without workers does."""
+
+    def __init__(
+        self,
+        start: Callable[[], Iterator[Any]],
+        progress: Progress,
+        parts: deque[Part] | None,
+        asked: Callable[[], None] | None,
+        *,
+        at_once: bool,
+    ) -> None:
+        self._start, self._progress, self._parts, self._asked = start, progress, parts, asked
+        self._batches = start() if at_once else None
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            self._batches = self._start()
+        part = WHOLE
+        try:
+            batch = next(self._batches)
+            if self._parts is not None:
+                part = self._parts.popleft()
+        finally:
+            if self._asked is not None:
+                self._asked()
+            if self._parts is not None:
+                self._progress.reads(self, part)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._batches) if self._batches is not None else 0  # type: ignore[arg-type]

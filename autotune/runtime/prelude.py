@@ -1,0 +1,101 @@
+"""What the entry does in the process of a script: puts the backend in place and starts the watch.
+
+It waits until the script itself imports PyTorch, which reads variables then that the script may set before:
+``OMP_NUM_THREADS``, ``TORCH_LOGS`` and others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import importlib.abc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from autotune.core.backends import BACKENDS, TIMEOUT_VARIABLE
+
+
+def prepare(backend: str) -> None:
+    """See that ``backend`` is in place and the watch is on once PyTorch is imported."""
+    if BACKENDS[backend].module is None and TIMEOUT_VARIABLE not in os.environ:
+        return
+    prepared = functools.partial(_with_torch, backend, os.getpid())
+    if "torch" in sys.modules:
+        prepared()
+        return
+    _watch_without_torch()
+    sys.meta_path.insert(0, Torch(faulthandler.cancel_dump_traceback_later, prepared))
+
+
+class Torch(importlib.abc.MetaPathFinder):
+    """Calls ``before`` and ``after`` around the first import of PyTorch, and then is gone."""
+
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self.before, self.after = before, after
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find. To look PyTorch up is not to import it yet."""
+        if fullname != "torch":
+            return None
+        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(fullname, path, target) for finder in finders)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._wrap(spec.loader)
+        return spec
+
+    def _wrap(self, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # the class's own is seen again
+            self.before()
+            original(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self.after()
+
+        loader.exec_module = exec_module
+
+
+def put_in_place(name: str) -> None:
+    """Let ``init_process_group`` start backend ``name``, whatever the script asks for."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    original: Callable[..., Any] = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(backend: str | None = None, *positional: Any, **options: Any) -> Any:
+        options.pop("pg_options", None)  # they are the replaced backend's
+        options.pop("device_id", None)
+        return original(name, *positional, **options)
+
+    modules: tuple[Any, ...] = (dist, distributed_c10d)
+    for module in modules:
+        module.init_process_group = init_process_group
+
+
+def _with_torch(backend: str, process: int) -> None:
+    """The work. A forked child of ``process`` is not watched: it need not be one that trains."""
+    from autotune.runtime import processes, watchdog
+
+    if BACKENDS[backend].module is not None:
+        put_in_place(processes.registered(backend))
+    seconds = watchdog.given(os.environ)
+    if seconds is not None and os.getpid() == process:
+        watchdog.watch(seconds)
+
+
+def _watch_without_torch() -> None:
+    """A script that hangs before it imports PyTorch ends too, and shows its stack; not without stderr or a duration."""
+    with contextlib.suppress(ValueError, OverflowError, AttributeError, RuntimeError):
+        seconds = float(os.environ.get(TIMEOUT_VARIABLE, ""))
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)

@@ -1,0 +1,34 @@
+"""Where training is: written by the loader that is iterated and by optimizer steps, read by `Session.backward`."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+
+from autotune.runtime.dealing import Part
+
+WHOLE = Part([])
+"""A batch that is not dealt out."""
+
+
+@dataclass
+class Progress:
+    """How far training is, and the current batch."""
+
+    steps: int = 0
+    """Steps taken of all prepared optimizers, and backward passes: the same number on every process."""
+    measured_batch: bool = True
+    """False once a training loader keeps another batch than the one that the profile was measured with."""
+    _part: Part = WHOLE
+    _reader: weakref.ref[object] | None = field(default=None, repr=False)
+
+    @property
+    def part(self) -> Part:
+        """This process's part of the current batch; a whole one once nobody reads the loader any more."""
+        return self._part if self._reader is not None and self._reader() is not None else WHOLE
+
+    def reads(self, reader: object, part: Part) -> None:
+        """``reader``, a pass over a dealt loader, has come to ``part``."""
+        if self._reader is None or self._reader() is not reader:
+            self._reader = weakref.ref(reader)
+        self._part = part

@@ -1,0 +1,133 @@
+"""What `load` settles on where something is missing: the script's name, the proof, the GPUs or NVML."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+import autotune
+from autotune.core.machine import machine_type
+from autotune.core.settings import Settings
+from autotune.runtime.choice import _inventory, decide
+from autotune.store import profiles
+
+from .records import inventory, profile, quiet
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "autotune"]
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No script file, as in notebooks and under ``python -c``."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+
+
+def for_this_machine(folder: Path, target: str, settings: Settings) -> Path:
+    """A profile of ``target`` where the registry looks for it."""
+    machine = machine_type(_inventory()).as_dict()
+    made = profile(settings)
+    made = dataclasses.replace(made, machine=machine, target=dataclasses.replace(made.target, name=target))
+    return profiles.write(folder / "profiles" / machine["key"] / f"{target}.yaml", made)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_without_a_script_no_other_trainings_profile_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("resnet", "bert"):
+        for_this_machine(tmp_path, name, quiet(batch_size=1024))
+    with autotune.load() as tuned:
+        assert (tuned.settings, tuned.origin) == (None, "defaults")
+    (notice,) = notices(caplog)
+    for words in ("without a profile", 'autotune.load(target="NAME")', 'autotune.load("profiles/', "bert, resnet"):
+        assert words in notice
+
+
+@pytest.mark.usefixtures("notebook")
+def test_without_a_script_and_profiles_the_notice_names_none(caplog: pytest.LogCaptureFixture) -> None:
+    with autotune.load() as tuned:
+        assert tuned.settings is None
+    (notice,) = notices(caplog)
+    assert notice.endswith('autotune.load("profiles/...yaml")')
+
+
+@pytest.mark.usefixtures("notebook")
+def test_without_a_script_a_named_profile_or_target_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for_this_machine(tmp_path, "bert", quiet(batch_size=32))
+    written = profiles.write(tmp_path / "own.yaml", profile(quiet(batch_size=8)))
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings == quiet(batch_size=32)
+    with autotune.load(written) as tuned:
+        assert tuned.origin == f"argument: {written}"
+    monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
+    with autotune.load() as tuned:
+        assert tuned.origin == f"AUTOTUNE_PROFILE: {written}"
+
+
+@pytest.mark.parametrize(
+    ("partial", "proven", "words"),
+    [(True, False, "interrupted run"), (False, False, "level safe is not proven"), (False, True, None)],
+)
+def test_what_is_not_proven_is_said(partial: bool, proven: bool, words: str | None) -> None:
+    data = profile(Settings(batch_size=8))
+    results = {name: dataclasses.replace(result, proven=proven) for name, result in data.levels.items()}
+    evidence = dataclasses.replace(data.evidence, partial=partial)
+    choice = decide(dataclasses.replace(data, levels=results, evidence=evidence), "test", None, {}, inventory())
+    assert [words in note for note in choice.notes] == ([True] if words else [])
+
+
+def test_the_reason_of_an_unproven_level_is_given() -> None:
+    data = profile(Settings(batch_size=8))
+    data.levels["safe"] = dataclasses.replace(data.levels["safe"], proven=False, note="no gain: nothing is faster")  # type: ignore[index]
+    (note,) = decide(data, "test", None, {}, inventory()).notes
+    assert note == "level safe is not proven to be faster than the baseline (no gain: nothing is faster)"
+
+
+GPU = SimpleNamespace(name="NVIDIA H200", total_memory=2**37, major=9, minor=0)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PyTorch that has two CUDA devices, on a machine where nothing else knows of them."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: GPU)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_cuda_profile_stays_on_cuda_where_the_gpus_cannot_be_probed() -> None:
+    choice = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
+    assert (choice.device, choice.notes) == ("cuda", ())
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["missing", "broken"])
+@pytest.mark.usefixtures("cuda")
+def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool) -> None:
+    found: dict[str, Any] = {"side_effect": RuntimeError("driver/library mismatch")} if broken else {"return_value": ()}
+    with mock.patch("probes.gpu.probe", **found):
+        here = _inventory()
+    assert [(gpu.name, gpu.memory_total, gpu.capability) for gpu in here.gpus] == [("NVIDIA H200", 2**37, (9, 0))] * 2
+    wanted = Settings(batch_size=8, pin_memory=True, precision="tf32")
+    choice = decide(profile(wanted, device="cuda"), "test", None, {}, here)
+    assert choice.settings is not None
+    assert (choice.settings.pin_memory, choice.settings.precision) == (True, "tf32")
+
+
+def test_a_cuda_profile_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    choice = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
+    assert choice.device == "cpu"
+    assert [note for note in choice.notes if "training runs on the CPU" in note]

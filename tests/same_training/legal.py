@@ -1,0 +1,81 @@
+"""Which values go together: `legal` replaces a value that plain PyTorch itself does not take beside the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.same_training.case import AXES, OWN_WORKERS, STREAMS, Case
+
+SPARSE_OPTIMIZERS = ("sgd", "adagrad")
+"""Those of our optimizers that accept sparse gradients."""
+
+
+def legal(case: Case) -> Case:
+    """``case``, with what PyTorch refuses or what has no meaning replaced by a plain value."""
+    for rule in (_batches, _model, _optimizer, _loop, _loader, _settings):
+        case = rule(case)
+    return case
+
+
+def refused_by_tuner(case: Case) -> str | None:
+    """Why the tuner never makes a profile of several processes for this training; None where it may."""
+    if case.processes > 1 and case.loss != "sample_mean":
+        return f"{case.loss} loss: shares of a batch do not add up (autotune.trial.split_check)"
+    return None
+
+
+def _batches(case: Case) -> Case:
+    if case.batches == "packed" and case.model != "lstm":
+        return replace(case, batches="tuple")
+    return case
+
+
+def _model(case: Case) -> Case:
+    if case.model == "dropout" and case.processes > 1:
+        case = replace(case, model="layernorm")  # each rank draws its own random numbers, in plain PyTorch too
+    if case.model == "batchnorm1d" and case.tail == 1:
+        case = replace(case, tail=2)  # PyTorch refuses one sample
+    if case.model == "gan":
+        case = replace(case, loss="sample_mean")
+    return case
+
+
+def _optimizer(case: Case) -> Case:
+    if case.model == "sparse" and case.optimizer not in SPARSE_OPTIMIZERS:
+        case = replace(case, optimizer=SPARSE_OPTIMIZERS[len(case.optimizer) % 2])
+    if case.optimizer == "lbfgs" and case.model in ("gan", "frozen", "unfrozen_later", "dropout"):
+        case = replace(case, optimizer="adam")
+    if case.optimizer == "lbfgs" and case.precision in ("bf16", "fp16"):
+        case = replace(case, precision="fp32")  # its line of steps amplifies rounding without bound
+    return case
+
+
+def _loop(case: Case) -> Case:
+    if case.optimizer == "lbfgs" and case.loop in ("accumulate", "accumulate_no_sync", "exception", "continue"):
+        case = replace(case, loop="plain")
+    if case.model == "gan" and case.loop in ("accumulate", "accumulate_no_sync", "two_loaders", "exception"):
+        case = replace(case, loop="plain")
+    if case.model == "sparse" and case.loop == "clip":
+        case = replace(case, loop="plain")  # clipping does not take sparse gradients
+    return case
+
+
+def _loader(case: Case) -> Case:
+    if case.loader in OWN_WORKERS and case.processes > 1:
+        case = replace(case, loader="shuffled" if case.loader == "worker_init" else "generator")
+    if case.loader in STREAMS and case.processes > 1 and case.num_workers:
+        case = replace(case, num_workers=0)
+    return case
+
+
+def _settings(case: Case) -> Case:
+    if case.num_workers == 0:
+        case = replace(case, prefetch_factor=2, persistent_workers=False)
+    if not case.profile:
+        neutral = {name: Case.__dataclass_fields__[name].default for name in SETTINGS}
+        case = replace(case, **neutral, level=None, profile_batch="same")
+    return case
+
+
+SETTINGS = tuple(list(AXES)[list(AXES).index("threads") :])
+"""Axes that are knobs of the profile."""

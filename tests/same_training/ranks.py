@@ -1,0 +1,152 @@
+"""Start the rank processes, collect their records, and judge every case."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from autotune.core.settings import Settings
+from autotune.launch.command import command
+from probes.software import mpiexec
+from probes.system import System
+from tests.same_training import outcome
+from tests.same_training.case import BATCH_NORM, WORLDS, Case
+from tests.same_training.legal import refused_by_tuner
+from tests.same_training.outcome import DIFFERENT, REFUSED, Line, Outcome
+from tests.same_training.record import Record
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = "tests.same_training.worker"
+MOST_RESTARTS = 20
+"""After so many cases that ended the ranks, the rest is not run."""
+LONGEST = 600.0
+"""Seconds for one list of cases."""
+
+
+class Started(NamedTuple):
+    """A process, and the file that its output goes to."""
+
+    process: subprocess.Popen[bytes]
+    said: Path
+
+
+def run(cases: Sequence[Case], at_once: int = 2) -> list[Outcome]:
+    """What became of ``cases``, all of one world. One-process cases run in ``at_once`` processes."""
+    if not cases:
+        return []
+    refused = [(case, reason) for case in cases if (reason := refused_by_tuner(case)) is not None]
+    left = [case for case in cases if refused_by_tuner(case) is None]
+    judged = [Outcome(case, REFUSED, (reason,)) for case, reason in refused]
+    with tempfile.TemporaryDirectory(prefix="same_training") as folder:
+        (Path(folder) / "cases.txt").write_text("\n".join(map(repr, left)), "utf-8")
+        return judged + list(_run(left, Path(folder), at_once))
+
+
+def _run(cases: list[Case], folder: Path, at_once: int) -> Iterator[Outcome]:
+    """Run all; after a case that ended the ranks, start them again at the next one."""
+    world = cases[0].world
+    size, lanes = WORLDS[world][0], at_once if world == "1" else 1
+    ended: dict[int, str] = {}
+    waiting = {lane: lane for lane in range(min(lanes, len(cases)))}
+    while waiting and len(ended) < MOST_RESTARTS:
+        started = {lane: _start(world, folder, first, lanes) for lane, first in waiting.items()}
+        errors = {lane: _finish(processes) for lane, processes in started.items()}
+        done = {number for number, lines in _lines(folder, size).items() if len(lines) == size}
+        missing = {lane: _first_missing(range(lane, len(cases), lanes), done | set(ended)) for lane in waiting}
+        ended |= {number: errors[lane] for lane, number in missing.items() if number is not None}
+        waiting = {k: n + lanes for k, n in missing.items() if n is not None and n + lanes < len(cases)}
+    lines = _lines(folder, size)
+    for number, case in enumerate(cases):
+        yield _judged(case, lines.get(number, []), ended.get(number))
+
+
+def _first_missing(numbers: range, done: set[int]) -> int | None:
+    return next((number for number in numbers if number not in done), None)
+
+
+def _judged(case: Case, lines: list[Line], error: str | None) -> Outcome:
+    tested = [line.tested for line in lines]
+    raised = [record for record in tested if isinstance(record, str)]
+    if len(lines) < case.processes and not raised:
+        return Outcome(case, DIFFERENT, (f"hung, or ended the process: {error or 'not run after too many of these'}",))
+    plain = next((line.plain for line in lines if line.plain is not None), "nothing: no rank ran it")
+    if case.processes > 1 and case.model in BATCH_NORM and not raised:
+        with torch.random.fork_rng():
+            plain = outcome.shared_reference(case, [record for record in tested if isinstance(record, Record)])
+    judged = outcome.judge(case, tested, plain)
+    return Outcome(case, judged.verdict, judged.reasons, max(line.seconds for line in lines))
+
+
+def _lines(folder: Path, size: int) -> dict[int, list[Line]]:
+    """What the ranks wrote, by case and in the order of ranks."""
+    found: dict[int, list[Line]] = {}
+    for rank in range(size):
+        for path in folder.glob(f"rank{rank}-*.pickle"):
+            for line in _read(path):
+                found.setdefault(line.number, []).append(line)
+    return found
+
+
+def _read(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        while True:
+            try:
+                yield pickle.load(file)
+            except (EOFError, pickle.UnpicklingError):  # the rank ended while it wrote
+                return
+
+
+def _start(world: str, folder: Path, first: int, step: int) -> list[Started]:
+    """All ranks of one world, at case ``first``."""
+    size, backend = WORLDS[world]
+    port = _free_port()
+    arguments = [str(folder), str(port), str(first), str(step)]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AUTOTUNE_", "RANK", "WORLD_"))}
+    own |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    said = folder / f"said-{first}"
+    if backend == "mpi":
+        script = str(Path(__file__).with_name("worker.py"))
+        mpi = Settings(processes=size, backend="mpi")
+        line = command(mpi, script, arguments, sys.executable, mpiexec=mpiexec(System()) or "mpiexec")
+        return [_popen(line, own, said)]
+    line = [sys.executable, "-m", WORKER, *arguments]
+    if size == 1:
+        return [_popen(line, own, said)]
+    own |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)} for rank in range(size)]
+    return [_popen(line, own | rank, said.with_suffix(f".{rank['RANK']}")) for rank in ranks]
+
+
+def _popen(line: Sequence[str], environment: dict[str, str], said: Path) -> Started:
+    with said.open("w") as file:
+        return Started(subprocess.Popen(line, env=environment, cwd=ROOT, stdout=file, stderr=file), said)
+
+
+def _finish(ranks: list[Started]) -> str:
+    """Wait for all ranks; the last lines of those that failed."""
+    failed = []
+    for number, (process, said) in enumerate(ranks):
+        try:
+            process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.returncode:
+            last = said.read_text("utf-8", "replace").strip().splitlines()[-12:]
+            failed.append(f"rank {number} ended with {process.returncode}: {' | '.join(last)}")
+    return "; ".join(failed)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

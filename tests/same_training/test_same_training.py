@@ -1,0 +1,52 @@
+"""The same loop in plain PyTorch and through the runtime: the fixed array of cases, and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.same_training import covering, outcome, ranks, table
+from tests.same_training.case import AXES, Case
+from tests.same_training.legal import legal
+from tests.same_training.outcome import DIFFERENT
+
+DEAR = ("world", "num_workers", "compile", "interop_threads", "loader")
+"""Axes that random cases leave alone or draw from a part of: they run in this process, and many."""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("world", ["1", "gloo2", "gloo3", pytest.param("mpi2", marks=pytest.mark.mpi)])
+def test_the_runtime_trains_as_plain_pytorch_does(world: str) -> None:
+    outcomes = ranks.run(covering.cases(world))
+    assert len(outcomes) == len(covering.cases(world))
+    different = sum(outcome.verdict == DIFFERENT for outcome in outcomes)
+    assert not different, f"{different} of {len(outcomes)} are different:\n{table.differences(outcomes)}"
+
+
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.random.fork_rng():
+        yield
+    torch.set_num_threads(before)
+
+
+def cases() -> st.SearchStrategy[Case]:
+    """Legal cases of one process without loader workers."""
+    values = {axis: st.sampled_from(list(odds)) for axis, odds in AXES.items() if axis not in DEAR}
+    loaders = st.sampled_from([name for name, odds in AXES["loader"].items() if odds >= 1])
+    interop = st.just(torch.get_num_interop_threads())
+    return st.builds(Case, **values, loader=loaders, interop_threads=interop).map(legal)
+
+
+@pytest.mark.usefixtures("_one_thread")
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(case=cases())
+def test_random_cases(case: Case) -> None:
+    judged = outcome.run(case)
+    assert judged.verdict != DIFFERENT, table.differences([judged])
