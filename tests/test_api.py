@@ -429,6 +429,33 @@ class TestRun:
         assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
         assert answer.gflops(facts) == expected
 
+    @pytest.mark.parametrize(
+        ("facts", "message"),
+        [
+            ({"iterable": True, "processes_refused": "a stream"}, "several machines: a stream"),
+            ({"processes_refused": "a sum"}, None),
+        ],
+        ids=["a stream cannot be shared", "a sum is shared already"],
+    )
+    def test_several_machines_need_data_that_can_be_shared(
+        self,
+        world: type[FakeRunner],
+        monkeypatch: pytest.MonkeyPatch,
+        facts: dict[str, Any],
+        message: str | None,
+    ) -> None:
+        class Baseline(Exception):
+            pass
+
+        def wanted(*_: Any) -> Settings:
+            raise Baseline
+
+        monkeypatch.setattr(world, "describe", lambda _: replace(CONTEXT.task, **facts))
+        monkeypatch.setattr(Fleet, "nnodes", 2)
+        monkeypatch.setattr(api, "baseline_settings", wanted)
+        with pytest.raises(UsageError if message else Baseline, match=message):
+            api.run(Path("model.py"), self.OPTIONS)
+
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"
         assert api.run(Path("model.py"), replace(self.OPTIONS, profile=where)).path == where

@@ -152,8 +152,10 @@ def _binding(context: Context) -> Choices:
 def _num_workers(context: Context) -> Choices:
     budget, task = context.inventory.budget.threads, context.task
     most = min(budget, 32)
-    if task.workers_refused:
-        return Choices((context.baseline.num_workers,), ((1, task.workers_refused),))
+    if task.iterable:
+        own = context.baseline.num_workers
+        values = (own,) if own else (0, 1)  # one worker reads the stream as no worker does
+        return Choices(values, ((values[-1] + 1, "more workers would make other batches of an iterable dataset"),))
     counts = {0, 1, *powers_of_two(most), *(most * k // 4 for k in (1, 2, 3, 4))}
     if most <= 4:
         counts |= set(range(most + 1))

@@ -35,8 +35,6 @@ class TaskFacts:
     """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
-    workers_refused: str | None = None
-    """Why loader workers cannot be used, or None."""
     processes_refused: str | None = None
     """Why several training processes cannot be used, or None."""
     warnings: tuple[str, ...] = ()

@@ -11,12 +11,10 @@ this process runs the script itself then (`as_main`).
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import socket
 import sys
-import threading
 from typing import Any
 
 from autotune.core.backends import BACKENDS, MPIEXEC
@@ -131,6 +129,9 @@ def _end_all(code: int) -> None:
 
 def _end_child(code: int) -> None:
     """The orderly end of a process that the script forked, but for MPI's, which is the parent's."""
+    import atexit
+    import threading
+
     from autotune.runtime import as_main
 
     threading._shutdown()  # type: ignore[attr-defined]

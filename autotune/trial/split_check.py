@@ -48,8 +48,8 @@ SALTS = (1, 2, 3, 4)
 QUOTED = 150
 
 REFUSAL = (
-    "the loss of a batch is not the mean of its samples' losses ({}): another number of processes would change"
-    " training; a compute_loss that is a mean over samples lets them compete"
+    "the loss of a batch is not the mean of its samples' losses (split, {}): another number of processes would change"
+    " training; a mean over samples would not"
 )
 RANDOM = "the loss draws random numbers, or changes from call to call"
 SLOW = "one step takes too long"
@@ -60,15 +60,12 @@ Gradient = list[Tensor | None]
 
 @dataclass(frozen=True)
 class SplitVerdict:
-    """What the comparison says; neither where there is nothing to say.
-
-    Attributes:
-        refusal: why several processes would change training.
-        note: why that could not be found out.
-    """
+    """What the comparison says; neither where there is nothing to say."""
 
     refusal: str | None = None
+    """Why another number of processes would change training."""
     note: str | None = None
+    """Why that could not be found out."""
 
 
 SAME = SplitVerdict()
@@ -94,7 +91,7 @@ def _check(task: Task, seed: int, clock: Callable[[], float]) -> SplitVerdict:
     gradients = _Gradients(task, seed, clock)
     gradients.settle_batch_norm(shared[-1].samples)
     notes: list[str] = []
-    for mode in (_quiet, _evaluated):
+    for mode in MODES:
         mode(gradients.model)
         verdict = _compared(gradients, shared, most // 2)
         if verdict.note is None:
@@ -113,9 +110,8 @@ def _quiet(model: nn.Module) -> None:
             module.dropout = 0.0
 
 
-def _evaluated(model: nn.Module) -> None:
-    """Evaluation mode, for what is still random or changes while it trains."""
-    model.eval()
+MODES: tuple[Callable[[nn.Module], object], ...] = (_quiet, nn.Module.eval)
+"""Evaluation is for what is still random, or changes while it trains."""
 
 
 def _compared(gradients: _Gradients, shared: Sequence[Sharing], share: int) -> SplitVerdict:
@@ -157,16 +153,16 @@ def _split(gradients: _Gradients, whole: Gradient, sharing: Sharing, split: Spli
         error = _off(gradients.of(parts), whole)
     except Exception as failure:
         why = _first_line(failure)
-        return _unknown(why) if min(map(len, parts)) < share else _changed(f"a split batch fails with {why}")
+        return _unknown(why) if min(map(len, parts)) < share else _changed(f"it fails with {why}")
     if error <= TOLERANCE:
         return SAME
     if not math.isfinite(error):
-        return _changed("the gradient of a split batch is not finite")
+        return _changed("its gradient is not finite")
     rounding = _off(gradients.of([sharing.samples], scale=0.7), whole)
     if error <= NOISE_FACTOR * rounding:
         return SAME if rounding <= MOST_ROUNDING else _unknown(RANDOM)
     if _lasts(gradients, whole, sharing, split, rounding):
-        return _changed(f"the gradient of a split batch is off by {error:.0%}")
+        return _changed(f"its gradient is off by {error:.0%}")
     return _unknown(RANDOM)
 
 

@@ -20,13 +20,13 @@ import torch.nn.parallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.flop_counter import FlopCounterMode
 
+from autotune.core.baseline import no_knob
 from autotune.core.settings import KNOB_NAMES, OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
 from autotune.runtime.loader import mover
 
 LOOKED_AT = 8
 """Samples whose size is read."""
-SHARD_CHECK = 64
 
 
 class TaskContractError(TypeError):
@@ -106,7 +106,7 @@ class Task:
             raise TaskContractError(f"CURRENT must be a dict, got {type(current).__name__}")
         for key, value in current.items():
             if key not in KNOB_NAMES:
-                raise TaskContractError(f"CURRENT[{key!r}] is no knob; knobs are: {', '.join(KNOB_NAMES)}")
+                raise TaskContractError(no_knob(key))
             if not isinstance(value, bool | int | str | None):
                 raise TaskContractError(f"CURRENT[{key!r}] must be a plain value, got {type(value).__name__}")
         return dict(current)
@@ -166,7 +166,6 @@ def facts(task: Task, seed: int) -> TaskFacts:
     iterable = isinstance(dataset, IterableDataset)
     sizes = [tensor_bytes(sample) for sample in _some_samples(dataset)]
     median = sorted(sizes)[len(sizes) // 2] if sizes else 0
-    refusal = shard_refusal(dataset) if isinstance(dataset, IterableDataset) else None
     modules = list(model.modules())
     return TaskFacts(
         name=task.name,
@@ -182,7 +181,6 @@ def facts(task: Task, seed: int) -> TaskFacts:
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
         current=current,
-        workers_refused=refusal,
         processes_refused="an iterable dataset cannot be divided equally between processes" if iterable else None,
     )
 
@@ -217,20 +215,6 @@ def _some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
     length = _length(dataset) or 0
     for index in sorted({k * length // LOOKED_AT for k in range(LOOKED_AT)} if length else ()):
         yield dataset[index]
-
-
-def shard_refusal(dataset: IterableDataset[Any]) -> str | None:
-    """Why loader workers would change the data: every worker would repeat the whole stream. None where it shards."""
-    alone = [_fingerprint(sample) for sample in itertools.islice(dataset, SHARD_CHECK)]
-    loader: DataLoader[Any] = DataLoader(dataset, batch_size=None, num_workers=2)
-    shared = [_fingerprint(sample) for sample in itertools.islice(loader, SHARD_CHECK)]
-    if len(set(alone)) == len(alone) and len(set(shared)) < len(shared):
-        return "the iterable dataset repeats every sample in each worker (it does not use get_worker_info)"
-    return None
-
-
-def _fingerprint(sample: Any) -> int:
-    return hash(repr(torch.utils._pytree.tree_flatten(sample)[0]))
 
 
 def _optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:

@@ -167,10 +167,25 @@ def test_processes_must_divide_the_batch_and_have_a_backend():
 
 
 def test_what_the_task_refuses_is_not_offered():
-    where = context(inventory(), 64, workers_refused="dataset.transform does not pickle", processes_refused="iterable")
-    assert offered("num_workers", where) == (0,)
-    assert reasons("num_workers", where) == {1: "dataset.transform does not pickle"}
-    assert reasons("processes", where) == {2: "iterable"}
+    assert reasons("processes", context(inventory(), 64, processes_refused="iterable")) == {2: "iterable"}
+
+
+@pytest.mark.parametrize(("own", "values"), [(0, (0, 1)), (1, (1,)), (2, (2,))])
+def test_the_batches_of_a_stream_stay_as_they_are(own: int, values: tuple[int, ...]):
+    where = context(inventory(), 64, iterable=True)
+    where = replace(where, baseline=where.baseline.but(num_workers=own))
+    assert offered("num_workers", where) == values
+    assert "other batches" in reasons("num_workers", where)[values[-1] + 1]
+
+
+@pytest.mark.parametrize(
+    ("own", "cpus", "left_out"), [(1, 4, {2, 4}), (2, 4, {1, 4}), (3, 4, {1, 2, 4}), (2, 1, {1}), (1, 1, {2})]
+)
+def test_where_processes_change_training_the_users_own_number_stays(own, cpus, left_out):
+    where = context(inventory(cpus, cpus), 48, processes_refused="the loss of a batch is a sum")
+    where = replace(where, baseline=where.baseline.but(processes=own, backend="gloo" if own > 1 else None))
+    assert offered("processes", where) == (own,)
+    assert set(reasons("processes", where)) == left_out
 
 
 def test_levels_include_the_ones_before():

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.settings import KNOB_NAMES
-from autotune.core.task import TaskFacts
+from autotune.core.task import TaskFacts, unchecked
 from benchmarks.replay.simulator import context, inventory
 
 FACTS = replace(
     context(inventory(), 64).task,
     current={"batch_size": 64, "persistent_workers": True},
-    workers_refused="the iterable dataset repeats",
+    processes_refused="the loss is no mean over samples",
     warnings=("BatchNorm", "shapes vary"),
 )
 
@@ -58,3 +58,33 @@ def test_older_reports_without_warnings_are_read() -> None:
 def test_unknown_facts_are_refused() -> None:
     with pytest.raises(TypeError, match="surprise"):
         TaskFacts.from_dict(FACTS.as_dict() | {"surprise": 1})
+
+
+SHARED = replace(FACTS, processes_refused=None)
+FIRST = {"event": "facts", "facts": SHARED.as_dict()}
+COUNTED = {"event": "step_facts", "flops_per_item": 12.5}
+FAILED = unchecked("the step failed, or takes too long")
+
+
+@pytest.mark.parametrize(
+    ("later", "flops", "refused", "notes"),
+    [
+        ([COUNTED, {"event": "step_facts", "refusal": None, "note": None}], 12.5, None, ()),
+        ([COUNTED, {"event": "step_facts", "refusal": "a sum", "note": None}], 12.5, "a sum", ()),
+        ([COUNTED, {"event": "step_facts", "refusal": None, "note": "random"}], 12.5, None, ("random",)),
+        ([COUNTED], 12.5, None, (FAILED,)),
+        ([], 0.0, None, (FAILED,)),
+    ],
+)
+def test_what_the_step_tells_is_added_as_far_as_it_came(
+    later: list[dict[str, Any]], flops: float, refused: str | None, notes: tuple[str, ...]
+) -> None:
+    facts = TaskFacts.from_events([FIRST, *later])
+    assert facts == replace(
+        SHARED, flops_per_item=flops, processes_refused=refused, warnings=(*SHARED.warnings, *notes)
+    )
+
+
+def test_what_is_refused_already_needs_no_check() -> None:
+    stream = replace(FACTS, processes_refused="an iterable dataset cannot be divided equally")
+    assert TaskFacts.from_events([{"event": "facts", "facts": stream.as_dict()}]) == stream

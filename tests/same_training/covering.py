@@ -11,7 +11,7 @@ from typing import Any
 from tests.same_training.case import AXES, OWN_WORKERS, WORLDS, Case
 from tests.same_training.legal import legal, refused_by_tuner
 
-COUNTS = {"1": 1250, "gloo2": 450, "gloo3": 180, "mpi2": 180}
+COUNTS = {"1": 1420, "gloo2": 360, "gloo3": 110, "mpi2": 120}
 """Cases of each world that are compared; more than 2,000 together. Those that the tuner refuses come on top."""
 TRIES = 6
 """Candidates for each case, of which the one with the most pairs that were not met before is taken."""

@@ -87,9 +87,9 @@ def _caught(run: Callable[[], Record]) -> Record | str:
 
 def judge(case: Case, ranks: list[Record | str], plain: Record | str) -> Outcome:
     """Compare every rank's record with that of plain PyTorch."""
-    for number, record in enumerate(ranks):
-        if isinstance(record, str):
-            return Outcome(case, DIFFERENT, (f"rank {number} raised {record}",))
+    raised = [f"rank {number} raised {record}" for number, record in enumerate(ranks) if isinstance(record, str)]
+    if raised:
+        return Outcome(case, DIFFERENT, ("; ".join(raised),))
     records = [record for record in ranks if isinstance(record, Record)]
     if isinstance(plain, str):
         return Outcome(case, DIFFERENT, (f"plain PyTorch raised {plain}",))
