@@ -8,7 +8,8 @@ compiled call. PyTorch leaves that out of copies and pickles, so both are plain 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 Call = Callable[..., Any]
 AutocastFactory = Callable[[], contextlib.AbstractContextManager[Any]]
+HALF = (torch.float16, torch.bfloat16)
 SLOT = "_compiled_call_impl"
 """The attribute that `torch.nn.Module.__call__` looks at first."""
 
@@ -50,16 +52,17 @@ def install(model: nn.Module, call: Call) -> Callable[[], None]:
 
 
 class Autocast(Layer):
-    """A call that runs in autocast and returns float32."""
+    """A call that runs in autocast. Outputs come back in float32, unless the model itself has a lower precision."""
 
-    def __init__(self, call: Call, autocast: AutocastFactory) -> None:
+    def __init__(self, model: nn.Module, call: Call, autocast: AutocastFactory) -> None:
         self.call, self.autocast = call, autocast
+        self._converts = not any(p.dtype in HALF for p in model.parameters())
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """The model's outputs in float32."""
+        """The model's outputs."""
         with self.autocast():
             outputs = self.call(*arguments, **options)
-        return to_float32(outputs)
+        return to_float32(outputs) if self._converts else outputs
 
 
 class Bare(nn.Module):
@@ -81,22 +84,21 @@ class Bare(nn.Module):
 
 
 def to_float32(value: Any) -> Any:
-    """``value`` with every half-precision tensor in it as float32."""
+    """``value`` with every half-precision tensor in it as float32; containers keep class and other items."""
     if isinstance(value, Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, Mapping):
-        converted = {key: to_float32(item) for key, item in value.items()}
-        return converted if type(value) is dict else _like(value, converted)
+        return value.float() if value.dtype in HALF else value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_float32(item) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)(to_float32(item) for item in value)
+        return type(value)(*map(to_float32, value))
+    if type(value) is tuple:
+        return tuple(map(to_float32, value))
+    if isinstance(value, list):
+        items = copy.copy(value)
+        items[:] = map(to_float32, value)
+        return items
+    if isinstance(value, MutableMapping):
+        entries = copy.copy(value)
+        for key, item in value.items():
+            if isinstance(item, Tensor | tuple | list | MutableMapping):
+                entries[key] = to_float32(item)
+        return entries
     return value
-
-
-def _like(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping of the same class, such as a model library's output record."""
-    try:
-        return type(value)(**items)
-    except TypeError:
-        return type(value)(items)  # type: ignore[call-arg]

@@ -26,7 +26,7 @@ class Replicated(Layer):
 
 
 def _in_autocast(model: nn.Module, autocast: AutocastFactory) -> Autocast:
-    return Autocast(model._call_impl, autocast)
+    return Autocast(model, model._call_impl, autocast)
 
 
 def loses(model: nn.Module, precision: str) -> str | None:

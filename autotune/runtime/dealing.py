@@ -1,8 +1,8 @@
 """Which samples of a global batch each process gets, and with what weight.
 
-The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into as
-few parts as keep every part within a full one's size, and a part may then be given to several processes: nobody is
-left without samples, and nobody gets a single one where others have many (BatchNorm cannot normalise over one).
+The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into
+fewer parts, each given to several processes, down to one: nobody is left without samples, and nobody gets a single one
+(BatchNorm cannot normalise over one).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from autotune.core.settings import Settings
 
 LEAST = 2
-"""Samples of a part where batches have no fixed size."""
+"""Samples of a part, where there are as many."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,23 @@ class Part:
     share: float = 1.0
 
 
-def deal(batch: Sequence[Any], world: int, rank: int, most: int | None = None) -> Part:
+def deal(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = True) -> Part:
     """Rank ``rank``'s part of ``batch``.
 
     Args:
         batch: the samples of one global batch.
         world: the number of processes.
         rank: the process.
-        most: the largest part; None where batches have no fixed size.
+        full: samples of a full batch; None where batches have no fixed size.
+        equal: cut a ragged batch only where all parts weigh the same, so that losses over two loaders stay exact. Its
+            parts may then be larger than those of a full batch.
     """
     samples = len(batch)
-    parts = max(1, min(world, samples // LEAST if most is None else -(-samples // most)))
+    parts = max(1, min(world, samples // LEAST))
+    if full is not None:
+        parts = min(parts, -(-samples // largest_part(full, world)))
+        if equal and samples < full:
+            parts = max(count for count in range(1, parts + 1) if samples % count == world % count == 0)
     own = list(batch[rank % parts :: parts])
     sharing = len(range(rank % parts, world, parts))
     return Part(own, len(own) * world / (samples * sharing), 1 / sharing)

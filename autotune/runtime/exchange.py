@@ -1,15 +1,15 @@
-"""The exchange of gradients between processes, by `torch.nn.parallel.DistributedDataParallel`.
+"""Several processes train one model: the same parameters at the start, the same gradients in each step.
 
-PyTorch's module serves the parameters that are trained when it is made. Here one is made for each set of trained
-parameters that comes up, so that freezing and unfreezing work as they do in one process. Gradients that reached the
-parameters past the model's call (a method of the model, a second backward pass) are averaged after the backward pass.
+On CPUs gradients are averaged after the backward pass. That is no slower there than `DistributedDataParallel`, whose
+copies into buckets cost more than they hide (decision 013 has the figures), and it asks nothing of the model: freezing,
+unused parameters, several calls, losses and backward passes all work. On GPUs `DistributedDataParallel` overlaps the
+exchange with the backward pass (`autotune.runtime.overlap`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,103 +17,183 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from autotune.runtime.calls import Bare, Call, Layer
-from autotune.runtime.mpi_group import MpiGroup
+from autotune.runtime.averaging import Known, average, drifted, from_rank_zero
+from autotune.runtime.calls import Call, Layer
+from autotune.runtime.notes import Notes
+from autotune.runtime.overlap import Overlapped
+from autotune.runtime.progress import Progress
 
-_OPTIONS = inspect.signature(DistributedDataParallel).parameters
-BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
-"""What PyTorch calls the option that brings rank 0's buffers to all ranks in every forward pass."""
+OVERLAPS = ("cuda",)
+"""Devices on which gradients are exchanged during the backward pass."""
+LOOKS = 1024
+"""Parameters are compared between processes after 1, 2, 4, ... and then after every so many optimizer steps."""
+APART = (
+    "the processes began with other parameters than rank 0's, which now count; networks that are not prepared stay"
+    " apart: call autotune.load() or torch.manual_seed before building them, or prepare them too"
+)
+DRIFT = "the processes' parameters had come apart (something differs by process); rank 0's are taken"
+STATE = "the model changes its buffers in each step, by each process's share of the batch; rank 0's are taken"
+HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
 
 
-class Exchange(Layer):
-    """A model's call whose gradients are averaged over all processes.
+class Exchange:
+    """All that one session's processes exchange.
 
-    Args:
-        model: the user's.
-        call: what calling it runs in one process.
-        device: this process's.
-        find_unused_parameters: for models in which some parameters take no part in some losses.
+    Attributes:
+        models: each prepared model, with the call that it has in this process alone.
+        optimizers: each prepared optimizer.
     """
 
-    def __init__(self, model: nn.Module, call: Call, device: torch.device, *, find_unused_parameters: bool) -> None:
-        self.model, self.call = model, call
-        self.find_unused_parameters = find_unused_parameters
-        self._ids = [device.index] if device.type == "cuda" else None
-        self._bare = Bare(model, lambda _model: call)
-        self._by_trained: dict[tuple[int, ...], DistributedDataParallel] = {}
-        self._waiting = False
-        """True where PyTorch's module will average the next backward pass, since the model was called."""
-        self._apart = False
-        from_rank_zero(model)
-        if any(parameter.requires_grad for parameter in model.parameters()):
-            self._module()
+    def __init__(self, device: torch.device, progress: Progress, notes: Notes) -> None:
+        self.device, self.progress, self.notes = device, progress, notes
+        self.models: dict[nn.Module, Call] = {}
+        self.optimizers: list[Optimizer] = []
+        self._known = Known()
+        self._apart: list[nn.Module] = []
+        self._fresh: set[Optimizer] = set()
+        self._steps = 0
+
+    def model(self, model: nn.Module, call: Call, *, find_unused_parameters: bool) -> Call:
+        """The layer around ``call`` that ``model`` needs. Takes rank 0's parameters and buffers, frozen ones too."""
+        if isinstance(model, DistributedDataParallel):
+            return call
+        self._share((*model.parameters(), *model.buffers()))
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()):
+            self.notes.say(HOOKS)
+        overlapped = self.device.type in OVERLAPS
+        layer: Call = (
+            Overlapped(model, call, self.device, find_unused_parameters=find_unused_parameters)
+            if overlapped
+            else Shared(model, call, self._share)
+        )
+        self.models[model] = layer
+        return layer
+
+    def optimizer(self, optimizer: Optimizer) -> Callable[[], None]:
+        """Let ``optimizer`` step on averaged gradients. Returns how to undo it."""
+        self.optimizers.append(optimizer)
+        self._share(_parameters([optimizer]))
+        hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+
+        def undo() -> None:
+            for hook in hooks:
+                hook.remove()
+
+        return undo
+
+    def after_backward(self) -> None:
+        """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
+        apart = {id(p) for model in self._apart for p in model.parameters()}
+        done = {id(p) for layer in self.models.values() if isinstance(layer, Overlapped) for p in layer.averaged()}
+        average([p for p in self._trained() if id(p) not in apart and id(p) not in done])
+        if not self._apart:
+            self._fresh.update(self.optimizers)
+
+    @contextlib.contextmanager
+    def no_sync(self, models: Iterable[nn.Module]) -> Iterator[None]:
+        """Gradients of ``models``, or of all, stay in this process while inside."""
+        before = self._apart
+        self._apart = [*before, *(list(models) or self.models)]
+        with contextlib.ExitStack() as stack:
+            for model in self._apart:
+                layer = self.models.get(model)
+                if isinstance(layer, Overlapped):
+                    stack.enter_context(layer.no_sync())
+            try:
+                yield
+            finally:
+                self._apart = before
+
+    def mean(self, value: float) -> float:
+        """The mean of ``value`` over all processes, each with the weight of its part of the batch."""
+        total = torch.tensor(value * self.progress.part.weight, dtype=torch.float64).to(self.device)
+        dist.all_reduce(total)
+        return float(total) / dist.get_world_size()
+
+    def _trained(self) -> list[Tensor]:
+        """Parameters of prepared models and optimizers, once each."""
+        own = [p for model in self.models for p in model.parameters()]
+        return list({id(p): p for p in (*own, *_parameters(self.optimizers))}.values())
+
+    def _share(self, tensors: Iterable[Tensor]) -> None:
+        """Take rank 0's values of whatever has not been seen before."""
+        new = self._known.new(tensors)
+        if new and from_rank_zero(new, self.device):
+            self.notes.say(APART)
+        self._known.settle(new)
+
+    def _before_step(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
+        self._share(_parameters([optimizer]))
+        closure = options.get("closure") if options else arguments[1] if len(arguments) > 1 else None
+        if closure is None:
+            self._freshen(optimizer)
+            return None
+        shared = self._shared_closure(optimizer, closure)
+        return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
+
+    def _shared_closure(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure's loss is that of the global batch: by it the optimizer may decide how often to call it."""
+
+        def shared() -> Any:
+            self._fresh.discard(optimizer)
+            loss = closure()
+            self._freshen(optimizer)
+            if loss is None:
+                return None
+            mean = self.mean(loss.item() if isinstance(loss, Tensor) else loss)
+            return torch.as_tensor(mean, dtype=loss.dtype, device=loss.device) if isinstance(loss, Tensor) else mean
+
+        return shared
+
+    def _freshen(self, optimizer: Optimizer) -> None:
+        """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
+        if optimizer not in self._fresh:
+            average(_parameters([optimizer]))
+
+    def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
+        self._fresh.discard(optimizer)
+        if optimizer is not self.optimizers[0]:
+            return
+        self._steps += 1
+        self._share_state()
+        if self._steps % LOOKS == 0 or self._steps & (self._steps - 1) == 0:
+            rates = [group["lr"] for each in self.optimizers for group in each.param_groups]
+            if drifted(self._trained(), rates, self.device):
+                self.notes.say(DRIFT)
+                from_rank_zero(self._trained(), self.device)
+
+    def _share_state(self) -> None:
+        """Buffers that the model itself changes follow rank 0's, so that all processes have one model."""
+        changed = self._known.changed(b for model in self.models for b in state_of(model))
+        if changed:
+            self.notes.say(STATE)
+            from_rank_zero(changed, self.device)
+            self._known.settle(changed)
+
+
+class Shared(Layer):
+    """A model's call in which parameters that came later (a layer replaced after `prepare`) start as rank 0's."""
+
+    def __init__(self, model: nn.Module, call: Call, share: Callable[[Iterable[Tensor]], None]) -> None:
+        self.model, self.call, self.share = model, call, share
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """The model's outputs."""
-        if not torch.is_grad_enabled() or not any(p.requires_grad for p in self.model.parameters()):
-            return self.call(*arguments, **options)
-        module = self._module()
-        if self._apart:
-            with module.no_sync():
-                return module(*arguments, **options)
-        self._waiting = True
-        try:
-            return module(*arguments, **options)
-        except RuntimeError as error:
-            if "find_unused_parameters" not in str(error):
-                raise
-            raise RuntimeError(
-                "Some parameters took no part in the loss, so the processes wait for their gradients in vain. "
-                "Write tuned.prepare(..., find_unused_parameters=True), or drop what is unused. "
-                f"PyTorch says: {error}"
-            ) from error
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Gradients of backward passes inside stay in this process; the next one outside averages their sum."""
-        before, self._apart = self._apart, True
-        try:
-            yield
-        finally:
-            self._apart = before
-
-    def after_backward(self) -> None:
-        """Average gradients that PyTorch's module has not seen."""
-        if self._apart:
-            return
-        waiting, self._waiting = self._waiting, False
-        if not waiting:
-            average(list(self.model.parameters()))
-
-    def _module(self) -> DistributedDataParallel:
-        """PyTorch's module for the parameters that are trained now."""
-        trained = tuple(id(parameter) for parameter in self.model.parameters() if parameter.requires_grad)
-        if trained not in self._by_trained:
-            self._by_trained[trained] = self._share()
-        return self._by_trained[trained]
-
-    def _share(self) -> DistributedDataParallel:
-        options: dict[str, Any] = {"device_ids": self._ids, BUFFERS: _has_state(self.model)}
-        module = DistributedDataParallel(
-            self._bare, find_unused_parameters=self.find_unused_parameters, **options
-        )
-        group = module.process_group
-        if isinstance(group, MpiGroup):
-            # A lambda, since PyTorch takes an annotated hook only where the annotations are no strings.
-            module.register_comm_hook(group, lambda group, bucket: group.exchange(bucket))
-        return module
+        if torch.is_grad_enabled() and self.model.training:
+            self.share(p for p in self.model.parameters() if isinstance(p, nn.Parameter))
+        return self.call(*arguments, **options)
 
 
-def _has_state(model: nn.Module) -> bool:
-    """True where buffers other than running statistics may decide what the model computes.
-
-    Running statistics take no part in training, and rank 0's, which is saved, are its own. Overwriting them in every
-    call would break losses of several calls.
-    """
-    return any(
-        True for module in model.modules() if not isinstance(module, _NormBase) for _ in module.buffers(recurse=False)
-    )
+def state_of(model: nn.Module) -> Iterator[Tensor]:
+    """Buffers other than running statistics, which take no part in training and are rank 0's own when it saves."""
+    for module in model.modules():
+        if not isinstance(module, _NormBase):
+            yield from module.buffers(recurse=False)
 
 
 def normalises(model: nn.Module) -> bool:
@@ -121,37 +201,5 @@ def normalises(model: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
-def from_rank_zero(model: nn.Module) -> None:
-    """Rank 0's parameters and buffers on every rank, trained or not."""
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            whole = tensor.detach().contiguous()
-            dist.broadcast(whole, 0)
-            tensor.copy_(whole)
-
-
-def average(parameters: list[nn.Parameter]) -> None:
-    """Average the gradients of ``parameters`` over all processes, in place; absent ones count as zero.
-
-    A gradient that is absent on every process stays so.
-    """
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if not trained:
-        return
-    present = torch.tensor([p.grad is not None for p in trained], dtype=torch.int32, device=trained[0].device)
-    dist.all_reduce(present)
-    for parameter, count in zip(trained, present.tolist(), strict=True):
-        if count:
-            _average(parameter)
-
-
-def _average(parameter: nn.Parameter) -> None:
-    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    dense: Tensor = gradient.to_dense() if gradient.is_sparse else gradient
-    whole = dense.contiguous()
-    dist.all_reduce(whole)
-    whole /= dist.get_world_size()
-    if parameter.grad is None or gradient.is_sparse:
-        parameter.grad = whole.to_sparse(gradient.sparse_dim()) if gradient.is_sparse else whole
-    else:
-        gradient.copy_(whole)
+def _parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,17 +14,19 @@ from autotune.core.binding import Place
 from autotune.core.settings import Settings
 from autotune.runtime import loader as loading
 from autotune.runtime.binding import Seats
-from autotune.runtime.dealing import batch_to_train_with, largest_part, length, said_of
+from autotune.runtime.datasets import fingerprint
+from autotune.runtime.dealing import batch_to_train_with, length, said_of
 from autotune.runtime.notes import Notes
-from autotune.runtime.order import Order, settled
+from autotune.runtime.order import count_of, order_of, settled
 from autotune.runtime.passes import NextBatches, PreparedLoader, Sharing
-from autotune.runtime.processes import World, from_rank_zero, store
+from autotune.runtime.processes import World, agreed, from_rank_zero, store
 from autotune.runtime.progress import Progress
 from autotune.runtime.relay import Relay
 from autotune.runtime.switches import raise_open_files
 
 AHEAD = 64
 """Batches of a settled order that rank 0 publishes at once."""
+NO_INDICES = "a DataLoader without indices cannot be shared out"
 
 
 class Feeder:
@@ -79,6 +82,8 @@ class Feeder:
     def _batch(self, loader: DataLoader[Any]) -> int | None:
         """The global batch of the loader that is trained on; None where it makes its own batches."""
         if loader.batch_size is None:
+            if self.settings is not None and self.level == "max":
+                self.notes.refuse("batch_size", "the loader makes batches of its own")
             return None
         ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
         own = loader.batch_size * ranks
@@ -109,58 +114,56 @@ class Feeder:
     def _untouched(self, loader: DataLoader[Any], reason: str, shares: bool) -> PreparedLoader:
         if self.settings is not None and reason and self.settings.num_workers != loader.num_workers:
             self.notes.refuse("num_workers", f"a DataLoader was left as it is: {reason}")
-        return PreparedLoader(
-            loader, loader, self.progress, mover=self._mover(loader), sharing=self._whole(loader, shares)
-        )
+        sharing = self._whole(loader, shares, reason)
+        return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader), sharing=sharing)
 
     def _stream(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
         arguments = self._arguments(loader) | {"batch_size": batch}
         if batch is not None:
             arguments["drop_last"] = loader.drop_last
         rebuilt = DataLoader(**arguments, generator=torch.Generator())
-        return PreparedLoader(
-            loader, rebuilt, self.progress, mover=self._mover(rebuilt), sharing=self._whole(loader, shares)
-        )
+        sharing = self._whole(loader, shares)
+        return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), sharing=sharing)
 
-    def _whole(self, loader: DataLoader[Any], shares: bool) -> Sharing | None:
+    def _whole(self, loader: DataLoader[Any], shares: bool, why: str = NO_INDICES) -> Sharing | None:
         """All ranks get rank 0's batches: the same training as in one process, and as slow."""
         own = loading.own_share(loader, self.world.size) if shares else None
         if own is not None:
             self.notes.say(f"{own} shares the data out itself: its batch is that of one process")
         if not shares or own is not None:
             return None
-        self.notes.refuse(
-            "processes", "a DataLoader without indices cannot be shared out: all train on the same batches"
-        )
+        self.notes.refuse("processes", f"{why}: all processes train on the same batches")
         return self._sharing(None, ahead=1, deals=lambda: False)
 
     def _indexed(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
         """A loader over indices: its order is the user's, read ahead as far as that changes nothing."""
+        shares = shares and loading.own_share(loader, self.world.size) is None
+        if shares and not self._same_everywhere(fingerprint(loader.dataset)):
+            return self._untouched(loader, "processes hold different datasets", shares)
         free = settled(loader) is None
-        order: Callable[[], Iterable[Any]]
-        if free and batch is not None:
-            size = batch
-            order = lambda: Order(loader, size)  # noqa: E731
-            batches = NextBatches(lambda: _count(loader, size))
-        else:
-            order = lambda: loader.batch_sampler  # type: ignore[assignment,return-value]  # noqa: E731
-            batches = NextBatches(lambda: len(loader))
-        sharing = None
-        if shares and loading.own_share(loader, self.world.size) is None:
-            most = None if batch is None else largest_part(batch, self.world.size)
-            sharing = self._sharing(most, ahead=AHEAD if free else 1, deals=self.training)
-        rebuilt = DataLoader(
-            **self._arguments(loader, keeps_workers=not free), batch_sampler=batches, generator=torch.Generator()
-        )
+        replaced = batch if batch != loader.batch_size else None
+        order = partial(order_of, loader, replaced)
+        sharing = self._sharing(batch, ahead=AHEAD if free else 1, deals=self.training) if shares else None
+        arguments = self._arguments(loader, keeps_workers=not free)
+        if sharing is not None:
+            arguments.pop("in_order", None)  # parts are told by their order
+        batches = NextBatches(partial(count_of, loader, replaced))
+        rebuilt = DataLoader(**arguments, batch_sampler=batches, generator=torch.Generator())
         return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), order=order, sharing=sharing)
 
-    def _sharing(self, most: int | None, *, ahead: int, deals: Callable[[], bool]) -> Sharing:
+    def _same_everywhere(self, number: int) -> bool:
+        """Whether all processes have the same ``number``."""
+        first = int(from_rank_zero(torch.tensor(number), self.device).item())
+        return agreed(first == number, self.device)
+
+    def _sharing(self, full: int | None, *, ahead: int, deals: Callable[[], bool]) -> Sharing:
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
         tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
         name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
         world, rank = self.world.size, self.world.rank
         relay = Relay(store(), name, rank, world, lambda: self.progress.steps, ahead)
-        return Sharing(relay, world, rank, most, deals)
+        # On GPUs a ragged batch stays within the memory that a full one's part takes.
+        return Sharing(relay, world, rank, full, self.device.type == "cpu", deals)
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
@@ -178,9 +181,3 @@ class Feeder:
 
     def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
         return loading.mover(self.device, non_blocking=loader.pin_memory)
-
-
-def _count(loader: DataLoader[Any], size: int) -> int:
-    """Batches of a pass."""
-    full, ragged = divmod(len(loader.sampler), size)  # type: ignore[arg-type]
-    return full + (ragged > 0 and not loader.drop_last)

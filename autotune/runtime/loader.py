@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.core.settings import Settings
+from autotune.runtime.datasets import keeps_state
 
 Mover = Callable[[Any], Any]
 RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
@@ -30,15 +31,17 @@ class Workers:
 def workers(loader: DataLoader[Any], wanted: int) -> Workers:
     """As many of the ``wanted`` workers as leave the data as they are."""
     own = loader.num_workers
-    if wanted == own:
-        return Workers(own)
+    reason = None if wanted == own else _workers_stay(loader, wanted)
+    return Workers(wanted) if reason is None else Workers(own, f"kept at {own}: {reason}")
+
+
+def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
+    """Why another number of workers might change the data, or None."""
     if is_stream(loader):
-        if own == 0:  # one worker reads the stream as no worker does
-            return Workers(1, None if wanted == 1 else f"1 instead of {wanted}: more would regroup a stream's batches")
-        return Workers(own, f"kept at {own}: another number would regroup a stream's batches")
-    if wanted == 0 and loader.worker_init_fn is not None:
-        return Workers(own, f"kept at {own}: worker_init_fn runs in workers only")
-    return Workers(wanted)
+        return "another number would make other batches of an iterable dataset, or restart it"
+    if loader.worker_init_fn is not None and 0 in (wanted, loader.num_workers):
+        return "worker_init_fn runs in workers only"
+    return keeps_state(loader.dataset) if loader.num_workers == 0 else None
 
 
 def arguments(loader: DataLoader[Any], settings: Settings | None, device: torch.device, count: int) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def arguments(loader: DataLoader[Any], settings: Settings | None, device: torch.
             "timeout": loader.timeout,
             "multiprocessing_context": loader.multiprocessing_context,
         }
-    if not getattr(loader, "in_order", True):  # from torch 2.6 on
+    if not getattr(loader, "in_order", True) and loader.num_workers > 0:  # from torch 2.6 on; workers only
         kept["in_order"] = False
     return kept
 

@@ -85,9 +85,3 @@ def _create(options: Any, _backend_options: Any) -> MpiGroup:
         tag = zlib.crc32(str(options.group_id).encode()) % 2**15
         return MpiGroup(mpi, world.Create_group(world.group.Incl(ranks), tag))
     return MpiGroup(mpi, world.Dup())
-
-
-def settle(group: object) -> None:
-    """End what ``group`` has going on, where it is one of MPI."""
-    if isinstance(group, MpiGroup):
-        group.settle()

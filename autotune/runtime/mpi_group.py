@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool
 
 
 class MpiGroup(dist.ProcessGroup):
-    """Collectives of one communicator. Each is done when it returns; only `send`, `recv` and `exchange` go on alone."""
+    """Collectives of one communicator. Each is done when it returns; only `send` and `recv` go on alone."""
 
     def __init__(self, mpi: Any, communicator: Any) -> None:
         super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]  # the stub knows one overload
@@ -40,8 +39,6 @@ class MpiGroup(dist.ProcessGroup):
             operations.BXOR: mpi.BXOR,
         }
         self._name = ""
-        self._helper: ThreadPoolExecutor | None = None
-        self._behind: Future[None] | None = None
 
     # Who this is: PyTorch's own answers would come from a backend that a group in Python does not have.
 
@@ -105,44 +102,6 @@ class MpiGroup(dist.ProcessGroup):
             wide /= self.comm.size
         if wide.data_ptr() != plain.data_ptr():
             plain.copy_(wide)
-
-    # What `DistributedDataParallel` calls for each bucket ---------------------------------------------------------
-
-    def exchange(self, bucket: Any) -> Any:
-        """Communication hook: average a bucket of gradients, early ones beside the rest of the backward pass.
-
-        MPI moves data only while somebody calls it, so a thread does. The last bucket has nothing to hide behind; a
-        model of a single bucket thus needs no thread at all (decision 007 has the figures).
-        """
-        buffer, promise = bucket.buffer(), torch.futures.Future[Tensor]()
-        if bucket.is_last():
-            self._catch_up()
-            self._reduce(buffer, dist.ReduceOp.AVG)
-            promise.set_result(buffer)
-        else:
-            self._helper = self._helper or ThreadPoolExecutor(1, "autotune-mpi")
-            self._behind = self._helper.submit(self._average, buffer, promise)
-        return promise
-
-    def _average(self, buffer: Tensor, promise: torch.futures.Future[Tensor]) -> None:
-        try:
-            self._reduce(buffer, dist.ReduceOp.AVG)
-            promise.set_result(buffer)
-        except Exception as error:  # whatever it is, the backward pass must not wait for ever
-            promise.set_exception(error)  # type: ignore[arg-type]  # the stub says Tensor
-
-    def _catch_up(self) -> None:
-        """All ranks must take the collectives of a communicator in one order."""
-        if self._behind is not None:
-            self._behind.result()
-            self._behind = None
-
-    def settle(self) -> None:
-        """End the thread that `exchange` started, if any."""
-        self._catch_up()
-        if self._helper is not None:
-            self._helper.shutdown()
-            self._helper = None
 
     # Moving bytes: any type will do -------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Implementation:
 
     Attributes:
         refused: why ``name`` is not in force, or None; a step may change it.
+        left_alone: why some steps were the optimizer's own, or None.
     """
 
     def __init__(self, optimizer: Optimizer, name: str) -> None:
@@ -32,6 +33,9 @@ class Implementation:
         self.refused = unsupported(optimizer, name)
         fused = any(group.get("fused") for group in optimizer.param_groups)
         self.name = "fused" if name == "default" and fused else name
+        self.left_alone: str | None = None
+        self._asked: list[Any] = []
+        self._contiguous = False
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         hooks = [
             optimizer.register_state_dict_post_hook(_portable),
@@ -63,8 +67,10 @@ class Implementation:
                     if isinstance(value, Tensor):
                         state[name] = _placed(value, parameter, away=name == "step" and not on_device)
 
-    def _begin(self, _optimizer: Optimizer, arguments: Any, options: Any) -> None:
+    def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
         self._put_back()  # the last step may have ended by an exception
+        if getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None:
+            return  # a gradient scaler has left its work to the user's own fused kernel
         closure = len(arguments) > 1 or options  # makes its gradients inside the step
         serves = not closure and self._serves()
         for group in self.optimizer.param_groups:
@@ -87,22 +93,50 @@ class Implementation:
             group.update(flags)
 
     def _serves(self) -> bool:
-        """True where this step's gradients have the layout that the implementation takes for granted."""
+        """True where the implementation takes this step's parameters, gradients and state as they are."""
+        groups = self.optimizer.param_groups
+        asked = [(len(g["params"]), type(g["lr"]), g.get("capturable"), g.get("differentiable")) for g in groups]
+        if asked != self._asked:  # a group or a learning rate of another kind came later
+            self._asked, self.refused = asked, unsupported(self.optimizer, self.name)
+            self.place_state()
+        if self.refused is not None:
+            return False
         if self.name == "foreach":
             return True
-        if all(_same_layout(group["params"]) for group in self.optimizer.param_groups):
+        contiguous = all(_all_contiguous(group["params"]) for group in groups)
+        if not (contiguous and self._contiguous):  # the user may have changed a model's layout since the last step
+            self.place_state()
+        self._contiguous = contiguous
+        alike = contiguous or all(_same_layout(group["params"]) for group in groups)
+        if alike and not self._half_begun():
             return True
-        self.refused = "a gradient is sparse or laid out unlike its parameter: such steps are the optimizer's own"
+        self.left_alone = (
+            "a step was the optimizer's own: its gradients or state are sparse, laid out otherwise or partial"
+        )
+        return False
+
+    def _half_begun(self) -> bool:
+        """PyTorch's fused SGD takes momentum buffers for all parameters or none; some may train only now."""
+        if "SGD" not in {kind.__name__ for kind in type(self.optimizer).__mro__}:
+            return False
+        state = self.optimizer.state
+        return any(
+            len({state.get(p, {}).get("momentum_buffer") is None for p in group["params"] if p.grad is not None}) > 1
+            for group in self.optimizer.param_groups
+            if group.get("momentum")
+        )
+
+
+def _all_contiguous(parameters: list[Tensor]) -> bool:
+    """The usual case, told in few calls: this runs in every step."""
+    try:
+        return all(map(_is_contiguous, map(_gradient_of, parameters))) and all(map(_is_contiguous, parameters))
+    except (TypeError, RuntimeError):  # a gradient is absent or sparse
         return False
 
 
 def _same_layout(parameters: list[Tensor]) -> bool:
-    gradients = list(map(_gradient_of, parameters))
-    try:  # the usual case, in few calls: this runs in every step
-        if all(map(_is_contiguous, gradients)) and all(map(_is_contiguous, parameters)):
-            return True
-    except (TypeError, RuntimeError):  # a gradient is absent or sparse
-        pass
+    gradients = map(_gradient_of, parameters)
     return all(
         gradient is None or (gradient.layout is torch.strided and _alike(gradient, parameter))
         for parameter, gradient in zip(parameters, gradients, strict=True)
@@ -155,11 +189,12 @@ def unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
     scratch = [torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True) for p in _one_of_each(parameters)]
+    kind = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("torch."))  # no code of the user's
     try:
         for group in optimizer.param_groups:
             options: dict[str, Any] = {key: group[key] for key in ("lr", "capturable") if key in group}
-            type(optimizer)(scratch, **options, **{implementation: True})  # type: ignore[arg-type]
-    except (RuntimeError, TypeError, ValueError) as error:
+            kind(scratch, **options, **{implementation: True})
+    except Exception as error:  # whatever it is, training goes on without
         return f"{name} refuses {implementation}=True: {error}"
     return None
 

@@ -6,7 +6,7 @@ by their first draw are read ahead; what they draw after their last sample waits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -29,9 +29,10 @@ SETTLED = (SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, Distri
 
 def settled(loader: DataLoader[Any]) -> str | None:
     """Why the order of ``loader`` may depend on what happens during the pass, or None."""
-    sampler, batches = loader.sampler, loader.batch_sampler
+    batches = loader.batch_sampler
     if type(batches) is not BatchSampler:
         return f"{type(batches).__name__} decides about each batch when it is read"
+    sampler = batches.sampler  # not the loader's: where the user gives a batch_sampler, that one is not used
     if type(sampler) is RandomSampler:
         at_once = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
         return None if sampler.generator is None or at_once else "RandomSampler draws from a generator as it goes"
@@ -43,11 +44,13 @@ class Order:
 
     Args:
         loader: the user's.
+        batches: its batch sampler.
         size: samples of a batch.
     """
 
-    def __init__(self, loader: DataLoader[Any], size: int) -> None:
-        self.sampler, self.size, self.drop_last = loader.sampler, size, loader.drop_last
+    def __init__(self, loader: DataLoader[Any], batches: BatchSampler, size: int) -> None:
+        self.sampler: Any = batches.sampler
+        self.size, self.drop_last = size, batches.drop_last
         self._all: Iterator[Any] | None = None
         self._unread: Iterator[Any] = iter(())
         self._kept: tuple[Any, ...] = ()
@@ -56,7 +59,7 @@ class Order:
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._all = iter(self.sampler)
-        self._unread = islice(self._all, len(self.sampler))  # type: ignore[arg-type]
+        self._unread = islice(self._all, len(self.sampler))
         yield from cut(self._samples(), self.size, drop_last=self.drop_last)
 
     def _samples(self) -> Iterator[Any]:
@@ -70,6 +73,30 @@ class Order:
             self._kept = tuple(self._unread)
             next(self._all, None)
             self._all = None
+
+
+def order_of(loader: DataLoader[Any], size: int | None) -> Iterable[Any]:
+    """The batches of a pass that begins now.
+
+    Args:
+        loader: the user's.
+        size: samples of a batch, where it is not the user's own.
+    """
+    batches: Any = loader.batch_sampler
+    if type(batches) is not BatchSampler:
+        return batches  # type: ignore[no-any-return]
+    if settled(loader) is None:
+        return Order(loader, batches, size or batches.batch_size)
+    return batches if size is None else cut(iter(batches.sampler), size, drop_last=batches.drop_last)
+
+
+def count_of(loader: DataLoader[Any], size: int | None) -> int:
+    """Batches of a pass."""
+    batches: Any = loader.batch_sampler
+    if size is None:
+        return len(batches)
+    full, ragged = divmod(len(batches.sampler), size)
+    return full + (ragged > 0 and not batches.drop_last)
 
 
 def begun(batches: Iterator[Any]) -> Iterator[Any]:

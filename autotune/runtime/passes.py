@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from autotune.runtime.dealing import Part, deal
+from autotune.runtime.dealing import Part, deal, largest_part
 from autotune.runtime.loader import Mover
 from autotune.runtime.order import Order, begun, draw_base_seed
-from autotune.runtime.progress import WHOLE, Progress
+from autotune.runtime.progress import Progress
 from autotune.runtime.relay import Relay
 
 
@@ -38,15 +38,20 @@ class Sharing:
     Attributes:
         relay: brings rank 0's items to all ranks.
         world, rank: the processes, and this one.
-        most: samples of the largest part of a batch; None where batches have no fixed size.
+        full: samples of a full batch; None where batches have no fixed size.
+        equal: see `deal`.
         deals: asked when a pass begins: whether batches are dealt out. Else all ranks get them whole.
     """
 
     relay: Relay
     world: int
     rank: int
-    most: int | None
+    full: int | None
+    equal: bool
     deals: Callable[[], bool]
+
+
+_OWN = frozenset({"own", "loader", "_progress", "_mover", "_order", "_sharing", "_persisting"})
 
 
 class PreparedLoader:
@@ -83,8 +88,17 @@ class PreparedLoader:
     def batch_size(self) -> int | None:
         """Most samples of one batch that this loader yields."""
         order = self._order() if self._order is not None else None
-        size = order.size if isinstance(order, Order) else self.loader.batch_size
-        return size if self._sharing is None or size is None else self._sharing.most
+        size = order.size if isinstance(order, Order) else self.loader.batch_size or self.own.batch_size
+        return size if self._sharing is None or size is None else largest_part(size, self._sharing.world)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What the user changes on his loader changes there, and in the one that is iterated."""
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+            return
+        setattr(self.own, name, value)
+        if self.loader is not self.own and name in ("collate_fn", "worker_init_fn", "timeout"):
+            setattr(self.loader, name, value)
 
     def set_epoch(self, epoch: int) -> None:
         """Passed on to the user's sampler, where that has epochs."""
@@ -107,8 +121,10 @@ class PreparedLoader:
         return iter(self.loader)
 
     def _indexed(self, order: Iterable[Any], sharing: Sharing | None) -> Iterator[Any]:
+        repeats = sharing is not None and sharing.relay.repeats
         batches = iter(order) if sharing is None else sharing.relay.items(order)
-        self._draw()
+        if not repeats:
+            self._draw()
         parts: deque[Part] | None = None
         if sharing is not None and sharing.deals():
             parts = deque()
@@ -146,7 +162,7 @@ class _Lazy:
 def _dealt(batches: Iterator[Any], sharing: Sharing, parts: deque[Part]) -> Iterator[list[Any]]:
     """This rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
     for batch in batches:
-        part = deal(batch, sharing.world, sharing.rank, sharing.most)
+        part = deal(batch, sharing.world, sharing.rank, sharing.full, equal=sharing.equal)
         parts.append(part)
         yield part.samples
 
@@ -169,16 +185,17 @@ class _Pass(Iterator[Any]):
     def __next__(self) -> Any:
         if self._batches is None:
             self._batches = self._start()
-        part = WHOLE
         try:
             batch = next(self._batches)
-            if self._parts is not None:
-                part = self._parts.popleft()
-        finally:
+        except StopIteration:
+            self._progress.ends(self)
+            raise
+        finally:  # a batch that raises has its part, too
             if self._asked is not None:
                 self._asked()
-            if self._parts is not None:
-                self._progress.reads(self, part)
+            part = self._parts.popleft() if self._parts else None
+        if part is not None:
+            self._progress.reads(self, part)
         return batch
 
     def __len__(self) -> int:

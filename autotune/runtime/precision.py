@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autotune.runtime.calls import Autocast, Call
@@ -38,8 +38,8 @@ class Precision:
         """The context that the forward pass runs in."""
         return contextlib.nullcontext()
 
-    def around(self, call: Call) -> Call:
-        """``call`` in `autocast`, with outputs in float32."""
+    def around(self, model: nn.Module, call: Call) -> Call:
+        """``call``, which is ``model``'s, in `autocast`; outputs of a float32 model come back in float32."""
         return call
 
     def refused(self) -> str | None:
@@ -93,9 +93,9 @@ class Bf16(Precision):
         """Autocast to this precision's type on this device."""
         return torch.autocast(self.device.type, dtype=self.dtype)
 
-    def around(self, call: Call) -> Call:
+    def around(self, model: nn.Module, call: Call) -> Call:
         """A layer around ``call``: the model itself is left as it is."""
-        return Autocast(call, self.autocast)
+        return Autocast(model, call, self.autocast) if self.refused() is None else call
 
     def refused(self) -> str | None:
         """PyTorch turns autocast off with a mere warning where it does not support the type."""
@@ -117,17 +117,15 @@ class Fp16(Bf16):
         self._unscaled: dict[int, Optimizer] = {}
         self._scaled = False
         """True where gradients are scaled: a backward pass went through here since the last steps."""
-        self._off: str | None = None
+        self._off = "gradient scaling is for accelerators" if device.type == "cpu" else None
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Autocast to float16; none once an optimizer has turned out not to work with scaled gradients."""
+        """Autocast to float16; none on CPUs, nor once an optimizer has turned out not to take scaled gradients."""
         return contextlib.nullcontext() if self._off else super().autocast()
 
     def refused(self) -> str | None:
         """On CPUs fp16 is slow and has no scaler here."""
-        if self._off or self.device.type == "cpu":
-            return self._off or "gradient scaling is for accelerators"
-        return super().refused()
+        return self._off or super().refused()
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass of the scaled loss."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -26,6 +25,7 @@ from autotune.runtime.precision import Precision
 from autotune.runtime.progress import Progress
 
 NOT_LOADERS = (nn.Module, PreparedLoader, Tensor, list, tuple, dict, str)
+FLATTENS = "the optimizer flattens gradients, which needs the usual layout"
 
 
 class Preparer:
@@ -45,7 +45,7 @@ class Preparer:
         self.settings, self.device, self.world = settings, device, world
         self.precision, self.progress, self.notes = precision, progress, notes
         self.models: list[nn.Module] = []
-        self.exchanges: dict[nn.Module, Exchange] = {}
+        self.exchange = Exchange(device, progress, notes) if world.size > 1 else None
         self.optimizers: dict[Optimizer, Implementation] = {}
         self.finished_steps = 0
         """Of the first optimizer, without those a scaler skipped."""
@@ -79,7 +79,7 @@ class Preparer:
         if self.settings is None:
             return {}
         found = [("compile", layer.refused()) for layer in self._layers if isinstance(layer, compiling.Compiled)]
-        found += [("optimizer_impl", implementation.refused) for implementation in self.optimizers.values()]
+        found += [("optimizer_impl", each.refused or each.left_alone) for each in self.optimizers.values()]
         found += [("precision", self.precision.refused())]
         return {knob: reason for knob, reason in found if reason is not None}
 
@@ -97,9 +97,8 @@ class Preparer:
         call = calls.current(model)
         if self.settings is not None:
             call = self._tuned(model, self.settings)
-        if self.world.size > 1 and not isinstance(model, DistributedDataParallel):
-            call = Exchange(model, call, self.device, find_unused_parameters=find_unused_parameters)
-            self.exchanges[model] = call
+        if self.exchange is not None:
+            call = self.exchange.model(model, call, find_unused_parameters=find_unused_parameters)
             if normalises(model):
                 self.notes.say("BatchNorm normalises over each process's share of a batch")
         if call is not calls.current(model):
@@ -107,10 +106,7 @@ class Preparer:
 
     def _tuned(self, model: nn.Module, settings: Settings) -> calls.Call:
         """What calling ``model`` runs in this process."""
-        if settings.channels_last:
-            self.notes.refuse("channels_last", layout.apply(model))
-            for implementation in self.optimizers.values():
-                implementation.place_state()
+        laid_out = settings.channels_last and self._lay_out(model)
         if self._replicates and not isinstance(model, nn.DataParallel):
             return data_parallel.Replicated(model, self.precision.autocast)
         self.notes.refuse("precision", data_parallel.loses(model, settings.precision))
@@ -118,7 +114,25 @@ class Preparer:
         if settings.compile != "off":
             call = compiling.around(model, settings.compile, self.notes.refuse)
             self._layers.append(call)
-        return self.precision.around(call)
+        if laid_out:
+            call = layout.Tried(model, call, self._layout_refused)
+        return self.precision.around(model, call)
+
+    def _lay_out(self, model: nn.Module) -> bool:
+        """Convert ``model`` to channels_last. False where it was left alone."""
+        flattens = any(_flattens(optimizer) for optimizer in self.optimizers)
+        reason = FLATTENS if flattens else layout.apply(model)
+        self.notes.refuse("channels_last", reason)
+        self._place_state()
+        return reason is None
+
+    def _layout_refused(self, knob: str, reason: str) -> None:
+        self.notes.refuse(knob, reason)
+        self._place_state()
+
+    def _place_state(self) -> None:
+        for implementation in self.optimizers.values():
+            implementation.place_state()
 
     def _other(self, item: Any) -> Any:
         if isinstance(item, DataLoader):
@@ -132,6 +146,10 @@ class Preparer:
     def _optimizer(self, optimizer: Optimizer) -> None:
         if optimizer in self.optimizers:
             return
+        if self.settings is not None and self.settings.channels_last and _flattens(optimizer):
+            for model in self.models:
+                layout.undo(model)
+            self.notes.refuse("channels_last", FLATTENS)
         first = not self.optimizers
         implementation = Implementation(optimizer, self.settings.optimizer_impl if self.settings else "default")
         self.notes.refuse("optimizer_impl", implementation.refused)
@@ -139,6 +157,8 @@ class Preparer:
         hook = optimizer.register_step_post_hook(partial(self._stepped, first=first))
         for undo in (implementation.close, hook.remove, self.precision.scale_steps(optimizer)):
             self._undo.callback(undo)
+        if self.exchange is not None:
+            self._undo.callback(self.exchange.optimizer(optimizer))
 
     def _stepped(self, *_arguments: Any, first: bool) -> None:
         self.progress.steps += 1
@@ -146,3 +166,7 @@ class Preparer:
             self.finished_steps += 1
             if self._pace is not None and not (self.progress.measured_batch and self._pace.tick()):
                 self._pace = None
+
+
+def _flattens(optimizer: Optimizer) -> bool:
+    return isinstance(optimizer, torch.optim.LBFGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ class World:
     size: int = 1
     leave: Callable[[], None] = field(default=lambda: None, repr=False)
     """Leaves the group, where this session joined it."""
+    joined: bool = False
+    """True where this session made the group; else the script has, with random numbers of its own choosing."""
 
 
 def world_size(environment: Mapping[str, str]) -> int:
@@ -121,11 +124,22 @@ def join(
 
     def leave() -> None:
         if dist.is_initialized():
-            mpi.settle(dist.group.WORLD)
             dist.destroy_process_group()
         restore()
 
-    return World(rank, size, leave)
+    return World(rank, size, leave, joined=True)
+
+
+def share_random_state() -> None:
+    """Let the other processes go on with rank 0's random numbers: what a script builds at random is built alike."""
+    numpy = sys.modules.get("numpy")
+    states: list[Any] = [torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None]
+    dist.broadcast_object_list(states, 0)
+    if dist.get_rank() > 0:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        if numpy is not None and states[2] is not None:
+            numpy.random.set_state(states[2])
 
 
 def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
@@ -168,6 +182,13 @@ def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
     shared = value.to(device, copy=True)
     dist.broadcast(shared, 0)
     return shared.to(value.device)
+
+
+def agreed(value: bool, device: torch.device) -> bool:
+    """Whether ``value`` is true on every rank."""
+    against = torch.tensor([int(not value)], device=device)
+    dist.all_reduce(against)
+    return against.item() == 0
 
 
 def store() -> Any:

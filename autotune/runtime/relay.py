@@ -54,6 +54,11 @@ class Relay:
         self._last: _Pass | None = None
         self._published: deque[_Pass] = deque()
 
+    @property
+    def repeats(self) -> bool:
+        """True where a pass that begins now repeats the last one."""
+        return self._last is not None and self._last.steps == self.steps()
+
     def items(self, source: Iterable[Any]) -> Iterator[Any]:
         """The items of a pass that begins now. ``source`` is iterated on rank 0 only."""
         steps = self.steps()

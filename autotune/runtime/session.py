@@ -86,6 +86,8 @@ class Session:
         self._notes.refuse("backend", unreachable)
         world = processes.join(None if unreachable else backend, self.device, init_method, timeout)
         self._restore.callback(world.leave)
+        if world.joined:
+            processes.share_random_state()
         return world
 
     def _switch(self, settings: Settings) -> None:
@@ -128,21 +130,27 @@ class Session:
         Put it around the forward and backward passes of every batch but the last one before `Optimizer.step`. Without
         it the result is the same, at the cost of an exchange for every batch.
         """
-        stack = contextlib.ExitStack()
-        for model, exchange in self._preparer.exchanges.items():
-            if not models or any(model is chosen for chosen in models):
-                stack.enter_context(exchange.no_sync())
-        return stack
+        exchange = self._preparer.exchange
+        return contextlib.nullcontext() if exchange is None else exchange.no_sync(models)
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass, with the weight of this process's part of the batch and the scale of this precision."""
-        if self._world.size > 1:
+        exchange = self._preparer.exchange
+        if exchange is not None:
             weight = self._progress.part.weight
             loss = loss if weight == 1.0 else loss * weight
+            if self._progress.mixed:
+                self._notes.say("two loaders are read together whose batches are shared out unequally")
         self._precision.backward(loss, **options)
         self._progress.steps += 1
-        for exchange in self._preparer.exchanges.values():
+        if exchange is not None:
             exchange.after_backward()
+
+    def mean(self, value: Tensor | float) -> float:
+        """The whole batch's ``value``, of which each process has its part's: such as a loss to decide by."""
+        own = value.item() if isinstance(value, Tensor) else value
+        exchange = self._preparer.exchange
+        return own if exchange is None else exchange.mean(own)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The precision of the model's forward, for other parts of the loop."""

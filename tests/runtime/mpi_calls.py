@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.runtime.exchange import Exchange
+from autotune.runtime.averaging import average, from_rank_zero
 from autotune.runtime.mpi_group import NAME
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
@@ -120,23 +120,36 @@ def groups(rank: int) -> None:
     same(value, [3.0])
 
 
-def exchanged(model: nn.Module) -> Exchange:
-    """``model``'s call as the runtime has it."""
-    return Exchange(model, model._call_impl, torch.device("cpu"), find_unused_parameters=False)
+class Exchanged:
+    """A model as the runtime trains it: its gradients are averaged after the backward pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        from_rank_zero(list(model.parameters()), torch.device("cpu"))
+
+    def step(self, batch: torch.Tensor) -> None:
+        """One backward pass."""
+        self.model(batch).square().mean().backward()
+        average(list(self.model.parameters()))
 
 
 def buckets(rank: int) -> None:
-    """A model of many buckets through our hook, and through PyTorch's own way: the same gradients, also in bfloat16."""
+    """A model of many buckets through our averaging, and through PyTorch's own way: the same gradients."""
     for dtype in (torch.float32, torch.bfloat16):
         found = []
-        for wrap in (DistributedDataParallel, exchanged):
+        for shared in (True, False):
             torch.manual_seed(0)
             model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(8))).to(dtype)
-            call = wrap(model)
+            wrapped = DistributedDataParallel(model) if not shared else model
+            exchanged = Exchanged(model) if shared else None
             for _ in range(3):
                 model.zero_grad()
                 torch.manual_seed(1 + rank)
-                call(torch.randn(4, 512, dtype=dtype)).square().mean().backward()
+                batch = torch.randn(4, 512, dtype=dtype)
+                if exchanged is not None:
+                    exchanged.step(batch)
+                else:
+                    wrapped(batch).square().mean().backward()
             found.append([p.grad for p in model.parameters()])
         for ours, theirs in zip(*found, strict=True):
             tolerance = 0.05 if dtype is torch.bfloat16 else 1e-5

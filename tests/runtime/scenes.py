@@ -20,6 +20,8 @@ from .records import dataset, network
 Scene = Callable[[Session], list[float]]
 SCENES: dict[str, Scene] = {}
 LOSS = nn.functional.mse_loss
+NOT_OVERLAPPED = ("two heads", "inner steps", "parts that take turns")
+"""What `DistributedDataParallel` cannot do, and so several GPUs cannot: it raises."""
 
 
 def scene(function: Scene) -> Scene:
@@ -258,4 +260,149 @@ def a_bad_batch_is_left_out(session: Session) -> list[float]:
         session.backward(LOSS(model(inputs), targets))
         optimizer.step()
         break
+    return numbers(model)
+
+
+class Heads(nn.Module):
+    """Two outputs of one trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.left, self.right = network()[0], nn.Linear(16, 1), nn.Linear(16, 1)
+        with torch.no_grad():
+            for parameter in (*self.left.parameters(), *self.right.parameters()):
+                parameter.fill_(0.1)
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both."""
+        hidden = self.trunk(inputs).tanh()
+        return self.left(hidden), self.right(hidden)
+
+
+@scene
+def two_heads(session: Session) -> list[float]:
+    """One backward pass for each output of one call."""
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        left, right = model(inputs)
+        session.backward(LOSS(left, targets), retain_graph=True)
+        session.backward(LOSS(right, -targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def parts_that_take_turns(session: Session) -> list[float]:
+    """A part of the model takes no part in every second loss."""
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for k, (inputs, targets) in enumerate(loader):
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs)[k % 2], targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def inner_steps(session: Session) -> list[float]:
+    """As in MAML: the loss of parameters that are themselves one step away."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
+    for inputs, targets in loader:
+        fast = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
+        optimizer.zero_grad()
+        session.backward(LOSS(torch.func.functional_call(model, fast, (inputs,)), targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def parameters_beside_the_model(session: Session) -> list[float]:
+    """In the optimizer, and in no model that is prepared; one comes later."""
+    scale = nn.Parameter(torch.rand(1))
+    later = nn.Parameter(torch.rand(1))
+    model = network()
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for k, (inputs, targets) in enumerate(loader):
+        if k == 2:
+            optimizer.add_param_group({"params": [later]})
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs) * scale + (later.detach() * 0 + k // 2 * later * 0.1), targets))
+        optimizer.step()
+    return [*numbers(model), scale.item()]
+
+
+@scene
+def gradients_by_hand(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        own = list(model.parameters())
+        for parameter, gradient in zip(own, torch.autograd.grad(LOSS(model(inputs), targets), own), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def a_closure_decides_by_its_loss(session: Session) -> list[float]:
+    model = network().double()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, line_search_fn="strong_wolfe")
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=16))
+    for inputs, targets in loader:
+
+        def closure(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = LOSS(model(inputs.double()), targets.double())
+            session.backward(loss)
+            return loss
+
+        optimizer.step(closure)
+    return numbers(model)
+
+
+@scene
+def the_schedule_follows_the_whole_batch(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = LOSS(model(inputs), targets)
+        session.backward(loss)
+        optimizer.step()
+        plateau.step(session.mean(loss))
+    return [*numbers(model), optimizer.param_groups[0]["lr"]]
+
+
+@scene
+def a_split_at_random(session: Session) -> list[float]:
+    """Each process splits the data its own way; rank 0's counts."""
+    part, _rest = torch.utils.data.random_split(dataset(32), [22, 10])
+    return fitted(session, DataLoader(part, batch_size=8, shuffle=True))
+
+
+@scene
+def a_layer_replaced_later(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8))
+    for k, (inputs, targets) in enumerate(loader):
+        if k == 1:
+            model[2] = nn.Linear(16, 1)
+            with torch.no_grad():
+                for parameter in model[2].parameters():
+                    parameter.fill_(0.2 + session.rank)
+            optimizer.add_param_group({"params": list(model[2].parameters())})
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
     return numbers(model)

@@ -9,17 +9,26 @@ from autotune.core.settings import Settings
 from autotune.runtime.dealing import batch_to_train_with, cut, deal, largest_part, length, said_of
 
 
-@given(samples=st.integers(1, 200), world=st.integers(1, 9), batch=st.integers(1, 200), fixed=st.booleans())
+@given(
+    samples=st.integers(1, 200),
+    world=st.integers(1, 9),
+    batch=st.integers(1, 200),
+    fixed=st.booleans(),
+    equal=st.booleans(),
+)
 def test_parts_make_up_the_batch_with_weights_that_average_to_one(
-    samples: int, world: int, batch: int, fixed: bool
+    samples: int, world: int, batch: int, fixed: bool, equal: bool
 ) -> None:
-    most = largest_part(max(batch, samples), world) if fixed else None
+    full = max(batch, samples) if fixed else None
     own = list(range(samples))
-    parts = [deal(own, world, rank, most) for rank in range(world)]
+    parts = [deal(own, world, rank, full, equal=equal) for rank in range(world)]
     assert {sample for part in parts for sample in part.samples} == set(own)
     assert all(part.samples for part in parts)
-    if most is not None:
-        assert max(len(part.samples) for part in parts) <= most
+    if full is not None and not equal and samples > 3:
+        assert max(len(part.samples) for part in parts) <= max(3, largest_part(full, world))
+    if equal and full is not None and samples < full:
+        assert all(part.weight == pytest.approx(1) for part in parts)
+    assert samples < 2 or min(len(part.samples) for part in parts) > 1, "BatchNorm cannot normalise over one sample"
     weights = dict.fromkeys(own, 0.0)  # what each sample counts in the average over processes
     for part in parts:
         for sample in part.samples:
@@ -35,16 +44,23 @@ def test_parts_make_up_the_batch_with_weights_that_average_to_one(
         (50, 50, 4, [13, 13, 12, 12]),
         (2, 64, 2, [2, 2]),  # a ragged last batch goes whole to everybody: BatchNorm cannot normalise over one sample
         (32, 64, 2, [32, 32]),
-        (33, 64, 2, [17, 16]),
-        (9, 64, 8, [5, 4, 5, 4, 5, 4, 5, 4]),
+        (34, 64, 2, [17, 17]),
+        (33, 64, 2, [33, 33]),
+        (9, 64, 8, [9] * 8),
+        (24, 64, 8, [12] * 8),
         (1, 64, 2, [1, 1]),
+        (3, 6, 3, [3, 3, 3]),
     ],
 )
 def test_ragged_batches_leave_nobody_with_a_single_sample(
     samples: int, batch: int, world: int, sizes: list[int]
 ) -> None:
-    most = largest_part(batch, world)
-    assert [len(deal(range(samples), world, rank, most).samples) for rank in range(world)] == sizes
+    assert [len(deal(range(samples), world, rank, batch).samples) for rank in range(world)] == sizes
+
+
+@pytest.mark.parametrize(("samples", "sizes"), [(33, [17, 16]), (63, [32, 31]), (2, [2, 2])])
+def test_on_gpus_a_ragged_batch_needs_no_more_memory(samples: int, sizes: list[int]) -> None:
+    assert [len(deal(range(samples), 2, rank, 64, equal=False).samples) for rank in range(2)] == sizes
 
 
 @given(samples=st.integers(0, 50), size=st.integers(1, 12), drop_last=st.booleans())

@@ -132,7 +132,7 @@ def test_what_cannot_be_rebuilt_is_left_alone_and_said(own: DataLoader[Any], why
         assert session.weight == 1.0
 
 
-@pytest.mark.parametrize(("own", "wanted", "used"), [(0, 0, 0), (0, 1, 1), (0, 2, 1), (1, 2, 1), (2, 0, 2)])
+@pytest.mark.parametrize(("own", "wanted", "used"), [(0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 2, 1), (2, 0, 2)])
 @pytest.mark.parametrize("stream", [Stream(), SharedStream()])
 def test_the_batches_of_a_stream_stay_as_they_are(stream: Stream, own: int, wanted: int, used: int) -> None:
     loader = DataLoader(stream, batch_size=4, num_workers=own)
@@ -143,7 +143,7 @@ def test_the_batches_of_a_stream_stay_as_they_are(stream: Stream, own: int, want
         assert ("num_workers" in dict(session.not_applied)) is (wanted != used)
 
 
-@pytest.mark.parametrize(("own", "wanted", "used"), [(2, 0, 2), (2, 1, 1), (0, 2, 2), (0, 0, 0)])
+@pytest.mark.parametrize(("own", "wanted", "used"), [(2, 0, 2), (2, 1, 1), (0, 2, 0), (0, 0, 0)])
 def test_a_worker_init_fn_goes_on_running(own: int, wanted: int, used: int) -> None:
     loader = DataLoader(Numbers(), num_workers=own, worker_init_fn=print)
     assert workers(loader, wanted).count == used

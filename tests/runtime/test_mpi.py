@@ -25,10 +25,6 @@ def test_ranks_that_disagree_with_mpi_are_refused(monkeypatch: pytest.MonkeyPatc
         mpi._create(options, None)
 
 
-def test_other_groups_have_nothing_to_settle() -> None:
-    mpi.settle(object())
-
-
 @pytest.mark.parametrize(("code", "exit_code"), [(None, 0), (0, 0), (7, 7), ("no data", 1)])
 def test_exit_codes_are_read_as_python_reads_them(
     code: Any, exit_code: int, capsys: pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ def test_globals_are_back_after_an_exception_inside(name: str) -> None:
     before = process_state()
     plugin = create(name, CPU)
     model = network()
-    call = plugin.around(model)
+    call = plugin.around(model, model._call_impl)
     with pytest.raises(ZeroDivisionError), plugin, plugin.autocast():
         divmod(call(torch.ones(1, 8)).numel(), 0)
     assert process_state() == before
@@ -89,6 +89,7 @@ class Scaled:
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
         self.plugin = Fp16(CPU)
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
         self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
         for optimizer in self.optimizers:

@@ -20,7 +20,7 @@ from probes.software import mpiexec
 from probes.system import System
 
 from .records import quiet, shuffled, train
-from .scenes import SCENES
+from .scenes import NOT_OVERLAPPED, SCENES
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = {"equal": (192, 64), "ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
@@ -91,11 +91,16 @@ def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dic
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("scene", sorted(SCENES))
-def test_two_ranks_do_what_one_process_does(scene: str, ranks: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("scene", "way"),
+    [(scene, way) for way in ("scenes", "scenes, overlapped") for scene in sorted(SCENES)],
+)
+def test_two_ranks_do_what_one_process_does(scene: str, way: str, ranks: list[dict[str, Any]]) -> None:
+    if way == "scenes, overlapped" and scene in NOT_OVERLAPPED:
+        pytest.skip("DistributedDataParallel does not serve it")
     with Session(None, device="cpu") as session:
         expected = SCENES[scene](session)
-    first, second = (rank["scenes"][scene] for rank in ranks)
+    first, second = (rank[way][scene] for rank in ranks)
     assert first == second, "the ranks are apart"
     torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
@@ -104,7 +109,7 @@ def test_two_ranks_do_what_one_process_does(scene: str, ranks: list[dict[str, An
 def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
-        assert rank["unused"][1] == "fine"
+        assert rank["unused"][1:] == ["fine", "fine"]
 
 
 @pytest.mark.parametrize(
