@@ -1,8 +1,8 @@
 """Which samples of a global batch each process gets, and with what weight.
 
 The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into
-fewer parts, each given to several processes, down to one: nobody is left without samples, and nobody gets a single one
-(BatchNorm cannot normalise over one).
+fewer parts, and a part may be given to several processes: nobody is left without samples, and nobody gets a single one
+where there are two (BatchNorm cannot normalise over one).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Part:
     share: float = 1.0
 
 
-def deal(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = True) -> Part:
+def deal(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = False) -> Part:
     """Rank ``rank``'s part of ``batch``.
 
     Args:
@@ -41,15 +41,15 @@ def deal(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *
         world: the number of processes.
         rank: the process.
         full: samples of a full batch; None where batches have no fixed size.
-        equal: cut a ragged batch only where all parts weigh the same, so that losses over two loaders stay exact. Its
-            parts may then be larger than those of a full batch.
+        equal: cut only into parts that weigh the same, so that a loss over batches of two loaders stays exact. Parts
+            may then be larger.
     """
     samples = len(batch)
     parts = max(1, min(world, samples // LEAST))
     if full is not None:
         parts = min(parts, -(-samples // largest_part(full, world)))
-        if equal and samples < full:
-            parts = max(count for count in range(1, parts + 1) if samples % count == world % count == 0)
+    if equal:
+        parts = max(count for count in range(1, parts + 1) if samples % count == world % count == 0)
     own = list(batch[rank % parts :: parts])
     sharing = len(range(rank % parts, world, parts))
     return Part(own, len(own) * world / (samples * sharing), 1 / sharing)

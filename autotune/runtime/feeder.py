@@ -56,6 +56,7 @@ class Feeder:
         self._seats: list[Seats] = []
         self._undo: list[Callable[[], None]] = []
         self._first = True
+        self._shared = 0
 
     def prepare(self, loader: DataLoader[Any]) -> PreparedLoader:
         """``loader``, rebuilt where that is possible without guessing."""
@@ -162,8 +163,12 @@ class Feeder:
         name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
         world, rank = self.world.size, self.world.rank
         relay = Relay(store(), name, rank, world, lambda: self.progress.steps, ahead)
-        # On GPUs a ragged batch stays within the memory that a full one's part takes.
-        return Sharing(relay, world, rank, full, self.device.type == "cpu", deals)
+        self._shared += 1
+        return Sharing(relay, world, rank, full, self._several, deals)
+
+    def _several(self) -> bool:
+        """Whether losses may be over batches of two loaders. On GPUs parts must fit the memory of a full one's."""
+        return self._shared > 1 and self.device.type == "cpu"
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers

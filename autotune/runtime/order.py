@@ -54,13 +54,18 @@ class Order:
         self._all: Iterator[Any] | None = None
         self._unread: Iterator[Any] = iter(())
         self._kept: tuple[Any, ...] = ()
-        ahead = loader.num_workers * (loader.prefetch_factor or 0)
-        self._left = len(self.sampler) // size - ahead  # type: ignore[arg-type]
+        self._ahead = loader.num_workers * (loader.prefetch_factor or 0)
+        self._left = 0
+        self.again()
 
     def __iter__(self) -> Iterator[list[Any]]:
         self._all = iter(self.sampler)
         self._unread = islice(self._all, len(self.sampler))
         yield from cut(self._samples(), self.size, drop_last=self.drop_last)
+
+    def again(self) -> None:
+        """The batches are asked for from the first one on."""
+        self._left = len(self.sampler) // self.size - self._ahead
 
     def _samples(self) -> Iterator[Any]:
         yield from self._unread

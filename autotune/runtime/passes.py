@@ -39,7 +39,7 @@ class Sharing:
         relay: brings rank 0's items to all ranks.
         world, rank: the processes, and this one.
         full: samples of a full batch; None where batches have no fixed size.
-        equal: see `deal`.
+        equal: asked when a pass begins: see `deal`.
         deals: asked when a pass begins: whether batches are dealt out. Else all ranks get them whole.
     """
 
@@ -47,11 +47,11 @@ class Sharing:
     world: int
     rank: int
     full: int | None
-    equal: bool
+    equal: Callable[[], bool]
     deals: Callable[[], bool]
 
 
-_OWN = frozenset({"own", "loader", "_progress", "_mover", "_order", "_sharing", "_persisting"})
+_OWN = frozenset({"own", "loader", "_progress", "_mover", "_order", "_sharing", "_persisting", "_last"})
 
 
 class PreparedLoader:
@@ -75,6 +75,7 @@ class PreparedLoader:
         self.own, self.loader = own, loader
         self._progress, self._mover, self._order, self._sharing = progress, mover, order, sharing
         self._persisting = False
+        self._last: Iterable[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -123,7 +124,10 @@ class PreparedLoader:
     def _indexed(self, order: Iterable[Any], sharing: Sharing | None) -> Iterator[Any]:
         repeats = sharing is not None and sharing.relay.repeats
         batches = iter(order) if sharing is None else sharing.relay.items(order)
-        if not repeats:
+        if repeats:  # what was drawn for the last pass counts
+            order = self._repeated(order)
+        else:
+            self._last = order
             self._draw()
         parts: deque[Part] | None = None
         if sharing is not None and sharing.deals():
@@ -138,6 +142,12 @@ class PreparedLoader:
 
         asked = order.asked if isinstance(order, Order) else None
         return _Pass(start, self._progress, parts, asked, at_once=self.own.num_workers > 0)
+
+    def _repeated(self, order: Iterable[Any]) -> Iterable[Any]:
+        """The order of the last pass, which draws what is still to be drawn at its end."""
+        if isinstance(self._last, Order):
+            self._last.again()
+        return order if self._last is None else self._last
 
     def _draw(self) -> None:
         """The base seed of the workers, the same as plain PyTorch's; workers that persist keep their first one."""
@@ -161,8 +171,9 @@ class _Lazy:
 
 def _dealt(batches: Iterator[Any], sharing: Sharing, parts: deque[Part]) -> Iterator[list[Any]]:
     """This rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
+    equal = sharing.equal()
     for batch in batches:
-        part = deal(batch, sharing.world, sharing.rank, sharing.full, equal=sharing.equal)
+        part = deal(batch, sharing.world, sharing.rank, sharing.full, equal=equal)
         parts.append(part)
         yield part.samples
 
