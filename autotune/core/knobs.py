@@ -154,8 +154,7 @@ def _num_workers(context: Context) -> Choices:
     most = min(budget, 32)
     if task.iterable:
         own = context.baseline.num_workers
-        values = (own,) if own else (0, 1)  # one worker reads the stream as no worker does
-        return Choices(values, ((values[-1] + 1, "more workers would make other batches of an iterable dataset"),))
+        return Choices((own,), ((own + 1, "more workers would make other batches of an iterable dataset"),))
     counts = {0, 1, *powers_of_two(most), *(most * k // 4 for k in (1, 2, 3, 4))}
     if most <= 4:
         counts |= set(range(most + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -103,3 +104,37 @@ def test_a_compiled_wrapper_runs_in_the_sessions_precision() -> None:
         assert model(torch.ones(1, 8)).dtype is torch.float32
         assert session.unwrap(model) is inner
     assert seen == [torch.bfloat16]
+
+
+class Record(dict[str, Any]):
+    """A user's container with a constructor of its own."""
+
+    def __init__(self, config: int, **items: Any) -> None:
+        super().__init__(**items)
+        self.config = config
+
+
+class Pair(tuple[Any, ...]):
+    """A user's tuple with a constructor of its own."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: Any, second: Any) -> Pair:
+        """Two items."""
+        return super().__new__(cls, (first, second))
+
+
+def test_containers_of_the_users_keep_what_they_hold() -> None:
+    half = torch.ones(2, dtype=torch.bfloat16)
+    record = calls.to_float32(Record(7, z=half))
+    assert (type(record), record.config, record["z"].dtype) == (Record, 7, torch.float32)
+    default = calls.to_float32(defaultdict(list, z=half))
+    assert (default["new"], default["z"].dtype) == ([], torch.float32)
+    pair = Pair(half, 1)
+    assert calls.to_float32(pair) is pair
+
+
+def test_a_model_of_lower_precision_keeps_its_outputs() -> None:
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        model = session.prepare(network().to(torch.bfloat16))
+        assert model(torch.ones(1, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16

@@ -217,3 +217,88 @@ def test_closing_leaves_the_optimizer_as_it_was() -> None:
     optimizer.step()
     assert seen == [None]
     assert "step" not in vars(optimizer)
+
+
+class Odd(torch.optim.Adam):
+    """Built from a model."""
+
+    def __init__(self, model: nn.Module, warm: int) -> None:
+        super().__init__(model.parameters(), lr=0.1)
+        self.warm = warm
+
+
+@pytest.mark.parametrize("implementation", ["foreach", "fused"])
+def test_a_users_own_class_is_asked_by_pytorchs_rules(implementation: str) -> None:
+    plain, ours = conv(), conv()
+    steps(plain, torch.optim.Adam(plain.parameters(), lr=0.1), 3)
+    optimizer = Odd(ours, warm=1)
+    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+        session.prepare(ours, optimizer)
+        steps(ours, optimizer, 3)
+        assert session.not_applied == ()
+    same(ours, plain)
+
+
+def test_a_learning_rate_that_becomes_a_tensor_is_asked_about_again() -> None:
+    plain, ours = conv(), conv()
+    for model, implementation in ((plain, "default"), (ours, "foreach")):
+        optimizer = made("Adam", model)
+        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+            session.prepare(model, optimizer)
+            steps(model, optimizer, 1)
+            for group in optimizer.param_groups:
+                group["lr"] = torch.tensor(5e-3)
+            steps(model, optimizer, 2)
+            assert ("optimizer_impl" in dict(session.not_applied)) is (implementation == "foreach")
+    same(ours, plain)
+
+
+def test_a_layout_that_changes_later_takes_the_state_along() -> None:
+    plain, ours = conv(), conv()
+    for model, implementation in ((plain, "default"), (ours, "fused")):
+        optimizer = made("Adam", model)
+        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+            session.prepare(model, optimizer)
+            for memory_format in (torch.contiguous_format, torch.channels_last, torch.contiguous_format):
+                model.to(memory_format=memory_format)  # type: ignore[call-overload]
+                steps(model, optimizer, 2)
+    same(ours, plain)
+
+
+def test_parameters_that_train_later_have_no_momentum_yet() -> None:
+    plain, ours = conv(), conv()
+    for model, implementation in ((plain, "default"), (ours, "fused")):
+        model[0].requires_grad_(False)
+        optimizer = made("SGD", model)
+        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+            session.prepare(model, optimizer)
+            steps(model, optimizer, 2)
+            model[0].requires_grad_(True)
+            steps(model, optimizer, 2)
+    same(ours, plain)
+
+
+def test_a_scaler_of_the_users_keeps_the_kernel_that_it_works_with() -> None:
+    plain, ours = conv(), conv()
+    for model, implementation in ((plain, "default"), (ours, "foreach")):
+        optimizer, scaler = made("Adam", model, fused=True), torch.amp.GradScaler("cpu")
+        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+            session.prepare(model, optimizer)
+            for _ in range(2):
+                optimizer.zero_grad()
+                scaler.scale(model(torch.ones(2, 3, 4, 4)).square().mean()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+    same(ours, plain)
+
+
+@pytest.mark.parametrize("first", ["model", "optimizer"])
+def test_an_optimizer_that_flattens_gradients_keeps_the_usual_layout(first: str) -> None:
+    model = conv()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with Session(quiet(channels_last=True), device="cpu") as session:
+        for item in (model, optimizer) if first == "model" else (optimizer, model):
+            session.prepare(item)
+        optimizer.step(lambda: model(torch.ones(2, 3, 4, 4)).square().mean())
+        assert "flattens" in dict(session.not_applied)["channels_last"]
+        assert all(parameter.is_contiguous() for parameter in model.parameters())
