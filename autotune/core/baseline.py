@@ -55,8 +55,8 @@ def no_knob(name: str) -> str:
     """What to say of a ``name`` in ``CURRENT`` that is no knob."""
     if name == "accumulation":
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
-        return f'CURRENT["accumulation"] is no knob: {own}'
-    return f'CURRENT["{name}"] is no knob; knobs are: {", ".join(KNOB_NAMES)}'
+        return f"CURRENT['accumulation'] is no knob: {own}"
+    return f'CURRENT[{name!r}] is no knob; knobs are: {", ".join(KNOB_NAMES)}'
 
 
 def _wanted(name: str, value: object) -> str:

@@ -22,6 +22,8 @@ from probes.facts import Inventory
 from probes.inventory import from_json, to_json
 
 FOLDER = Path(__file__).parent.parent / "grids"
+FORMER_FACTS = ("workers_refused",)
+"""What older grids say of a task and nobody asks any more."""
 KINDS: Mapping[str, type[Outcome]] = {
     kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, Skipped)
 }
@@ -59,7 +61,7 @@ class Header:
         """The inverse of `as_dict`."""
         parts = {
             "inventory": from_json(data["inventory"]),
-            "task": TaskFacts.from_dict(data["task"]),
+            "task": TaskFacts.from_dict({k: v for k, v in data["task"].items() if k not in FORMER_FACTS}),
             "baseline": Settings.from_dict(data["baseline"]),
         }
         return cls(**{**data, **parts})

@@ -85,13 +85,13 @@ class TestContradictions:
             ({"processes": 0}, ['CURRENT["processes"] = 0', "at least 1"]),
             (
                 {"accumulation": 4},
-                ['CURRENT["accumulation"] is no knob', 'CURRENT["batch_size"] is the batch that your'],
+                ["CURRENT['accumulation'] is no knob", 'CURRENT["batch_size"] is the batch that your'],
             ),
             (
                 {"accumulation": 1},
-                ['CURRENT["accumulation"] is no knob', 'CURRENT["batch_size"] is the batch that your'],
+                ["CURRENT['accumulation'] is no knob", 'CURRENT["batch_size"] is the batch that your'],
             ),
-            ({"workers": 2}, ['CURRENT["workers"] is no knob', "num_workers"]),
+            ({"workers": 2}, ["CURRENT['workers'] is no knob", "num_workers"]),
         ],
     )
     def test_are_quoted_back(self, current: dict[str, Any], words: list[str]) -> None:
