@@ -56,7 +56,7 @@ def no_knob(name: str) -> str:
     if name == "accumulation":
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
         return f"CURRENT['accumulation'] is no knob: {own}"
-    return f'CURRENT[{name!r}] is no knob; knobs are: {", ".join(KNOB_NAMES)}'
+    return f"CURRENT[{name!r}] is no knob; knobs are: {', '.join(KNOB_NAMES)}"
 
 
 def _wanted(name: str, value: object) -> str:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,8 @@ from autotune.trial.verdict import End, how_it_ended
 
 LOAD_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
-STEP_FACTS = 2
-"""Messages about the user's step that follow the facts."""
-STEP_SECONDS = 10.0
-"""How long the parent waits for each of them."""
+STEP_SECONDS = (5.0, 10.0)
+"""How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
 STACK_DUMP_SECONDS = 0.3
 
@@ -95,8 +94,9 @@ class Runner:
         trial = self._start("describe", None, limits or Limits(deadline=self.deadline))
         try:
             self._wait(trial, lambda: bool(trial.events))
-            trial.limits = replace(trial.limits, starting=STEP_SECONDS)
-            self._wait(trial, lambda: len(trial.events) > STEP_FACTS)
+            for number, seconds in enumerate(STEP_SECONDS, start=1):
+                trial.limits = replace(trial.limits, starting=seconds)
+                self._wait(trial, partial(_has_said_more_than, trial, number))
         finally:
             self.stop(trial)
         if trial.events:
@@ -313,3 +313,7 @@ class Runner:
         if trial.listening:
             trial.listening = False
             self.selector.unregister(trial.channel)
+
+
+def _has_said_more_than(trial: Trial, messages: int) -> bool:
+    return len(trial.events) > messages

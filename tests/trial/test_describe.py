@@ -94,7 +94,7 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     runner: Runner, monkeypatch: pytest.MonkeyPatch, how: str, counted: bool, words: str
 ) -> None:
     if how == "stops":
-        monkeypatch.setattr(runner_module, "STEP_SECONDS", 0.5)
+        monkeypatch.setattr(runner_module, "STEP_SECONDS", (0.5, 0.5))
     facts = described(runner, how)
     assert facts.samples == 64
     assert (facts.flops_per_item > 0) == counted
