@@ -92,15 +92,12 @@ def _average(parameters: list[Tensor]) -> None:
     for parameter, part in zip(small, parts, strict=True):
         if id(parameter) in anywhere:
             _put(parameter, part.view(parameter.shape))
-    for parameter in parameters:
-        if parameter.numel() >= LARGE and id(parameter) in anywhere:
-            _average_large(parameter, world)
-
-
-def _average_large(parameter: Tensor, world: int) -> None:
-    whole = _dense(parameter).contiguous()
-    dist.all_reduce(whole)
-    _put(parameter, whole.div_(world))
+    large = [p for p in parameters if p.numel() >= LARGE and id(p) in anywhere]
+    wholes = [_dense(parameter).contiguous() for parameter in large]
+    for work in [dist.all_reduce(whole, async_op=True) for whole in wholes]:
+        work.wait()
+    for parameter, whole in zip(large, wholes, strict=True):
+        _put(parameter, whole.div_(world))
 
 
 def _dense(parameter: Tensor) -> Tensor:

@@ -141,6 +141,8 @@ class Feeder:
         shares = shares and loading.own_share(loader, self.world.size) is None
         if shares and not self._same_everywhere(fingerprint(loader.dataset)):
             return self._untouched(loader, "processes hold different datasets", shares)
+        if not shares and batch == loader.batch_size and self._as_it_is(loader):
+            return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         free = settled(loader) is None
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
@@ -151,6 +153,21 @@ class Feeder:
         batches = NextBatches(partial(count_of, loader, replaced))
         rebuilt = DataLoader(**arguments, batch_sampler=batches, generator=torch.Generator())
         return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), order=order, sharing=sharing)
+
+    def _as_it_is(self, loader: DataLoader[Any]) -> bool:
+        """Whether ``loader`` has what the settings ask for: then it is read itself, which costs nothing."""
+        settings, own = self.settings, loader.num_workers
+        found = loading.workers(loader, own if settings is None else settings.num_workers)
+        self.notes.refuse("num_workers", found.refused)
+        if settings is None or found.count != own:
+            return settings is None
+        pinned = settings.pin_memory and self.device.type != "cpu"
+        bound = own > 0 and self.place is not None
+        return (
+            pinned == loader.pin_memory
+            and not bound
+            and own * (settings.prefetch_factor or 2) == own * (loader.prefetch_factor or 2)
+        )
 
     def _same_everywhere(self, number: int) -> bool:
         """Whether all processes have the same ``number``."""
