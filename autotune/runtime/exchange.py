@@ -1,8 +1,8 @@
 """Several processes train one model: the same parameters at the start, the same gradients in each step.
 
-On CPUs gradients are averaged after the backward pass. That takes about as long there as `DistributedDataParallel`, whose
-copies into buckets cost what they hide (decision 013 has the figures), and it asks nothing of the model: freezing, unused
-parameters, several calls, losses and backward passes all work. On GPUs `DistributedDataParallel` overlaps the
+On CPUs gradients are averaged after the backward pass. That takes about as long there as `DistributedDataParallel`,
+whose copies into buckets cost what they hide (decision 013 has the figures). It asks nothing of the model: freezing,
+unused parameters, several calls, losses and backward passes all work. On GPUs `DistributedDataParallel` overlaps the
 exchange with the backward pass (`autotune.runtime.overlap`).
 """
 
