@@ -42,7 +42,7 @@ class Exchange:
     """All that one session's processes exchange.
 
     Attributes:
-        models: each prepared model, with the call that it has in this process alone.
+        models: each prepared model, with the layer around its call.
         optimizers: each prepared optimizer.
     """
 

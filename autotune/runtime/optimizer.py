@@ -2,7 +2,7 @@
 
 The implementation is in force inside `step` only: parameter groups, state dicts, copies and checkpoints hold the user's
 own flags. Fused kernels walk raw memory, so that gradients or state of another layout than their parameter's would be
-scrambled without a word: state is laid out like its parameter, and a step whose gradients are not is the user's own.
+scrambled silently: state is laid out like its parameter, and a step whose gradients are not is the user's own.
 """
 
 from __future__ import annotations
