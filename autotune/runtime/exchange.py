@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from autotune.runtime.averaging import Known, average, drifted, from_rank_zero
 from autotune.runtime.calls import Call, Layer
 from autotune.runtime.notes import Notes
+from autotune.runtime.optimizer import parameters_of
 from autotune.runtime.overlap import Overlapped
 from autotune.runtime.progress import Progress
 
@@ -74,7 +75,7 @@ class Exchange:
     def optimizer(self, optimizer: Optimizer) -> Callable[[], None]:
         """Let ``optimizer`` step on averaged gradients. Returns how to undo it."""
         self.optimizers.append(optimizer)
-        self._share(_parameters([optimizer]))
+        self._share(parameters_of(optimizer))
         hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -118,7 +119,7 @@ class Exchange:
     def _trained(self) -> list[Tensor]:
         """Parameters of prepared models and optimizers, once each."""
         own = [p for model in self.models for p in model.parameters()]
-        return list({id(p): p for p in (*own, *_parameters(self.optimizers))}.values())
+        return list({id(p): p for p in (*own, *parameters_of(*self.optimizers))}.values())
 
     def _share(self, tensors: Iterable[Tensor]) -> None:
         """Take rank 0's values of whatever has not been seen before."""
@@ -128,7 +129,7 @@ class Exchange:
         self._known.settle(new)
 
     def _before_step(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
-        self._share(_parameters([optimizer]))
+        self._share(parameters_of(optimizer))
         closure = options.get("closure") if options else arguments[1] if len(arguments) > 1 else None
         if closure is None:
             self._freshen(optimizer)
@@ -153,7 +154,7 @@ class Exchange:
     def _freshen(self, optimizer: Optimizer) -> None:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
         if optimizer not in self._fresh:
-            average(_parameters([optimizer]))
+            average(parameters_of(optimizer))
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)
@@ -199,7 +200,3 @@ def state_of(model: nn.Module) -> Iterator[Tensor]:
 def normalises(model: nn.Module) -> bool:
     """True where a layer takes statistics over the samples of a batch."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-
-
-def _parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
-    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]

@@ -20,6 +20,11 @@ _gradient_of = attrgetter("grad")
 _is_contiguous = Tensor.is_contiguous
 
 
+def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
+    """All parameters that ``optimizers`` hold, in the order of their groups."""
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
 class Implementation:
     """An optimizer whose steps run as ``name`` wherever that computes the same.
 
@@ -181,7 +186,7 @@ def unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     if implementation == "default":
         return None
     name = type(optimizer).__name__
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    parameters = parameters_of(optimizer)
     if not all(implementation in group for group in optimizer.param_groups):
         return f"{name} has no {implementation} implementation"
     if not all(p.is_floating_point() for p in parameters):

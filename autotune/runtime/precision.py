@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autotune.runtime.calls import Autocast, Call
+from autotune.runtime.optimizer import parameters_of
 from autotune.runtime.switches import allow_tf32
 
 
@@ -187,7 +188,7 @@ class Fp16(Bf16):
             return
         scale = self.scaler.get_scale()
         for optimizer in self._unscaled.values():
-            for parameter in _parameters(optimizer):
+            for parameter in parameters_of(optimizer):
                 if parameter.grad is not None:
                     parameter.grad.mul_(scale)
         self.scaler.update(scale)
@@ -219,9 +220,5 @@ def create(name: str, device: torch.device) -> Precision:
     return PRECISIONS[name](device)
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
 def _has_gradients(optimizer: Optimizer) -> bool:
-    return any(parameter.grad is not None for parameter in _parameters(optimizer))
+    return any(parameter.grad is not None for parameter in parameters_of(optimizer))

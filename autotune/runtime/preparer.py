@@ -18,7 +18,7 @@ from autotune.runtime import compile as compiling
 from autotune.runtime.exchange import Exchange, normalises
 from autotune.runtime.feeder import Feeder
 from autotune.runtime.notes import Notes
-from autotune.runtime.optimizer import Implementation
+from autotune.runtime.optimizer import Implementation, parameters_of
 from autotune.runtime.pace import Pace
 from autotune.runtime.passes import PreparedLoader
 from autotune.runtime.precision import Precision
@@ -68,11 +68,7 @@ class Preparer:
     def owners(self, parameters: Iterable[Tensor]) -> list[Optimizer]:
         """The optimizers that hold any of ``parameters``."""
         ids = {id(parameter) for parameter in parameters}
-        return [
-            optimizer
-            for optimizer in self.optimizers
-            if any(id(p) in ids for group in optimizer.param_groups for p in group["params"])
-        ]
+        return [each for each in self.optimizers if any(id(p) in ids for p in parameters_of(each))]
 
     def refused(self) -> dict[str, str]:
         """Read back: what is not in force on what was prepared."""
