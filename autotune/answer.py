@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.core.constraints import normalised
 from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.feasibility import normalised
-from autotune.core.knobs import Context
+from autotune.core.knobs.knob import Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target

@@ -16,12 +16,13 @@ from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
 from autotune.core.budget import usual_budget
 from autotune.core.errors import Interrupted, LaunchError, UsageError
-from autotune.core.knobs import LEVELS, Context
+from autotune.core.knobs.knob import LEVELS, Context
+from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
 from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
-from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.gathering import Door, for_several, hello
 from autotune.search.protocol import Observation, Search

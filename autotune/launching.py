@@ -11,8 +11,9 @@ from pathlib import Path
 
 from autotune.core import binding
 from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
-from autotune.core.clamp import clamp, with_processes
+from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, left_idle, no_way
+from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile

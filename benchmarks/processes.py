@@ -18,7 +18,7 @@ from pathlib import Path
 from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.decide import BASELINE
-from autotune.core.knobs import Context
+from autotune.core.knobs.knob import Context
 from autotune.core.outcome import Completed
 from autotune.core.proof import compare
 from autotune.core.settings import Settings

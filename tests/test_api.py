@@ -17,11 +17,12 @@ import pytest
 import autotune
 from autotune import answer, api, bringup
 from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
-from autotune.core.knobs import LEVELS, Context
+from autotune.core.knobs.knob import LEVELS, Context
+from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement, Places
 from autotune.core.outcome import Completed, Crashed, Outcome
-from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK

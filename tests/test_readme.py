@@ -15,7 +15,8 @@ import typer
 
 from autotune.cli import app
 from autotune.core.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
-from autotune.core.knobs import KNOBS, LEVELS
+from autotune.core.knobs.knob import LEVELS
+from autotune.core.knobs.table import KNOBS
 from autotune.trial.contract import recognise
 
 ROOT = Path(__file__).resolve().parent.parent

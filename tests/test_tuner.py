@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from autotune.core.decide import BASELINE, SAME, UNTRIED
 from autotune.core.errors import Interrupted, NothingUsable, UserCodeError
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.proof import LOOKS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from probes.facts import Inventory
+
 TORCHRUN = "torchrun"
 MPIEXEC = "mpiexec"
 TIMEOUT_VARIABLE = "AUTOTUNE_TIMEOUT"
@@ -44,3 +46,11 @@ BACKENDS: dict[str, BackendRow] = {
     )
 }
 """By name. Whether one is usable on a machine is the probes' answer: it may be missing or broken."""
+
+
+def why_not_usable(inventory: Inventory, name: str) -> str | None:
+    """Why ``torch.distributed`` backend ``name`` cannot be used here; None where it can."""
+    for backend in inventory.software.backends:
+        if backend.name == name:
+            return None if backend.usable else backend.reason
+    return f"torch.distributed has no {name} backend here"

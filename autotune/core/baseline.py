@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.core.settings import CATEGORIES, KNOB_NAMES, Settings
+from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from probes.facts import Inventory
 
 DEFAULT_BATCH = 32
 """Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
-
-
-FOR_GPUS = ("data_parallel", "pin_memory", "cudnn_benchmark")
-"""Switches that many people set everywhere and that do nothing without a GPU."""
 
 
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
@@ -30,24 +27,19 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     for name, value in (current | {"batch_size": batch}).items():
         if name not in KNOB_NAMES:
             raise ContractError(no_knob(name))
-        wanted = _wanted(name, value)
-        if wanted:
+        wanted = BY_NAME[name].why_not(value)
+        if wanted is not None:
             raise ContractError(f'CURRENT["{name}"] = {value!r}: must be {wanted}')
     if batch % processes:
         raise ContractError(
             f'CURRENT["batch_size"] = {batch} is the global batch; it cannot be shared equally by'
             f" {processes} process(es)"
         )
-    software, budget = inventory.software, inventory.budget
-    defaults = {
-        "threads": max(1, (software.default_threads or budget.threads) // (processes if processes > 1 else 1)),
-        "interop_threads": software.default_interop_threads or budget.cores,
-    }
-    if task.device != "cuda":
-        current = {name: value for name, value in current.items() if name not in FOR_GPUS}
-    backend = "nccl" if task.device == "cuda" else "gloo"
+    defaults = {knob.name: knob.unsaid(inventory) for knob in KNOBS if knob.unsaid is not None}
+    defaults["threads"] = max(1, defaults["threads"] // processes)
+    current = {name: value for name, value in current.items() if task.device in BY_NAME[name].devices}
     if processes > 1:
-        defaults["backend"] = backend  # type: ignore[assignment]
+        defaults["backend"] = "nccl" if task.device == "cuda" else "gloo"
     return Settings(**(defaults | current), batch_size=batch // processes)
 
 
@@ -57,20 +49,6 @@ def no_knob(name: str) -> str:
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
         return f"CURRENT['accumulation'] is no knob: {own}"
     return f"CURRENT[{name!r}] is no knob; knobs are: {', '.join(KNOB_NAMES)}"
-
-
-def _wanted(name: str, value: object) -> str:
-    """What knob ``name`` takes, where ``value`` is not of it; else empty."""
-    if value is None and name in ("backend", "prefetch_factor"):
-        return ""
-    offered = CATEGORIES.get(name)
-    if offered == (False, True):
-        return "" if isinstance(value, bool) else "True or False"
-    if offered is not None:
-        return "" if value in offered else f"one of {', '.join(offered)}"
-    least = 0 if name == "num_workers" else 1
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    return "" if whole else f"a whole number of at least {least}"
 
 
 def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.core.settings import Settings
+from autotune.core.knobs.knob import Chosen
 from probes.facts import Inventory, LogicalCpu, NumaNode
 
+BINDINGS = ("none", "cores", "numa")
 VARIABLE = "AUTOTUNE_BINDING"
 """Carries `Plan.text` from whoever starts the processes into each of them."""
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
@@ -64,7 +65,7 @@ class Plan:
         return cls(_parse_list(allowed), tuple(_parse_place(place) for place in places))
 
 
-def plan(settings: Settings, inventory: Inventory) -> Plan:
+def plan(settings: Chosen, inventory: Inventory) -> Plan:
     """Where the processes of ``settings`` run on this machine; an empty plan where nothing is to be bound.
 
     Processes get disjoint CPUs wherever there are enough, on whole cores of one node (that of their GPU, if any)
@@ -97,7 +98,7 @@ def refusals(inventory: Inventory) -> dict[str, str]:
     return {} if len(nodes) > 1 else {"numa": "the allowed CPUs lie on one NUMA node"}
 
 
-def refusal(settings: Settings, inventory: Inventory) -> str | None:
+def refusal(settings: Chosen, inventory: Inventory) -> str | None:
     """Why the binding of ``settings`` cannot be done here or would change nothing; None where it does its work."""
     binding, count, threads = settings.binding, settings.processes, settings.threads
     if binding == "none":
@@ -236,7 +237,7 @@ def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
 # Within a share -------------------------------------------------------------------------------------------------------
 
 
-def _on_cores(share: Share, settings: Settings) -> Place:
+def _on_cores(share: Share, settings: Chosen) -> Place:
     """One CPU for each thread: fast cores first, one SMT sibling of each before any second one."""
     seen: dict[tuple[int, int], int] = {}
     turns: list[tuple[bool, int, int]] = []
@@ -247,7 +248,7 @@ def _on_cores(share: Share, settings: Settings) -> Place:
     return _place(ranked[: settings.threads], share, settings)
 
 
-def _on_nodes(share: Share, settings: Settings, nodes: Sequence[NumaNode]) -> Place:
+def _on_nodes(share: Share, settings: Chosen, nodes: Sequence[NumaNode]) -> Place:
     """All CPUs of the share's first node, or of as many nodes as the threads need, and their memory."""
     chosen: list[LogicalCpu] = []
     for node in dict.fromkeys(map(_node, share)):
@@ -257,7 +258,7 @@ def _on_nodes(share: Share, settings: Settings, nodes: Sequence[NumaNode]) -> Pl
     return Place(place.cpus, place.workers, _memory({_node(cpu) for cpu in chosen}, nodes))
 
 
-def _place(chosen: Sequence[LogicalCpu], share: Share, settings: Settings) -> Place:
+def _place(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Place:
     """Workers beside the compute threads where each finds a CPU there, else anywhere in the share."""
     cpus, whole = {cpu.id for cpu in chosen}, {cpu.id for cpu in share}
     beside = whole - cpus

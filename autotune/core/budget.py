@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.knobs import COMPILE_BUDGET_SECONDS
+from autotune.core.knobs.model import COMPILE_BUDGET_SECONDS
 from autotune.core.outcome import Completed, Outcome
 
 BUDGETS = ((0.02, 60.0), (0.5, 90.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.profile import LevelResult
 from autotune.core.proof import IDENTITY, Proof, Round, compare
 from autotune.core.settings import Settings

@@ -1,80 +1,54 @@
-"""`Settings`: one complete choice, a value for every knob."""
+"""`Settings`: one complete choice, a value for every knob of the table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import field, make_dataclass
+from typing import TYPE_CHECKING, Any
 
-from autotune.core.backends import BACKENDS as ROWS
 from autotune.core.errors import UsageError
+from autotune.core.knobs.table import CONDITIONAL, KNOB_NAMES, KNOBS
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
-OPTIMIZER_IMPLS = ("default", "foreach", "fused")
-ALLOCATORS = ("default", "jemalloc", "tcmalloc")
-BACKENDS = tuple(ROWS)
-BINDINGS = ("none", "cores", "numa")
-CATEGORIES: Mapping[str, tuple[Any, ...]] = {
-    "backend": BACKENDS,
-    "data_parallel": (False, True),
-    "binding": BINDINGS,
-    "persistent_workers": (False, True),
-    "pin_memory": (False, True),
-    "channels_last": (False, True),
-    "optimizer_impl": OPTIMIZER_IMPLS,
-    "allocator": ALLOCATORS,
-    "cudnn_benchmark": (False, True),
-    "compile": COMPILE_MODES,
-    "precision": PRECISIONS,
-}
-"""Every value that a knob of words or switches may take anywhere; all other knobs count something."""
+if TYPE_CHECKING:
+
+    class _Values:
+        """A frozen dataclass with a field for each knob, in the order of the table. Declared are the types of those
+        that hang together, since code names them."""
+
+        def __init__(self, **values: Any) -> None: ...
+
+        processes: int
+        threads: int
+        backend: str | None
+        binding: str
+        num_workers: int
+        prefetch_factor: int | None
+        batch_size: int
+        data_parallel: bool
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+
+    def _make_canonical(settings: Settings) -> None:
+        for knob in CONDITIONAL:
+            if not knob.applies(settings):
+                object.__setattr__(settings, knob.name, knob.neutral)
+            elif getattr(settings, knob.name) is None:
+                object.__setattr__(settings, knob.name, knob.usual)
+
+    _FIELDS = [(knob.name, Any, field(default=knob.neutral)) for knob in KNOBS]
+    _Values = make_dataclass(
+        "_Values", _FIELDS, frozen=True, kw_only=True, namespace={"__post_init__": _make_canonical}
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(_Values):
     """A value for every knob, hashable and canonical: settings that act the same compare equal.
 
     ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
+    What each field means is said by `autotune.core.knobs`.
     """
-
-    processes: int = 1
-    threads: int = 1
-    """Intra-op threads of each process."""
-    interop_threads: int = 1
-    backend: str | None = None
-    """Gradient exchange between processes; None for one process."""
-    data_parallel: bool = False
-    """One process drives every GPU through `torch.nn.DataParallel`, which splits each batch between them."""
-    binding: str = "none"
-    """What each process is bound to, see `autotune.core.binding`."""
-    num_workers: int = 0
-    """Loader workers of each process."""
-    prefetch_factor: int | None = None
-    """Batches each worker prepares ahead; None without workers."""
-    persistent_workers: bool = False
-    """The user's own: workers that outlive an epoch do not see a dataset that the script changes between epochs."""
-    pin_memory: bool = False
-    batch_size: int = 1
-    channels_last: bool = False
-    optimizer_impl: str = "default"
-    allocator: str = "default"
-    cudnn_benchmark: bool = False
-    compile: str = "off"
-    precision: str = "fp32"
-
-    def __post_init__(self) -> None:
-        if self.num_workers == 0:
-            object.__setattr__(self, "prefetch_factor", None)
-            object.__setattr__(self, "persistent_workers", False)
-        elif self.prefetch_factor is None:
-            object.__setattr__(self, "prefetch_factor", 2)
-        if self.processes == 1:
-            object.__setattr__(self, "backend", None)
-        else:
-            object.__setattr__(self, "data_parallel", False)
-            if self.backend is None:
-                object.__setattr__(self, "backend", "gloo")
 
     @property
     def global_batch(self) -> int:
@@ -87,7 +61,7 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """Flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -106,9 +80,6 @@ class Settings:
         """``{knob: (mine, theirs)}`` for every knob that differs."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {name: (mine[name], theirs[name]) for name in KNOB_NAMES if mine[name] != theirs[name]}
-
-
-KNOB_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Settings))
 
 
 def without_accumulation(values: Mapping[str, Any]) -> dict[str, Any]:

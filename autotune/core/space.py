@@ -8,28 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core import binding, feasibility
+from autotune.core import constraints
 from autotune.core.errors import UsageError
-from autotune.core.knobs import (
-    BY_NAME,
-    KNOBS,
-    Choices,
-    Context,
-    includes,
-    powers_of_two,
-)
-from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.knobs.knob import Choices, Context, includes, powers_of_two
+from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.core.moves import BOUND, MOVES, SHAPE, Move, Offered, data_parallel
+from autotune.core.settings import Settings
 
 MAX_BATCH_FACTOR = 16
-
-BOUND = ("processes", "threads", "batch_size")
-"""Knobs that cannot move alone: an equation binds them."""
-MOVING = (
-    "processes x threads",
-    "global batch",
-    *(name for name in KNOB_NAMES if name not in BOUND),
-)
-"""Decisions, one of which is a move."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Space:
-    """Feasible settings: a value list per knob, joined by the constraints in `refusal`."""
+    """Feasible settings: a value list per knob, joined by `autotune.core.constraints`."""
 
     context: Context
     level: str
@@ -52,33 +38,34 @@ class Space:
     """The user's own batch alone below level ``max``."""
     left_out: tuple[LeftOut, ...]
 
-    def refusal(self, settings: Settings) -> str | None:
+    @functools.cached_property
+    def _offered(self) -> Offered:
+        return Offered(self.values, self.global_batches)
+
+    def why_not(self, settings: Settings) -> str | None:
         """Why ``settings`` are not in this space; None where they are. The baseline always is."""
         if settings == self.context.baseline:
             return None
         for name, value in vars(settings).items():
-            if value not in self.values[name] and not _neutral(settings, name):
+            if value not in self.values[name] and BY_NAME[name].applies(settings):
                 return f"{name}={value} is not offered"
         if settings.global_batch not in self.global_batches:
             return f"global batch {settings.global_batch} is not offered at level {self.level}"
-        return feasibility.refusal(settings, self.context) or self._binding(settings)
+        return constraints.why_not(settings, self.context) or self._idle_binding(settings)
 
     def __contains__(self, settings: Settings) -> bool:
-        return self.refusal(settings) is None
+        return self.why_not(settings) is None
 
-    def _binding(self, settings: Settings) -> str | None:
-        reason = self._idle_binding(settings.binding, settings.processes, settings.threads)
-        return f"binding={settings.binding}: {reason}" if reason else None
+    def _idle_binding(self, settings: Settings) -> str | None:
+        """Why the binding does nothing for these processes and threads; remembered, as every candidate asks."""
+        key = settings.binding, settings.processes, settings.threads
+        if key not in self._bindings:
+            self._bindings[key] = constraints.why_not_bound(settings, self.context.inventory)
+        return self._bindings[key]
 
     @functools.cached_property
-    def _idle_binding(self) -> Callable[[str, int, int], str | None]:
-        """Why a binding does nothing for so many processes and threads; remembered, as every candidate asks."""
-
-        def reason(name: str, processes: int, threads: int) -> str | None:
-            shape = Settings(binding=name, processes=processes, threads=threads)
-            return binding.refusal(shape, self.context.inventory)
-
-        return functools.cache(reason)
+    def _bindings(self) -> dict[tuple[str, int, int], str | None]:
+        return {}
 
     def enumerate(self) -> Iterator[Settings]:
         """Every feasible setting once, canonical. Only for spaces known to be small."""
@@ -101,28 +88,25 @@ class Space:
         """
         pinned = {name: only[0] for name, only in self.values.items() if len(only) == 1 and name not in BOUND}
         here = settings.but(**pinned)
-        shapes = self._alternatives("processes x threads", here, far=True)
-        reshaped = (self._moved("processes x threads", here, shape) for shape in shapes)
+        reshaped = (self._taken(SHAPE, here, shape) for shape in SHAPE.alternatives(self._offered, here, far=True))
         return next((found for found in (here, *reshaped) if found in self), settings)
 
     def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
         """Feasible settings one decision away, as ``(what moves, settings)``.
 
-        Ordinal knobs move by one step, or to any other value where ``far``. Knobs bound by an equation move together:
-        processes with threads and batch.
+        Ordinal knobs move by one step, or to any other value where ``far``.
         """
         seen = {settings}
-        for what in MOVING:
-            for value in self._alternatives(what, settings, far=far):
-                candidate = self._moved(what, settings, value)
+        for move in MOVES:
+            for alternative in move.alternatives(self._offered, settings, far=far):
+                candidate = self._taken(move, settings, alternative)
                 if candidate not in seen and candidate in self:
                     seen.add(candidate)
-                    yield what, candidate
+                    yield move.name, candidate
 
-    def replicated(self, settings: Settings) -> Settings | None:
+    def data_parallel(self, settings: Settings) -> Settings | None:
         """The same global batch in one process that drives every GPU; None where that is not feasible."""
-        alone = self._reshaped(settings, 1, settings.threads, None, keep_workers=False)
-        candidate = alone.but(data_parallel=True, compile="off")
+        candidate = data_parallel(settings, self._offered)
         return candidate if candidate in self else None
 
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
@@ -132,63 +116,17 @@ class Space:
             settings: where from.
             pick: ``pick(n)`` draws from 0..n-1.
         """
-        what = MOVING[pick(len(MOVING))]
-        alternatives = self._alternatives(what, settings, far=True)
+        move = MOVES[pick(len(MOVES))]
+        alternatives = move.alternatives(self._offered, settings, far=True)
         if not alternatives:
             return None
-        moved = self._moved(what, settings, alternatives[pick(len(alternatives))])
+        moved = self._taken(move, settings, alternatives[pick(len(alternatives))])
         return moved if moved in self else None
 
-    def _alternatives(self, what: str, settings: Settings, *, far: bool) -> list[Any]:
-        """Values that decision ``what`` could take instead: cheap to list, `_moved` makes settings of one."""
-        if what == "processes x threads":
-            shapes = itertools.product(self.values["processes"], self.values["threads"], (False, True))
-            own = settings.processes, settings.threads
-            other = [shape for shape in shapes if shape[:2] != own and (settings.num_workers or not shape[2])]
-            return [(*shape, backend) for shape in other for backend in self._exchanges(settings, shape[0])]
-        if what == "global batch":
-            return [b for b in self.global_batches if b != settings.global_batch and b % settings.processes == 0]
-        if settings.num_workers == 0 and what in ("prefetch_factor", "persistent_workers"):
-            return []
-        if what == ("backend" if settings.processes == 1 else "data_parallel"):
-            return []
-        return _near(self.values[what], getattr(settings, what), ordinal=BY_NAME[what].ordinal and not far)
-
-    def _exchanges(self, settings: Settings, processes: int) -> tuple[str | None, ...]:
-        """Backends that other processes may start with: those that are there keep theirs, the first ones pick any."""
-        if processes == 1:
-            return (None,)
-        offered = self.values["backend"]
-        return (settings.backend,) if settings.backend in offered else offered
-
-    def _moved(self, what: str, settings: Settings, value: Any) -> Settings:
-        if what == "processes x threads":
-            processes, threads, keep_workers, backend = value
-            return self._reshaped(settings, processes, threads, backend, keep_workers=keep_workers)
-        if what == "global batch":
-            return settings.but(batch_size=value // settings.processes)
-        if what == "num_workers" and settings.num_workers == 0:  # the first workers live as long as the user's own
-            return settings.but(num_workers=value, persistent_workers=self.values["persistent_workers"][0])
-        return settings.but(**{what: value})
-
-    def _reshaped(
-        self, settings: Settings, processes: int, threads: int, backend: str | None, *, keep_workers: bool
-    ) -> Settings:
-        """Same global batch over other processes; loader workers keep their number per process, or else in total."""
-        batch = settings.global_batch
-        workers = settings.num_workers
-        if not keep_workers:
-            share = workers * settings.processes // processes
-            workers = max((count for count in self.values["num_workers"] if count <= share), default=workers)
-        moved = settings.but(
-            processes=processes,
-            threads=threads,
-            backend=backend,
-            batch_size=max(1, batch // processes),
-            num_workers=workers,
-        )
-        # A binding that does nothing for the new shape is dropped, not a reason to refuse the move.
-        idle = "none" in self.values["binding"] and self._binding(moved)
+    def _taken(self, move: Move, settings: Settings, alternative: Any) -> Settings:
+        """One move. A binding that does nothing afterwards is dropped, which is no reason against the move."""
+        moved = move.take(self._offered, settings, alternative)
+        idle = "none" in self.values["binding"] and self._idle_binding(moved)
         return moved.but(binding="none") if idle else moved
 
 
@@ -211,7 +149,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     left_out: list[LeftOut] = []
     for knob in KNOBS:
         own = getattr(context.baseline, knob.name)
-        choices = _offered(knob.choices(context), own, includes(level, knob.level), knob.ordinal)
+        choices = _with_baseline(knob.choices(context), own, includes(level, knob.level), knob.ordinal)
         pinned = knob.name in fixed and includes(level, knob.level)
         values[knob.name] = (fixed[knob.name],) if pinned else choices.values
         left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
@@ -221,7 +159,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     return Space(context, level, values, batches, tuple(left_out))
 
 
-def _offered(choices: Choices, baseline: Any, moves: bool, ordinal: bool) -> Choices:
+def _with_baseline(choices: Choices, baseline: Any, moves: bool, ordinal: bool) -> Choices:
     """The baseline's own value is always a choice; it is the only one where the knob may not move at this level."""
     if not moves:
         return Choices((baseline,), choices.left_out)
@@ -236,17 +174,3 @@ def _global_batches(context: Context) -> tuple[int, ...]:
     own, samples = context.baseline.global_batch, context.task.samples
     most = MAX_BATCH_FACTOR * own if samples is None else min(MAX_BATCH_FACTOR * own, max(own, samples // 8))
     return tuple(own * factor for factor in powers_of_two(MAX_BATCH_FACTOR) if own * factor <= most)
-
-
-def _near(values: tuple[Any, ...], current: Any, *, ordinal: bool) -> list[Any]:
-    if not ordinal or current not in values:
-        return [value for value in values if value != current]
-    index = values.index(current)
-    return [values[k] for k in (index - 1, index + 1) if 0 <= k < len(values)]
-
-
-def _neutral(settings: Settings, name: str) -> bool:
-    """True where canonical settings hold a value that no choice lists, because the knob does not apply."""
-    if name in ("prefetch_factor", "persistent_workers"):
-        return settings.num_workers == 0
-    return name == "backend" and settings.processes == 1

@@ -13,7 +13,7 @@ import torch
 
 from autotune.core.binding import given
 from autotune.core.clamp import clamp, launched, one_process
-from autotune.core.knobs import LEVELS, includes
+from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings

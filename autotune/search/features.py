@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.settings import (
-    ALLOCATORS,
-    BACKENDS,
-    BINDINGS,
-    COMPILE_MODES,
-    OPTIMIZER_IMPLS,
-    PRECISIONS,
-    Settings,
-)
+from autotune.core.backends import BACKENDS
+from autotune.core.knobs.knob import Knob
+from autotune.core.knobs.table import KNOBS
+from autotune.core.settings import Settings
 
 Array = NDArray[np.float64]
 
@@ -43,29 +39,36 @@ class Group:
     length: float | None = None
 
 
-BASE: tuple[Group, ...] = (
+def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
+    return (knob.coordinate(settings),)
+
+
+def _own(device: str) -> tuple[Group, ...]:
+    """Knobs that act by themselves."""
+    return tuple(
+        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
+        for knob in KNOBS
+        if knob.effect is not None and device in knob.devices
+    )
+
+
+TOGETHER: tuple[Group, ...] = (
     Group("backend", lambda s: (_exchange(s),), 0.20),
-    Group("num_workers", lambda s: (log2(1 + s.num_workers),), 0.30, 1.5),
     Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
-    Group("binding", lambda s: (BINDINGS.index(s.binding),), 0.05),
-    Group("prefetch_factor", lambda s: (log2(s.prefetch_factor or 2),), 0.03, 2.0),
-    Group("pin_memory", lambda s: (s.pin_memory,), 0.06),
     Group("global batch", lambda s: (log2(s.global_batch),), 0.25, 2.0),
-    Group("interop_threads", lambda s: (log2(s.interop_threads),), 0.03, 2.0),
-    Group("channels_last", lambda s: (s.channels_last,), 0.20),
-    Group("optimizer_impl", lambda s: (OPTIMIZER_IMPLS.index(s.optimizer_impl),), 0.10),
-    Group("allocator", lambda s: (ALLOCATORS.index(s.allocator),), 0.06),
-    Group("cudnn_benchmark", lambda s: (s.cudnn_benchmark,), 0.08),
-    Group("compile", lambda s: (COMPILE_MODES.index(s.compile),), 0.15),
-    Group("precision", lambda s: (PRECISIONS.index(s.precision),), 0.30),
 )
+"""Knobs that act together on every device."""
 GROUPS: dict[str, tuple[Group, ...]] = {
-    "cpu": (Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0), *BASE),
+    "cpu": (
+        Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0),
+        *TOGETHER,
+        *_own("cpu"),
+    ),
     "cuda": (
         Group("processes", lambda s: (log2(s.processes),), 0.30, 1.5),
         Group("threads", lambda s: (log2(s.threads),), 0.05, 2.0),
-        Group("data_parallel", lambda s: (s.data_parallel,), 0.40),
-        *BASE,
+        *TOGETHER,
+        *_own("cuda"),
     ),
 }
 """By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
@@ -73,7 +76,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
 
 def _exchange(settings: Settings) -> int:
     """0 for a device's usual backend and for none: what several processes cost is their own group's to say."""
-    return 0 if settings.backend in (None, "gloo", "nccl") else 1 + BACKENDS.index(settings.backend)
+    return 0 if settings.backend in (None, "gloo", "nccl") else 1 + list(BACKENDS).index(settings.backend)
 
 
 def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:
@@ -81,7 +84,7 @@ def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[
     return tuple(np.array([group.where(s) for s in settings], dtype=float) for group in groups)
 
 
-def likeness(group: Group, first: Array, second: Array) -> Array:
+def correlation(group: Group, first: Array, second: Array) -> Array:
     """Correlation of the group's effect between two lists of coordinates: shape ``(len(first), len(second))``."""
     difference = first[:, None, :] - second[None, :, :]
     squared = (difference * difference).sum(axis=2)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
-from autotune.core.feasibility import replicas
+from autotune.core.constraints import replicas
+from autotune.core.knobs.knob import Knob
+from autotune.core.knobs.table import KNOBS
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
@@ -32,18 +34,6 @@ ASSUMED_LOAD_SHARE = 0.2
 ASSUMED_STEP_SECONDS = 0.02
 BATCH_GAIN = 0.02
 """Log rate won with each doubling of a process's batch beside overhead: larger kernels."""
-OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
-ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
-"""tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
-COMPILE_GAIN = {"off": 0.0, "default": 0.08, "reduce-overhead": 0.10, "max-autotune": 0.10}
-MATRIX_SHARE = 0.5
-PRECISION_GAIN = {
-    "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
-    "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
-}
-
-SERVER_SECONDS = 3.0
-"""Until a fresh Python has imported torch and the task."""
 
 
 class Prior:
@@ -55,9 +45,8 @@ class Prior:
             space: machine and task.
             history: observations; the first measured one tells how long a step takes, and its loader's share of it.
         """
-        context = space.context
+        self._context = context = space.context
         self._device = context.task.device
-        self._gflops = context.gflops
         self._cores = context.inventory.budget.threads
         self._inventory = context.inventory
         self._bytes = 4 * context.task.parameters
@@ -78,11 +67,7 @@ class Prior:
         return (
             log(settings.global_batch)
             - log(self._step(settings))
-            + _memory_gain(settings)
-            + self._layout_gain(settings)
-            + OPTIMIZER_GAIN[settings.optimizer_impl]
-            + COMPILE_GAIN[settings.compile]
-            + self._precision_gain(settings.precision)
+            + sum(knob.gain(settings, self._context) for knob in KNOBS)
             + BATCH_GAIN * log2(settings.batch_size)
         )
 
@@ -114,16 +99,6 @@ class Prior:
         latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
         return (latency + per_byte * self._bytes) * log2(settings.processes)
 
-    def _precision_gain(self, precision: str) -> float:
-        """Half of the measured gain of matrix products (the rest of a step gains nothing), else a usual value."""
-        if precision in self._gflops and self._gflops.get("fp32", 0.0) > 0:
-            return MATRIX_SHARE * log(self._gflops[precision] / self._gflops["fp32"])
-        return PRECISION_GAIN[self._device][precision]
-
-    def _layout_gain(self, settings: Settings) -> float:
-        plain = self._device == "cuda" and settings.precision in ("fp32", "tf32")
-        return (0.02 if plain else 0.10) * settings.channels_last
-
 
 def _first(history: Sequence[Observation]) -> tuple[Settings, float, float] | None:
     """Settings, seconds of a step and share of waiting of the first measured trial."""
@@ -140,18 +115,21 @@ def scalability(threads: int) -> float:
     return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
 
 
-def _memory_gain(settings: Settings) -> float:
-    return ALLOCATOR_GAIN[settings.allocator] + 0.03 * settings.pin_memory + 0.04 * settings.cudnn_benchmark
+def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:
+    """Rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
 
-
-def trial_seconds(settings: Settings, rate: float, allocators: Collection[str]) -> float:
-    """Rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring; compile on top.
-
-    Only ratios matter: the search divides gains by it. ``allocators`` are those that trials have run with: another one
-    first needs a process of its own that imports torch and the task.
+    Only ratios matter: the search divides gains by it. ``tried`` are the settings of past trials: a value that none of
+    them had may need a process of its own first, that imports torch and the task.
     """
     step = settings.global_batch / max(rate, 1e-9)
     primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-    start = 0.5 + 0.5 * (settings.processes > 1) + SERVER_SECONDS * (settings.allocator not in allocators)
-    compiling = 0.0 if settings.compile == "off" else 20.0
-    return start + compiling + min(3.0, max(0.3, max(3.0, primed) * step)) + max(0.6, 2 * step)
+    start = 0.5 + 0.5 * (settings.processes > 1) + sum(_starting(knob, settings, tried) for knob in KNOBS)
+    return start + min(3.0, max(0.3, max(3.0, primed) * step)) + max(0.6, 2 * step)
+
+
+def _starting(knob: Knob, settings: Settings, tried: Collection[Settings]) -> float:
+    """Seconds that the knob's value adds to a trial's start."""
+    value = getattr(settings, knob.name)
+    first = knob.first_seconds.get(value, 0.0)
+    known = first and any(getattr(other, knob.name) == value for other in tried)
+    return knob.start_seconds.get(value, 0.0) + (0.0 if known else first)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
-from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 
+CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.changes_numbers)
+CHANGES_MEMORY = tuple(knob.name for knob in KNOBS if knob.changes_memory)
 GROWTH = 4
 """A batch may be at most this many times the largest that fitted: memory is climbed, not jumped at."""
 
@@ -37,9 +41,8 @@ class Forbidden:
         if isinstance(outcome, OutOfMemory):
             return self._needs_as_much(settings, failed, outcome.where)
         if isinstance(outcome, WrongNumbers):
-            same_compile = failed.compile in ("off", settings.compile)
-            lower = failed.precision != "fp32" or failed.compile != "off"
-            return lower and settings.precision == failed.precision and same_compile
+            changed = [name for name in CHANGES_NUMBERS if getattr(failed, name) != BY_NAME[name].neutral]
+            return bool(changed) and all(_same(settings, failed, name) for name in changed)
         if isinstance(outcome, NotApplied) and hasattr(failed, outcome.knob):
             return bool(getattr(settings, outcome.knob) == getattr(failed, outcome.knob))
         return self._shares_suspects(settings, failed)
@@ -71,9 +74,9 @@ def _same(first: Settings, second: Settings, name: str) -> bool:
     return bool(getattr(first, name) == getattr(second, name))
 
 
-def _kind(settings: Settings) -> tuple[str, str, bool, bool]:
+def _kind(settings: Settings) -> tuple[Any, ...]:
     """What changes the memory of a batch."""
-    return settings.precision, settings.compile, settings.channels_last, settings.data_parallel
+    return tuple(getattr(settings, name) for name in CHANGES_MEMORY)
 
 
 def _queued(settings: Settings) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.staged import Planner
-from autotune.search.study import MOST, distributions, observation, parameters
+from autotune.search.study import distributions, observation, parameters
 
 
 class StagedSampler(BaseSampler):
@@ -38,16 +38,16 @@ class StagedSampler(BaseSampler):
     def settings(trial: optuna.Trial) -> Settings:
         """The settings that ``trial`` stands for."""
         values: dict[str, Any] = {
-            name: trial.suggest_categorical(name, kind.choices)
-            if isinstance(kind, CategoricalDistribution)
-            else trial.suggest_int(name, 0 if name == "num_workers" else 1, MOST)
+            name: trial.suggest_int(name, kind.low, kind.high)
+            if isinstance(kind, IntDistribution)
+            else trial.suggest_categorical(name, kind.choices)
             for name, kind in distributions(Settings(**trial.relative_params)).items()
         }
         return Settings(**values)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The knobs of the settings chosen for ``trial``; conditional knobs appear where they apply."""
-        return distributions(self._choose(study, trial))
+        return dict(distributions(self._choose(study, trial)))
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -143,8 +143,8 @@ class Planner:
         if stage != "design" and improvement.max() < enough:
             return None
         rate = math.exp(float(model.log_rates([best])[0]))
-        allocators = {observation.settings.allocator for observation in history}
-        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, allocators) for s in pool])))
+        tried = {observation.settings for observation in history}
+        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
         settings, gain = pool[index], float(improvement[index])
         if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
             stage = "moves"
@@ -188,7 +188,7 @@ class Planner:
         what it costs, even where the model expects nothing of it."""
         if best.processes == 1 or any(observation.settings.data_parallel for observation in history):
             return None
-        candidate = self._space.replicated(best)
+        candidate = self._space.data_parallel(best)
         return None if candidate is None or avoid(candidate) else candidate
 
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from autotune.core.settings import CATEGORIES, Settings
+from autotune.core.knobs.knob import Count, Knob
+from autotune.core.knobs.table import BY_NAME, KNOBS
+from autotune.core.settings import Settings
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
 
-MOST = 2**20
-"""Upper end of every whole-number knob: a formality, nothing is drawn from it."""
 INFEASIBLE = 0.0
 """Value of a trial without a rate. Never FAIL: samplers forget failed trials and repeat them."""
 
@@ -49,7 +49,7 @@ class Study:
     def begin(self, proposal: Proposal, level: str) -> None:
         """Record that ``proposal`` starts now."""
         self.optuna.enqueue_trial(parameters(proposal.settings))
-        self.adopt(self.optuna.ask(distributions(proposal.settings)), proposal.number, level, proposal.stage)
+        self.adopt(self.optuna.ask(dict(distributions(proposal.settings))), proposal.number, level, proposal.stage)
 
     def adopt(self, trial: optuna.Trial, number: int, level: str, stage: str) -> None:
         """Take over ``trial``, whose parameters are settings already, as proposal ``number``."""
@@ -79,22 +79,20 @@ class Study:
 
 
 def parameters(settings: Settings) -> dict[str, Any]:
-    """``{knob: value}`` without the knobs that do not apply (the worker's knobs without workers, ...)."""
-    values = {name: value for name, value in settings.as_dict().items() if value is not None}
-    if settings.num_workers == 0:
-        del values["persistent_workers"]
-    return values
+    """``{knob: value}`` without the knobs that do not apply."""
+    return {knob.name: getattr(settings, knob.name) for knob in KNOBS if knob.applies(settings)}
 
 
-def distributions(settings: Settings) -> dict[str, BaseDistribution]:
+def distributions(settings: Settings) -> dict[str, IntDistribution | CategoricalDistribution]:
     """Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna wants
     the same ones in every trial of a study."""
-    return {
-        name: CategoricalDistribution(CATEGORIES[name])
-        if name in CATEGORIES
-        else IntDistribution(0 if name == "num_workers" else 1, MOST)
-        for name in parameters(settings)
-    }
+    return {name: _distribution(BY_NAME[name]) for name in parameters(settings)}
+
+
+def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
+    if isinstance(knob.kind, Count):
+        return IntDistribution(knob.kind.least, knob.kind.most)
+    return CategoricalDistribution(knob.kind.values)
 
 
 def observation(trial: optuna.trial.FrozenTrial) -> Observation:

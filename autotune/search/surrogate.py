@@ -17,7 +17,7 @@ import numpy as np
 
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
-from autotune.search.features import GROUPS, Array, coordinates, likeness
+from autotune.search.features import GROUPS, Array, coordinates, correlation
 from autotune.search.protocol import Observation
 
 CONSTANT_SPREAD = 0.5
@@ -82,13 +82,15 @@ class Surrogate:
         self._expectation = expectation
         self._settings = [o.settings for o in history]
         self._coordinates = coordinates(self._groups, self._settings)
-        values, own, between = _targets(history, noise)
+        values, errors, between = _targets(history, noise)
         self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
         self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
-        self._likeness = np.stack([likeness(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)])
+        self._correlations = np.stack(
+            [correlation(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)]
+        )
         self._circumstances = _drift(len(history)) + _places(history)
         spreads = np.array([group.spread for group in self._groups])
-        self._error_variance = self._heard(spreads, own, between)
+        self._error_variance = self._heard(spreads, errors, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
         """Standard error of a typical trial's log rate, as the trials themselves tell it."""
         self.surprised = False
@@ -110,7 +112,7 @@ class Surrogate:
         prior = np.array([self._expectation(s) for s in everything])
         mean = prior + cross @ self._weights
         places = coordinates(self._groups, everything)
-        against = np.stack([likeness(g, a, a[:1])[:, 0] for g, a in zip(self._groups, places, strict=True)])
+        against = np.stack([correlation(g, a, a[:1])[:, 0] for g, a in zip(self._groups, places, strict=True)])
         with_reference = _kernel(against, self._spreads) - half.T @ half[:, 0]
         own = _kernel(np.ones((len(self._groups), 1)), self._spreads)[0] - (half * half).sum(axis=0)
         variance = own + own[0] - 2 * with_reference
@@ -118,10 +120,10 @@ class Surrogate:
 
     def _cross(self, settings: Sequence[Settings]) -> Array:
         pairs = zip(self._groups, coordinates(self._groups, settings), self._coordinates, strict=True)
-        return _kernel(np.stack([likeness(group, a, b) for group, a, b in pairs]), self._spreads)
+        return _kernel(np.stack([correlation(group, a, b) for group, a, b in pairs]), self._spreads)
 
     def _factorise(self, spreads: Array, error_variance: Array) -> Array:
-        covariance = _kernel(self._likeness, spreads) + self._circumstances + np.diag(error_variance)
+        covariance = _kernel(self._correlations, spreads) + self._circumstances + np.diag(error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
     def _log_likelihood(self, spreads: Array, error_variance: Array) -> float:
@@ -145,7 +147,7 @@ class Surrogate:
         self.surprised = scale > 1
         prior = scale * prior
         spreads = prior.copy()
-        moved = [k for k, block in enumerate(self._likeness) if (block < 1).any()]
+        moved = [k for k, block in enumerate(self._correlations) if (block < 1).any()]
         for k in moved:
             for factor in FACTORS:
                 other = spreads.copy()
@@ -156,12 +158,12 @@ class Surrogate:
         return np.asarray(spreads)
 
 
-def _kernel(likenesses: Array, spreads: Array) -> Array:
-    """Covariance from likenesses of shape ``(groups, ...)``: constant, main effects, pairs."""
-    shape = (-1,) + (1,) * (likenesses.ndim - 1)
+def _kernel(correlations: Array, spreads: Array) -> Array:
+    """Covariance from correlations of shape ``(groups, ...)``: constant, main effects, pairs."""
+    shape = (-1,) + (1,) * (correlations.ndim - 1)
     scale = spreads.reshape(shape)
-    mains = (scale**2 * likenesses).sum(axis=0)
-    pairs = 0.5 * (mains**2 - ((scale**2 * likenesses) ** 2).sum(axis=0))
+    mains = (scale**2 * correlations).sum(axis=0)
+    pairs = 0.5 * (mains**2 - ((scale**2 * correlations) ** 2).sum(axis=0))
     return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
 
 

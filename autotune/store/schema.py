@@ -12,11 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
 
 from autotune.core.errors import UsageError
+from autotune.core.knobs import knob as kinds
+from autotune.core.knobs.table import KNOB_NAMES, KNOBS
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings, without_accumulation
@@ -26,31 +37,18 @@ MAX_NAME = 100
 MAX_ITEMS = 200
 
 Level = Literal["safe", "amp", "max"]
-Knob = Literal[
-    "processes",
-    "threads",
-    "interop_threads",
-    "backend",
-    "data_parallel",
-    "binding",
-    "num_workers",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "batch_size",
-    "channels_last",
-    "optimizer_impl",
-    "allocator",
-    "cudnn_benchmark",
-    "compile",
-    "precision",
-]
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds control or other unprintable characters")
     return text
+
+
+def _knob(name: str) -> str:
+    if name not in (*KNOB_NAMES, "accumulation"):
+        raise ValueError(f"{name!r} is no knob")
+    return name
 
 
 def _scalar(value: Any) -> Any:
@@ -70,10 +68,10 @@ Text = Annotated[str, StringConstraints(max_length=MAX_TEXT), AfterValidator(_pr
 Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
 Slug = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-z0-9][a-z0-9.\-]*$")]
 Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+KnobName = Annotated[str, AfterValidator(_knob)]
 Scalar = Annotated[Any, PlainValidator(_scalar)]
 Count = Annotated[int, Field(ge=0, le=2**62)]
 Rate = Annotated[float, Field(ge=0)]
-Threads = Annotated[int, Field(ge=1, le=4096)]
 
 
 class Record(BaseModel):
@@ -82,26 +80,8 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
-class SettingsRecord(Record):
-    """`Settings`, flat. Every knob is required; a knob added later gets its neutral value as default here."""
-
-    processes: Annotated[int, Field(ge=1, le=1024)]
-    threads: Threads
-    interop_threads: Threads
-    backend: Literal["gloo", "nccl", "mpi", "ccl"] | None
-    data_parallel: bool = False
-    binding: Literal["none", "cores", "numa"] = "none"
-    num_workers: Annotated[int, Field(ge=0, le=1024)]
-    prefetch_factor: Annotated[int, Field(ge=1, le=1024)] | None
-    persistent_workers: bool
-    pin_memory: bool
-    batch_size: Annotated[int, Field(ge=1, le=2**24)]
-    channels_last: bool
-    optimizer_impl: Literal["default", "foreach", "fused"]
-    allocator: Literal["default", "jemalloc", "tcmalloc"]
-    cudnn_benchmark: bool
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"]
-    precision: Literal["fp32", "tf32", "bf16", "fp16"]
+class _Settings(Record):
+    """`Settings`, flat. Every knob is required; one that was added later takes its neutral value where it is absent."""
 
     @model_validator(mode="before")
     @classmethod
@@ -114,6 +94,23 @@ class SettingsRecord(Record):
     def to_core(self) -> Settings:
         """Canonical `Settings`."""
         return Settings(**dict(self))
+
+
+def _field(knob: kinds.Knob) -> tuple[Any, Any]:
+    """The knob's type and default, as `pydantic.create_model` takes them."""
+    kind = knob.kind
+    typed: Any = bool
+    if isinstance(kind, kinds.Word):
+        typed = Literal[kind.values]
+    elif isinstance(kind, kinds.Count):
+        typed = Annotated[int, Field(ge=kind.least, le=kind.most)]
+    return (typed | None if knob.neutral is None else typed), (knob.neutral if knob.added_later else ...)
+
+
+if TYPE_CHECKING:
+    SettingsRecord = _Settings
+else:
+    SettingsRecord = create_model("SettingsRecord", __base__=_Settings, **{k.name: _field(k) for k in KNOBS})
 
 
 class FactsRecord(Record):
@@ -204,7 +201,7 @@ class FailureRecord(Record):
 
     kind: Word
     reason: Text
-    changed: dict[Literal[Knob, "accumulation"], Scalar]
+    changed: dict[KnobName, Scalar]
 
 
 class NotOfferedRecord(Record):

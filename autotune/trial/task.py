@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.core.baseline import no_knob
-from autotune.core.settings import KNOB_NAMES, OPTIMIZER_IMPLS
+from autotune.core.knobs.model import OPTIMIZER_IMPLS
+from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.task import TaskFacts
 from autotune.runtime.loader import mover
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.core.knobs import Context
+from autotune.core.knobs.knob import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
 from autotune.core.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.knobs import LEVELS, Context
+from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import optuna
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from benchmarks.grid.file import FOLDER, Grid, everywhere
@@ -70,9 +70,9 @@ class Recorded(Space):
 
     recorded: frozenset[Settings] = frozenset()
 
-    def refusal(self, settings: Settings) -> str | None:
+    def why_not(self, settings: Settings) -> str | None:
         """See `Space`."""
-        return super().refusal(settings) or (None if settings in self.recorded else "not recorded")
+        return super().why_not(settings) or (None if settings in self.recorded else "not recorded")
 
 
 class RebasedWorld(GridWorld):

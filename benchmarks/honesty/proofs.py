@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome, Skipped
 from autotune.core.proof import LOOKS, Proof, compare
 from autotune.core.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.feasibility import replicas
+from autotune.core.constraints import replicas
 from autotune.core.settings import Settings
 from benchmarks.replay.simulator import GIB, Machine, Work, context, inventory
 

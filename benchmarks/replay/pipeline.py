@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.api import Options
 from autotune.core.decide import BASELINE
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome
 from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.feasibility import replicas
-from autotune.core.knobs import Context
+from autotune.core.constraints import replicas
+from autotune.core.knobs.knob import Context
+from autotune.core.knobs.table import KNOBS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, OutOfMemory
 from autotune.core.settings import Settings
@@ -63,9 +64,10 @@ class Work:
     gains: Mapping[tuple[str, Any], float] = field(default_factory=dict)
     memory: tuple[float, float] = (0.0, 0.0)
 
-    def gain(self, settings: Settings, *knobs: str) -> float:
-        """Product of the speeds of the settings' values of ``knobs``."""
-        return math.prod(self.gains.get((knob, getattr(settings, knob)), 1.0) for knob in knobs)
+    def gain(self, settings: Settings, part: str) -> float:
+        """Speed of a ``part`` of the step: the product over all knobs that act on it."""
+        acting = (knob.name for knob in KNOBS if part in knob.acts_on)
+        return math.prod(self.gains.get((name, getattr(settings, name)), 1.0) for name in acting)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Machine:
 
     def load_share(self, settings: Settings) -> float:
         """Share of the step that training waits for its loader."""
-        load = self.work.load * settings.batch_size / self.work.gain(settings, "allocator")
+        load = self.work.load * settings.batch_size / self.work.gain(settings, "load")
         compute = self._compute_seconds(settings)
         return (self._overlapped(settings, compute, load) - compute) / self._step_seconds(settings)
 
@@ -103,14 +105,14 @@ class Machine:
     def _step_seconds(self, settings: Settings) -> float:
         work = self.work
         compute = self._compute_seconds(settings)
-        load = work.load * settings.batch_size / work.gain(settings, "allocator")
+        load = work.load * settings.batch_size / work.gain(settings, "load")
         exchange = work.exchange * math.log2(settings.processes) * (1.0 + 0.1 * math.log2(settings.processes))
-        update = work.update / work.gain(settings, "optimizer_impl")
+        update = work.update / work.gain(settings, "update")
         return self._overlapped(settings, compute, load) + exchange + update
 
     def _compute_seconds(self, settings: Settings) -> float:
-        work, both = self.work, ("channels_last", "precision", "compile")
-        speed = work.gain(settings, *both, "cudnn_benchmark", "allocator", "interop_threads")
+        work = self.work
+        speed = work.gain(settings, "compute")
         if settings.channels_last and settings.precision != "fp32":
             speed *= work.gains.get(("channels_last", settings.precision), 1.0)
         units = 1.0
@@ -120,7 +122,7 @@ class Machine:
             units /= max(1.0, crowd) ** 0.9
         copies = replicas(settings, self.context.inventory)
         units *= copies
-        overhead = copies * work.overhead / work.gain(settings, "compile") + (copies - 1) * work.exchange
+        overhead = copies * work.overhead / work.gain(settings, "overhead") + (copies - 1) * work.exchange
         copying = 0.0 if settings.pin_memory or not self.context.cuda else 0.05 * work.sample * settings.batch_size
         return work.sample * settings.batch_size / units / speed + overhead + copying
 

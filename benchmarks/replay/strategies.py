@@ -10,7 +10,8 @@ from typing import Any
 
 import optuna
 
-from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.core.knobs.table import KNOB_NAMES
+from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation
 from autotune.search.staged import Planner, finalists

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement, enough
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.core.knobs import BY_NAME
+from autotune.core.knobs.table import BY_NAME
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from benchmarks.rivals.history import Choice, Method, best_so_far

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
-from autotune.core.knobs import LEVELS, Context
+from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.core.task import TaskFacts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, OutOfMemory
 from autotune.core.settings import Settings

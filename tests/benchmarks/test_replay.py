@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from benchmarks.grid.file import Grid
 from benchmarks.replay import machines

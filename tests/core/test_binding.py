@@ -8,9 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.binding import LOCAL_RANKS, VARIABLE, Place, Plan, cpu_list, own_place, plan, refusal, refusals
+from autotune.core.binding import (
+    BINDINGS,
+    LOCAL_RANKS,
+    VARIABLE,
+    Place,
+    Plan,
+    cpu_list,
+    own_place,
+    plan,
+    refusal,
+    refusals,
+)
 from autotune.core.binding import given as given_plan
-from autotune.core.settings import BINDINGS, Settings
+from autotune.core.settings import Settings
 from benchmarks.replay.simulator import GIB, inventory
 from probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.clamp import clamp, launched, one_process, over_machines, with_processes
-from autotune.core.settings import BINDINGS, COMPILE_MODES, PRECISIONS, Settings
+from autotune.core.settings import Settings
 from probes.facts import Backend
 from tests.runtime.records import inventory
+from tests.strategies import settings as any_settings
 
 MACHINES = st.builds(
     inventory,
@@ -15,23 +16,7 @@ MACHINES = st.builds(
     gpus=st.integers(0, 4),
     features=st.sampled_from([("avx2",), ("avx2", "avx512_bf16")]),
 )
-SETTINGS = st.builds(
-    Settings,
-    processes=st.integers(1, 32),
-    threads=st.integers(1, 64),
-    interop_threads=st.integers(1, 8),
-    backend=st.sampled_from(["gloo", "nccl"]),
-    num_workers=st.integers(0, 16),
-    prefetch_factor=st.sampled_from([None, 2, 4]),
-    persistent_workers=st.booleans(),
-    pin_memory=st.booleans(),
-    batch_size=st.integers(1, 64),
-    cudnn_benchmark=st.booleans(),
-    compile=st.sampled_from(COMPILE_MODES),
-    precision=st.sampled_from(PRECISIONS),
-    data_parallel=st.booleans(),
-    binding=st.sampled_from(BINDINGS),
-)
+SETTINGS = any_settings(64)
 
 
 @given(settings=SETTINGS, machine=MACHINES)

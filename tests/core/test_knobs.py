@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.knobs import BY_NAME, KNOBS, LEVELS, Context, divisors, includes, powers_of_two
-from autotune.core.settings import KNOB_NAMES
+from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
+from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from benchmarks.replay.simulator import GIB, context, inventory
 from probes.facts import Backend, Gpu
 

@@ -6,31 +6,12 @@ import json
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.core.errors import UsageError
-from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import Settings
+from tests.strategies import settings as any_settings
 
-ANY = st.builds(
-    Settings,
-    processes=st.integers(1, 8),
-    threads=st.integers(1, 256),
-    interop_threads=st.integers(1, 64),
-    backend=st.sampled_from([None, *BACKENDS]),
-    data_parallel=st.booleans(),
-    binding=st.sampled_from(BINDINGS),
-    num_workers=st.integers(0, 8),
-    prefetch_factor=st.none() | st.integers(1, 8),
-    persistent_workers=st.booleans(),
-    pin_memory=st.booleans(),
-    batch_size=st.integers(1, 1024),
-    channels_last=st.booleans(),
-    optimizer_impl=st.sampled_from(OPTIMIZER_IMPLS),
-    allocator=st.sampled_from(ALLOCATORS),
-    cudnn_benchmark=st.booleans(),
-    compile=st.sampled_from(COMPILE_MODES),
-    precision=st.sampled_from(PRECISIONS),
-)
+ANY = any_settings(256)
 
 
 @given(ANY)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.core.constraints import THREAD_SLACK
 from autotune.core.errors import UsageError
-from autotune.core.feasibility import THREAD_SLACK
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from benchmarks.replay.simulator import GIB, context, inventory
@@ -109,7 +109,7 @@ def test_enumeration_gives_each_feasible_setting_once(batch):
 def test_a_binding_that_does_nothing_is_refused_and_dropped_on_the_way():
     space = build(context(inventory(), 16), "safe")
     alone = space.context.baseline.but(binding="cores")
-    assert space.refusal(alone) == "binding=cores: one process has all CPUs anyway"
+    assert space.why_not(alone) == "binding=cores: one process has all CPUs anyway"
     two = Settings(processes=2, threads=1, interop_threads=2, batch_size=8, binding="cores")
     assert two in space
     reshaped = {(s.processes, s.threads, s.binding) for what, s in space.moves(two) if what == "processes x threads"}
@@ -136,7 +136,7 @@ def test_shared_memory_bounds_workers():
     host = inventory()
     tiny = replace(host, memory=replace(host.memory, shm_free=2**20))
     space = build(context(tiny, 64), "safe")
-    refused = space.refusal(space.context.baseline.but(num_workers=1))
+    refused = space.why_not(space.context.baseline.but(num_workers=1))
     assert refused is not None
     assert "--shm-size" in refused
 
@@ -144,7 +144,7 @@ def test_shared_memory_bounds_workers():
 def test_process_limit_bounds_threads():
     host = inventory(8, 8)
     few = replace(host, limits=replace(host.limits, processes=24, processes_source="pids.max"))
-    refused = build(context(few, 64), "safe").refusal(
+    refused = build(context(few, 64), "safe").why_not(
         Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
     )
     assert refused is not None
@@ -153,7 +153,7 @@ def test_process_limit_bounds_threads():
 
 def test_memory_bounds_processes():
     host = inventory(memory=GIB)
-    refused = build(context(host, 64, parameters=50_000_000), "safe").refusal(
+    refused = build(context(host, 64, parameters=50_000_000), "safe").why_not(
         Settings(processes=2, threads=1, interop_threads=2, batch_size=32)
     )
     assert refused is not None
@@ -165,7 +165,7 @@ def test_batch_norm_keeps_its_samples():
     space = build(context(inventory(), 64, convolutions=True), "safe")
     assert all(settings.batch_size >= 8 for settings in space.enumerate())
     tiny = build(context(inventory(), 8, convolutions=True), "safe")
-    assert tiny.refusal(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
+    assert tiny.why_not(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
         "BatchNorm would normalise over 4 samples, fewer than 8"
     )
 
@@ -253,7 +253,7 @@ def test_a_pinned_backend_is_kept():
     ],
 )
 def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
-    refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).refusal(settings)
+    refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).why_not(settings)
     assert refusal is None if reason is None else reason in (refusal or "")
 
 
@@ -269,7 +269,7 @@ class TestDataParallel:
 
     def test_it_takes_the_place_of_processes_at_the_same_global_batch(self) -> None:
         several = Settings(processes=4, backend="nccl", batch_size=16, threads=1, num_workers=2, compile="default")
-        found = self.SPACE.replicated(several)
+        found = self.SPACE.data_parallel(several)
         assert found == Settings(data_parallel=True, batch_size=64, threads=1, num_workers=8)
 
     @pytest.mark.parametrize(
@@ -282,5 +282,5 @@ class TestDataParallel:
     )
     def test_what_replicas_cannot_bear(self, batch: int, convolutions: bool, compile: str, reason: str) -> None:
         here = context(inventory(16, 16, gpus=4), batch, convolutions=convolutions, train_seconds=36_000.0)
-        refused = build(here, "safe").refusal(here.baseline.but(data_parallel=True, compile=compile))
+        refused = build(here, "safe").why_not(here.baseline.but(data_parallel=True, compile=compile))
         assert reason in (refused or "")

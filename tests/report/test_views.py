@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.proof import IDENTITY, Proof
-from autotune.core.settings import KNOB_NAMES
 from autotune.report import diff, figures, machine, show
 
 from . import records

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.knobs import KNOBS
-from autotune.core.settings import (
-    ALLOCATORS,
-    BACKENDS,
-    BINDINGS,
-    COMPILE_MODES,
-    KNOB_NAMES,
-    OPTIMIZER_IMPLS,
-    PRECISIONS,
-    Settings,
-)
-from autotune.report.why import LESS, MORE, WHY, changed, why
-
-VALUES = {
-    "backend": BACKENDS,
-    "binding": BINDINGS,
-    "optimizer_impl": OPTIMIZER_IMPLS,
-    "allocator": ALLOCATORS,
-    "compile": COMPILE_MODES,
-    "precision": PRECISIONS,
-}
+from autotune.core.knobs.knob import LESS, MORE, Knob
+from autotune.core.knobs.table import BY_NAME, KNOBS
+from autotune.core.settings import Settings
+from autotune.report.why import changed
 
 
-def test_there_is_a_row_for_every_knob() -> None:
-    assert set(WHY) == {knob.name for knob in KNOBS} == set(KNOB_NAMES)
-
-
-@pytest.mark.parametrize("knob", [knob.name for knob in KNOBS])
-def test_every_move_has_a_short_reason(knob: str) -> None:
-    moves = VALUES.get(knob) or ((MORE, LESS) if KNOBS[KNOB_NAMES.index(knob)].ordinal else (True, False))
-    for value in moves:
-        assert 0 < len(WHY[knob][value]) <= 40
-    assert set(WHY[knob]) - {None} == set(moves)
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+def test_every_move_has_a_short_reason(knob: Knob) -> None:
+    moves = (MORE, LESS) if knob.ordinal else knob.kind.values
+    assert all(0 < len(knob.why[value]) <= 40 for value in moves)
+    assert set(knob.why) - {None} == set(moves)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +29,7 @@ def test_every_move_has_a_short_reason(knob: str) -> None:
     ],
 )
 def test_the_direction_counts(knob: str, before: object, after: object, phrase: str) -> None:
-    assert why(knob, before, after).startswith(phrase)
+    assert BY_NAME[knob].reason(before, after, Settings()).startswith(phrase)
 
 
 def test_what_follows_from_another_knob_says_so() -> None:

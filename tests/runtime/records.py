@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.core.knobs import LEVELS
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.profile import Evidence, LevelResult, Profile, Target
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import autotune
-from autotune.core.knobs import KNOBS
+from autotune.core.knobs.table import KNOBS
 from autotune.runtime import APPLIERS
 
 

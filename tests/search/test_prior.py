@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.settings import Settings
 from autotune.core.space import build
-from autotune.search.features import GROUPS, coordinates, likeness
+from autotune.search.features import GROUPS, coordinates, correlation
 from autotune.search.prior import Prior
 from benchmarks.replay.simulator import context, inventory
 
@@ -21,4 +21,4 @@ def test_mpi_is_expected_ahead_of_gloo():
 def test_a_usual_backend_is_no_effect_of_its_own():
     group = next(group for group in GROUPS["cpu"] if group.name == "backend")
     (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)])
-    assert likeness(group, places, places).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    assert correlation(group, places, places).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import optuna
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory
-from autotune.core.settings import ALLOCATORS, BINDINGS, OPTIMIZER_IMPLS, PRECISIONS, Settings
+from autotune.core.settings import Settings
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler
@@ -17,6 +16,7 @@ from autotune.search.staged import StagedSearch
 from autotune.search.study import Study, distributions, open_study, parameters
 from benchmarks.replay import machines
 from benchmarks.replay.simulator import Bench
+from tests.strategies import settings as any_settings
 
 MEASURED = Completed(
     measurement=Measurement((Block(64, 0.5, 1), Block(64, 0.25, 1, stolen=0.5)), steady=False),
@@ -85,22 +85,7 @@ def test_killed_while_a_trial_was_begun_then_resumed(tmp_path):
     assert study.optuna.trials[-1].params["batch_size"] == 16
 
 
-@given(
-    st.builds(
-        Settings,
-        processes=st.integers(1, 64),
-        threads=st.integers(1, 512),
-        binding=st.sampled_from(BINDINGS),
-        num_workers=st.integers(0, 32),
-        prefetch_factor=st.sampled_from([1, 2, 4, 8]),
-        persistent_workers=st.booleans(),
-        batch_size=st.integers(1, 2**16),
-        channels_last=st.booleans(),
-        optimizer_impl=st.sampled_from(OPTIMIZER_IMPLS),
-        allocator=st.sampled_from(ALLOCATORS),
-        precision=st.sampled_from(PRECISIONS),
-    )
-)
+@given(any_settings())
 def test_settings_are_their_parameters(settings):
     values, kinds = parameters(settings), distributions(settings)
     assert Settings(**values) == settings

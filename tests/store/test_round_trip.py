@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from autotune.core.errors import ProfileError
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
-from autotune.core.settings import ALLOCATORS, BACKENDS, BINDINGS, COMPILE_MODES, OPTIMIZER_IMPLS, PRECISIONS, Settings
 from autotune.store import profiles, yaml_text
+from tests.strategies import settings as any_settings
 
 from .records import profile
 
@@ -25,26 +25,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
     lambda text: not set(text) & set("/\\~")
 )
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
-tuned = st.builds(
-    Settings,
-    processes=st.integers(1, 1024),
-    threads=threads,
-    interop_threads=threads,
-    backend=st.none() | st.sampled_from(BACKENDS),
-    data_parallel=st.booleans(),
-    binding=st.sampled_from(BINDINGS),
-    num_workers=st.integers(0, 1024),
-    prefetch_factor=st.none() | st.integers(1, 1024),
-    persistent_workers=st.booleans(),
-    pin_memory=st.booleans(),
-    batch_size=st.integers(1, 2**24),
-    channels_last=st.booleans(),
-    optimizer_impl=st.sampled_from(OPTIMIZER_IMPLS),
-    allocator=st.sampled_from(ALLOCATORS),
-    cudnn_benchmark=st.booleans(),
-    compile=st.sampled_from(COMPILE_MODES),
-    precision=st.sampled_from(PRECISIONS),
-)
+tuned = any_settings()
 
 
 @st.composite

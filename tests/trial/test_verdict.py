@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.core.knobs.model import PRECISION
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from autotune.core.settings import PRECISIONS, Settings
+from autotune.core.settings import Settings
 from autotune.trial.faults import describe
 from autotune.trial.spec import TrialReport
 from autotune.trial.verdict import (
@@ -335,7 +336,7 @@ class TestScaler:
 class TestLosses:
     FLAT = (2.0,) * 8
 
-    @pytest.mark.parametrize("precision", PRECISIONS)
+    @pytest.mark.parametrize("precision", PRECISION.kind.values)
     @pytest.mark.parametrize(("share", "good"), [(0.0, True), (0.9, True), (1.1, False), (5.0, False)])
     @pytest.mark.parametrize("sign", [1, -1])
     def test_tolerance_by_precision(self, precision: str, share: float, good: bool, sign: int) -> None:
@@ -384,7 +385,7 @@ class TestLosses:
         reason = check_losses(Completed(losses=(4.0, 4.0)), OWN, (2.0, 2.0)).reason
         assert "mean 4 against 2 over the first 2 steps" in reason
 
-    @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.sampled_from(PRECISIONS))
+    @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.sampled_from(PRECISION.kind.values))
     def test_the_same_losses_always_pass(self, losses: list[float], precision: str) -> None:
         outcome = Completed(losses=tuple(losses))
         assert check_losses(outcome, OWN.but(precision=precision), losses) == outcome

@@ -1,9 +1,11 @@
-"""What no single knob's choices can say: settings that this machine or this task cannot bear, and why."""
+"""What binds several knobs: settings that this machine or this task cannot bear, and the same work in other shapes."""
 
 from __future__ import annotations
 
-from autotune.core.backends import BACKENDS
-from autotune.core.knobs import Context
+from autotune.core import binding
+from autotune.core.backends import BACKENDS, why_not_usable
+from autotune.core.knobs.knob import Context
+from autotune.core.knobs.table import BY_NAME
 from autotune.core.settings import Settings
 from probes.facts import Inventory
 
@@ -16,10 +18,54 @@ PROCESS_BYTES = 400 * 2**20
 """Resident memory of a process that imported torch, counted against the memory limit."""
 
 
-def refusal(settings: Settings, context: Context) -> str | None:
+def why_not(settings: Settings, context: Context) -> str | None:
     """Why ``settings`` are not feasible; None where they are."""
     found = _crowding(settings, context.inventory) or _memory(settings, context)
     return found or _numerics(settings, context) or _replication(settings, context.inventory)
+
+
+def why_not_bound(settings: Settings, inventory: Inventory) -> str | None:
+    """Why the binding of ``settings`` would do nothing here; None where it does its work."""
+    reason = binding.refusal(settings, inventory)
+    return f"binding={settings.binding}: {reason}" if reason else None
+
+
+def with_processes(settings: Settings, processes: int, inventory: Inventory, here: int | None = None) -> Settings:
+    """The same global batch spread over ``processes`` processes, threads and workers over the ``here`` of them that run
+    on this machine (all, where None).
+
+    Where ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global
+    batch out exactly.
+    """
+    total, here = settings.processes, here or processes
+    spread = 1 if inventory.gpus else total
+    return settings.but(
+        processes=processes,
+        threads=max(1, settings.threads * total // here),
+        num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
+        batch_size=-(-settings.global_batch // processes),
+        backend=settings.backend if processes > 1 else None,
+    )
+
+
+def _spread(workers: int, of: int, over: int) -> int:
+    """The same total of workers over other processes; at least one where there were any."""
+    return max(1, workers * of // over) if workers else 0
+
+
+def within(settings: Settings, share: int) -> Settings:
+    """Threads and workers of one process within its ``share`` of the CPU budget."""
+    return settings.but(threads=min(settings.threads, share), num_workers=min(settings.num_workers, share))
+
+
+def most_processes(settings: Settings, inventory: Inventory) -> int:
+    """How many processes of ``settings`` this machine can start."""
+    limit = inventory.budget.threads
+    if settings.backend == "nccl":
+        limit = min(limit, len(inventory.gpus))
+    if settings.processes > 1 and settings.backend is not None and inventory.software.backends:
+        limit = 1 if why_not_usable(inventory, settings.backend) else limit
+    return max(1, limit)
 
 
 def replicas(settings: Settings, inventory: Inventory) -> int:
@@ -79,7 +125,7 @@ def _numerics(settings: Settings, context: Context) -> str | None:
 def _replication(settings: Settings, inventory: Inventory) -> str | None:
     if not settings.data_parallel:
         return None
-    if settings.compile != "off":
+    if settings.compile != BY_NAME["compile"].neutral:
         return "data_parallel makes new replicas for each step, which torch.compile does not serve"
     gpus = replicas(settings, inventory)
     return None if settings.batch_size >= gpus else f"{settings.batch_size} samples do not reach {gpus} GPUs"

@@ -1,0 +1,239 @@
+"""What a knob is: everything that is known of it before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from autotune.core.task import TaskFacts
+from probes.facts import Inventory
+
+LEVELS = ("safe", "amp", "max")
+"""Each level includes the ones before it."""
+MORE, LESS = "more", "less"
+"""The two directions in which a `Count` moves, in `Knob.why`."""
+
+
+def includes(level: str, other: str) -> bool:
+    """True where ``level`` allows everything that ``other`` allows."""
+    return LEVELS.index(level) >= LEVELS.index(other)
+
+
+class Chosen(Protocol):
+    """A value for every knob, by name: `autotune.core.settings.Settings`, which is made from the table."""
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a knob's choices may depend on."""
+
+    inventory: Inventory
+    task: TaskFacts
+    baseline: Any
+    """`autotune.core.settings.Settings`: what the user runs today."""
+    train_seconds: float | None = None
+    """How long the user means to train; None where not said."""
+    gflops: Mapping[str, float] = field(default_factory=dict)
+    """Measured rate of matrix products by precision, in 1e9 operations per second; empty where not measured."""
+    budget_seconds: float = math.inf
+    """What the run may take."""
+
+    @property
+    def cuda(self) -> bool:
+        """True where trials run on a CUDA device."""
+        return self.task.device == "cuda"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values offered for one knob and, for each value left out, the reason."""
+
+    values: tuple[Any, ...]
+    left_out: tuple[tuple[Any, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Flag:
+    """On or off."""
+
+    @property
+    def values(self) -> tuple[bool, ...]:
+        """Every value there is."""
+        return False, True
+
+    def why_not(self, value: object) -> str | None:
+        """What is wanted instead of ``value``; None where it is a value of this kind."""
+        return None if isinstance(value, bool) else "True or False"
+
+    def coordinate(self, value: Any) -> float:
+        """Where the search sees ``value``."""
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Word:
+    """One of a few words; the first changes nothing."""
+
+    values: tuple[str, ...]
+
+    def why_not(self, value: object) -> str | None:
+        """What is wanted instead of ``value``; None where it is a value of this kind."""
+        return None if value in self.values else f"one of {', '.join(self.values)}"
+
+    def coordinate(self, value: Any) -> float:
+        """Where the search sees ``value``."""
+        return float(self.values.index(value))
+
+
+@dataclass(frozen=True)
+class Count:
+    """A whole number. The search sees its logarithm: doubling is the natural step of threads, workers and batches."""
+
+    least: int
+    most: int
+
+    def why_not(self, value: object) -> str | None:
+        """What is wanted instead of ``value``; None where it is a value of this kind."""
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= self.least
+        return None if whole else f"a whole number of at least {self.least}"
+
+    def coordinate(self, value: Any) -> float:
+        """Where the search sees ``value``."""
+        return math.log2(value + 1 - self.least)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the search expects a knob to do, before any trial.
+
+    Attributes:
+        spread: prior standard deviation of the effect on the log rate (0.1 is about ten per cent).
+        length: distance in coordinates over which the effect is alike; None for words, alike only where equal.
+    """
+
+    spread: float
+    length: float | None = None
+
+
+def always(_settings: Chosen) -> bool:
+    """For knobs that apply whatever the others are."""
+    return True
+
+
+def _not_explained(_before: Any, _after: Any, _settings: Chosen) -> str | None:
+    return None
+
+
+def no_gain(_settings: Chosen, _context: Context) -> float:
+    """For knobs of which nothing is expected, or whose gain `autotune.search.prior` derives from the step's parts."""
+    return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """One knob.
+
+    Attributes:
+        name: of the field in `Settings`.
+        what: one line for people.
+        level: the first level at which the knob may move.
+        applied: when it takes effect: ``launch``, ``start``, ``loader``, ``model`` or ``optimizer``.
+        kind: the values there are anywhere.
+        neutral: the value that changes nothing, and the one of settings to which the knob does not apply.
+        choices: values on this machine for this task.
+        why: why a new value helps, in at most 40 characters, by value or by `MORE` and `LESS`.
+        applier: ``module:class`` in `autotune.runtime.appliers`; None for knobs that starting processes and sharing
+            out batches apply.
+        devices: kinds of device that it concerns; elsewhere it is neutral.
+        applies: whether the knob does anything beside the other settings.
+        usual: PyTorch's own value where the knob applies and ``neutral`` is None.
+        unsaid: PyTorch's own value on a machine, where that is not ``neutral``.
+        fitted: a value on another machine of such a device: the same, or what can be done instead.
+        explained: why a move helps beside the other settings; None where `why` says it.
+        follows: True where a change only follows from another knob's, or is explained by a line of its own.
+        effect: what the search expects; None for knobs that it sees together with others.
+        gain: expected gain in log rate over the neutral value.
+        acts_on: parts of a step that the knob changes: ``compute``, ``overhead``, ``update``, ``load``.
+        changes_memory: True where a batch takes other memory.
+        changes_numbers: True where losses may differ.
+        start_seconds: of each trial, by value.
+        first_seconds: of the first trial with that value, on top.
+        added_later: True where the first profiles do not have it.
+    """
+
+    name: str
+    what: str
+    kind: Flag | Word | Count
+    neutral: Any
+    choices: Callable[[Context], Choices] = field(repr=False)
+    why: Mapping[Any, str] = field(repr=False)
+    level: str = "safe"
+    applied: str = "start"
+    applier: str | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    applies: Callable[[Chosen], bool] = field(default=always, repr=False)
+    usual: Any = None
+    unsaid: Callable[[Inventory], Any] | None = field(default=None, repr=False)
+    fitted: Callable[[Any, Inventory], Any] = field(default=lambda value, _inventory: value, repr=False)
+    explained: Callable[[Any, Any, Chosen], str | None] = field(default=_not_explained, repr=False)
+    follows: bool = False
+    effect: Effect | None = None
+    gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
+    acts_on: tuple[str, ...] = ()
+    changes_memory: bool = False
+    changes_numbers: bool = False
+    start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
+    first_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
+    added_later: bool = False
+
+    @property
+    def ordinal(self) -> bool:
+        """True where values are ordered and a neighbour is one step away."""
+        return isinstance(self.kind, Count)
+
+    @property
+    def conditional(self) -> bool:
+        """True where the knob does nothing beside some other settings."""
+        return self.applies is not always
+
+    def why_not(self, value: object) -> str | None:
+        """What is wanted instead of ``value``, in words; None where it is one of the knob's values."""
+        if value is None and self.neutral is None:
+            return None
+        return self.kind.why_not(value)
+
+    def on_machine(self, value: Any, inventory: Inventory) -> Any:
+        """``value``, or what this machine's devices can do instead."""
+        if ("cuda" if inventory.gpus else "cpu") not in self.devices:
+            return self.neutral
+        return self.fitted(value, inventory)
+
+    def coordinate(self, settings: Chosen) -> float:
+        """Where the search sees the knob's value."""
+        value = getattr(settings, self.name)
+        value = self.usual if value is None else value
+        return self.kind.coordinate(value)
+
+    def reason(self, before: Any, after: Any, settings: Chosen) -> str:
+        """Why moving from ``before`` to the ``after`` of ``settings`` helps."""
+        explained = self.explained(before, after, settings)
+        if explained is not None:
+            return explained
+        if after in self.why:
+            return self.why[after]
+        return self.why[MORE if before is None or after > before else LESS]
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, ... up to and including ``most``."""
+    return [1 << k for k in range(most.bit_length()) if 1 << k <= most]
+
+
+def divisors(number: int) -> list[int]:
+    """All positive divisors, ascending."""
+    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})

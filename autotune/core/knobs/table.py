@@ -1,0 +1,41 @@
+"""The knob table. Its order is the order of settings in profiles and reports."""
+
+from __future__ import annotations
+
+from autotune.core.knobs.knob import Knob
+from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR
+from autotune.core.knobs.memory import ALLOCATOR
+from autotune.core.knobs.model import CHANNELS_LAST, COMPILE, CUDNN_BENCHMARK, OPTIMIZER_IMPL, PRECISION
+from autotune.core.knobs.processes import (
+    BACKEND,
+    BATCH_SIZE,
+    BINDING,
+    DATA_PARALLEL,
+    INTEROP_THREADS,
+    PROCESSES,
+    THREADS,
+)
+
+KNOBS: tuple[Knob, ...] = (
+    PROCESSES,
+    THREADS,
+    INTEROP_THREADS,
+    BACKEND,
+    DATA_PARALLEL,
+    BINDING,
+    NUM_WORKERS,
+    PREFETCH_FACTOR,
+    PERSISTENT_WORKERS,
+    PIN_MEMORY,
+    BATCH_SIZE,
+    CHANNELS_LAST,
+    OPTIMIZER_IMPL,
+    ALLOCATOR,
+    CUDNN_BENCHMARK,
+    COMPILE,
+    PRECISION,
+)
+BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
+KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
+CONDITIONAL: tuple[Knob, ...] = tuple(knob for knob in KNOBS if knob.conditional)
+"""Knobs that do nothing beside some other settings."""
