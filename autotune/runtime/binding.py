@@ -1,4 +1,4 @@
-"""Bind this process to its place, read back what is in force, and seat its loader workers. Imports no PyTorch.
+"""Bind this process and its loader workers to CPUs, and read back what is in force. Imports no PyTorch.
 
 What is promised is the process's CPU mask: the scheduler still moves threads within it.
 """
@@ -35,7 +35,7 @@ def bind(place: Place) -> None:
             memory_policy.take_from(place.memory)
 
 
-def refused(asked: str, place: Place | None) -> str | None:
+def why_not(asked: str, place: Place | None) -> str | None:
     """Read back: why binding ``asked`` is not in force in every thread of this process, or None."""
     if asked == "none":
         return None
@@ -73,7 +73,7 @@ def _cpus_of_threads() -> set[int]:
     return found
 
 
-class Seats:
+class WorkerAffinity:
     """A ``worker_init_fn`` that moves each loader worker to ``cpus`` and then calls the user's own.
 
     A worker starts where the thread that made it runs: one core under OpenMP binding (pytorch/pytorch#101850).
@@ -97,6 +97,6 @@ class Seats:
             self.then(worker)
 
     @property
-    def refused(self) -> str | None:
+    def why_not(self) -> str | None:
         """Read back: why workers are not where they belong, or None."""
         return f"loader workers did not get CPUs {cpu_list(self.cpus)}" if self.missed.value else None

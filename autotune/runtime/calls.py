@@ -23,7 +23,13 @@ SLOT = "_compiled_call_impl"
 
 
 class Layer:
-    """One layer around a model's call. A copied or pickled model starts without it."""
+    """One layer around a model's call. A copied or pickled model starts without it.
+
+    Attributes:
+        outermost: whether nothing may go around it.
+    """
+
+    outermost = False
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """What the model returns."""

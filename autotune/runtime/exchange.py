@@ -19,10 +19,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.averaging import Known, average, drifted, from_rank_zero
 from autotune.runtime.calls import Call, Layer
 from autotune.runtime.notes import Notes
-from autotune.runtime.optimizer import parameters_of
 from autotune.runtime.overlap import Overlapped
 from autotune.runtime.progress import Progress
 

@@ -10,19 +10,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterDataPipe, SequentialSampler
 
-from autotune.core.binding import Place
-from autotune.core.settings import Settings
 from autotune.runtime import loader as loading
-from autotune.runtime.binding import Seats
+from autotune.runtime.applier import Training
 from autotune.runtime.datasets import fingerprint
 from autotune.runtime.dealing import batch_to_train_with, length, said_of
-from autotune.runtime.notes import Notes
+from autotune.runtime.open_files import raise_limit
 from autotune.runtime.order import count_of, order_of, settled
 from autotune.runtime.passes import NextBatches, PreparedLoader, Sharing
-from autotune.runtime.processes import World, agreed, from_rank_zero, store
-from autotune.runtime.progress import Progress
+from autotune.runtime.processes import agreed, from_rank_zero, store
 from autotune.runtime.relay import Relay
-from autotune.runtime.switches import raise_open_files
 
 AHEAD = 64
 """Batches of a settled order that rank 0 publishes at once."""
@@ -36,24 +32,14 @@ class Feeder:
     order. The rest are for evaluation: every process reads all of them.
 
     Args:
-        training: whether any prepared model is in training mode.
+        training: what all parts of the session share.
+        trains: whether any prepared model is in training mode.
     """
 
-    def __init__(
-        self,
-        settings: Settings | None,
-        level: str | None,
-        device: torch.device,
-        world: World,
-        progress: Progress,
-        notes: Notes,
-        training: Callable[[], bool],
-    ) -> None:
-        self.settings, self.level, self.device, self.world = settings, level, device, world
-        self.progress, self.notes, self.training = progress, notes, training
-        self.place: Place | None = None
-        """Where this process is bound, for its loader workers."""
-        self._seats: list[Seats] = []
+    def __init__(self, training: Training, trains: Callable[[], bool]) -> None:
+        self.training, self.trains = training, trains
+        self.settings, self.device, self.world = training.settings, training.device, training.world
+        self.progress, self.notes = training.progress, training.notes
         self._undo: list[Callable[[], None]] = []
         self._first = True
         self._shared = 0
@@ -70,11 +56,6 @@ class Feeder:
             return self._stream(loader, batch, shares)
         return self._indexed(loader, batch, shares)
 
-    @property
-    def unseated(self) -> str | None:
-        """Read back: why loader workers are not on their CPUs, or None."""
-        return next(filter(None, (seats.refused for seats in self._seats)), None)
-
     def close(self) -> None:
         """Put the limit of open files back."""
         while self._undo:
@@ -83,13 +64,13 @@ class Feeder:
     def _batch(self, loader: DataLoader[Any]) -> int | None:
         """The global batch of the loader that is trained on; None where it makes its own batches."""
         if loader.batch_size is None:
-            if self.settings is not None and self.level == "max":
+            if self.settings is not None and self.training.level == "max":
                 self.notes.refuse("batch_size", "the loader makes batches of its own")
             return None
         ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
         own = loader.batch_size * ranks
         samples = None if loading.is_stream(loader) else length(loader.dataset)
-        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, self.level, samples)
+        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, self.training.level, samples)
         said = said_of(batch, own, self.settings)
         if said is not None:
             self.progress.measured_batch = False
@@ -146,7 +127,7 @@ class Feeder:
         free = settled(loader) is None
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
-        sharing = self._sharing(batch, ahead=AHEAD if free else 1, deals=self.training) if shares else None
+        sharing = self._sharing(batch, ahead=AHEAD if free else 1, deals=self.trains) if shares else None
         arguments = self._arguments(loader, keeps_workers=not free)
         if sharing is not None:
             arguments.pop("in_order", None)  # parts are told by their order
@@ -156,18 +137,10 @@ class Feeder:
 
     def _as_it_is(self, loader: DataLoader[Any]) -> bool:
         """Whether ``loader`` has what the settings ask for: then it is read itself, which costs nothing."""
-        settings, own = self.settings, loader.num_workers
-        found = loading.workers(loader, own if settings is None else settings.num_workers)
-        self.notes.refuse("num_workers", found.refused)
-        if settings is None or found.count != own:
-            return settings is None
-        pinned = settings.pin_memory and self.device.type != "cpu"
-        bound = own > 0 and self.place is not None
-        return (
-            pinned == loader.pin_memory
-            and not bound
-            and own * (settings.prefetch_factor or 2) == own * (loader.prefetch_factor or 2)
-        )
+        if self.settings is None:
+            return True
+        wanted = self._arguments(loader).items()
+        return all(getattr(loader, name, value) in (value,) for name, value in wanted)
 
     def _same_everywhere(self, number: int) -> bool:
         """Whether all processes have the same ``number``."""
@@ -191,15 +164,26 @@ class Feeder:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
         found = loading.workers(loader, wanted)
         self.notes.refuse("num_workers", found.refused)
+        if keeps_workers:
+            arguments = loading.arguments(loader, self.device, found.count)
+        else:
+            arguments = self._chosen(loader, found.count)
         if found.count > 0:
-            undo = raise_open_files().undo
+            undo = raise_limit()
             self._undo += [undo] if undo else []
-        settings = None if keeps_workers else self.settings
-        arguments = loading.arguments(loader, settings, self.device, found.count)
-        if found.count > 0 and self.place is not None:
-            self._seats.append(Seats(self.place.workers, loader.worker_init_fn))
-            arguments["worker_init_fn"] = self._seats[-1]
+            self._for_workers(arguments)
         return arguments
+
+    def _chosen(self, loader: DataLoader[Any], count: int) -> dict[str, Any]:
+        """Arguments with ``count`` workers and what the settings ask for."""
+        arguments = loading.arguments(loader, self.device, count)
+        for applier in self.training.appliers.values():
+            applier.loader(loader, arguments)
+        return arguments
+
+    def _for_workers(self, arguments: dict[str, Any]) -> None:
+        for applier in self.training.appliers.values():
+            applier.workers(arguments)
 
     def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
         return loading.mover(self.device, non_blocking=loader.pin_memory)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from autotune.core.settings import Settings
 from autotune.runtime.datasets import keeps_state
 
 Mover = Callable[[Any], Any]
@@ -44,23 +43,21 @@ def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
     return keeps_state(loader.dataset) if loader.num_workers == 0 else None
 
 
-def arguments(loader: DataLoader[Any], settings: Settings | None, device: torch.device, count: int) -> dict[str, Any]:
-    """`DataLoader` arguments for ``settings`` and ``count`` workers that keep everything else of ``loader``.
+def arguments(loader: DataLoader[Any], device: torch.device, count: int) -> dict[str, Any]:
+    """`DataLoader` arguments for ``count`` workers that keep everything of ``loader``.
 
     Batches and the generator are left to the caller. Workers outlive an epoch only where the user's do: else they
     would not see a dataset that the script changes between epochs.
     """
-    pinned = loader.pin_memory if settings is None else settings.pin_memory
     kept: dict[str, Any] = {
         "dataset": loader.dataset,
         "collate_fn": loader.collate_fn,
         "num_workers": count,
-        "pin_memory": pinned and device.type != "cpu",
+        "pin_memory": loader.pin_memory and device.type != "cpu",
     }
     if count > 0:
-        wanted = None if settings is None else settings.prefetch_factor
         kept |= {
-            "prefetch_factor": wanted or loader.prefetch_factor or 2,
+            "prefetch_factor": loader.prefetch_factor or 2,
             "persistent_workers": loader.persistent_workers,
             "worker_init_fn": loader.worker_init_fn,
             "timeout": loader.timeout,

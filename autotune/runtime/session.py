@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.core.binding import own_place
 from autotune.core.settings import Settings
-from autotune.runtime import binding, precision, processes, switches, watchdog
+from autotune.runtime import processes, watchdog
+from autotune.runtime.applier import Training, create_appliers
+from autotune.runtime.appliers.precision import Precision
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
-from autotune.runtime.progress import Progress
 
 
 class Session:
@@ -58,21 +59,17 @@ class Session:
         self.device = processes.own_device(device, os.environ)
         self._notes = Notes(notes)
         self._restore = contextlib.ExitStack()
-        self._place = own_place(os.environ) if settings is not None and settings.binding != "none" else None
-        self._progress = Progress()
-        self._precision = precision.create(settings.precision if settings else "fp32", self.device)
         try:
             self._world = self._join(init_method, timeout)
             self._notes.announce = announce and self.is_main
-            if settings is not None:
-                self._switch(settings)
+            self._training = Training(settings, level, self.device, self._world, own_place(os.environ), self._notes)
+            self._start_appliers()
         except BaseException:
             self._restore.close()
             raise
-        self._preparer = Preparer(
-            settings, level, self.device, self._world, self._precision, self._progress, self._notes, step_seconds
-        )
-        self._preparer.feeder.place = self._place
+        self._precision = cast(Precision, self._training.appliers["precision"])
+        self._progress = self._training.progress
+        self._preparer = Preparer(self._training, self._precision, step_seconds)
 
     def _join(self, init_method: str | None, timeout: float | None) -> processes.World:
         settings, launched = self.settings, processes.world_size(os.environ)
@@ -90,25 +87,12 @@ class Session:
             processes.share_random_state()
         return world
 
-    def _switch(self, settings: Settings) -> None:
+    def _start_appliers(self) -> None:
         """Everything that belongs to the process rather than to a model, loader or optimizer."""
-        self._notes.refuse("binding", binding.refused(settings.binding, self._place))
-        note = binding.memory_note(self._place)
-        if note is not None:
-            self._notes.say(note)
-        for knob, switched in {
-            "threads": switches.set_threads(settings.threads),
-            "interop_threads": switches.set_interop_threads(settings.interop_threads),
-            "cudnn_benchmark": switches.set_cudnn_benchmark(settings.cudnn_benchmark, self.device),
-            "allocator": switches.check_allocator(settings.allocator),
-        }.items():
-            self._notes.refuse(knob, switched.refused)
-            if switched.undo is not None:
-                self._restore.callback(switched.undo)
-        if settings.pin_memory and self.device.type == "cpu":
-            self._notes.refuse("pin_memory", "no effect: pinned memory only serves copies to an accelerator")
-        self._restore.enter_context(self._precision)
-        self._notes.refuse("precision", self._precision.refused())
+        create_appliers(self._training)
+        for knob, applier in self._training.appliers.items():
+            self._restore.callback(applier.undo)
+            self._notes.refuse(knob, applier.start())
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -218,13 +202,8 @@ class Session:
     @property
     def not_applied(self) -> tuple[tuple[str, str], ...]:
         """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
-        found = self._preparer.refused()
-        if self.settings is not None:
-            threads = switches.threads_refused(self.settings.threads)
-            found |= {"threads": threads} if threads else {}
-            bound = binding.refused(self.settings.binding, self._place) or self._preparer.feeder.unseated
-            found |= {"binding": bound} if bound else {}
-        return tuple((found | self._notes.refused).items())
+        found = {knob: applier.why_not() for knob, applier in self._training.appliers.items()}
+        return tuple({knob: why for knob, why in (found | self._notes.refused).items() if why is not None}.items())
 
     @property
     def optimizer_steps(self) -> int:

@@ -115,11 +115,11 @@ def _write_profile(path: Path, workers: int) -> None:
 IN_CPUSET = """
 import json, os
 from autotune.core.binding import own_place
-from autotune.runtime.binding import refused
+from autotune.runtime.binding import why_not
 from probes import budget, cpu
 from probes.system import System
 found = budget.probe(System(), cpu.probe(System()))
-print(json.dumps({"cpus": found.cpus, "refused": refused("cores", own_place(os.environ))}))
+print(json.dumps({"cpus": found.cpus, "refused": why_not("cores", own_place(os.environ))}))
 """
 
 
@@ -147,14 +147,14 @@ def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None
 def test_what_is_not_in_force_is_said() -> None:
     here = Place(tuple(CPUS), tuple(CPUS))
     elsewhere = Place((*CPUS, 4000), tuple(CPUS))
-    assert binding.refused("none", None) is None
-    assert "only autotune run" in (binding.refused("cores", None) or "")
-    assert binding.refused("cores", here) is None
-    assert binding.refused("cores", elsewhere) == (
+    assert binding.why_not("none", None) is None
+    assert "only autotune run" in (binding.why_not("cores", None) or "")
+    assert binding.why_not("cores", here) is None
+    assert binding.why_not("cores", elsewhere) == (
         f"asked CPUs {cpu_list(elsewhere.cpus)}, threads run on {cpu_list(CPUS)}"
     )
     with mock.patch.dict(os.environ, OMP_PROC_BIND="true"):
-        assert binding.refused("cores", elsewhere) is None
+        assert binding.why_not("cores", elsewhere) is None
 
 
 @linux
@@ -183,11 +183,11 @@ def test_workers_that_do_not_get_their_cpus_are_noticed(method: str, monkeypatch
 
 def test_the_users_own_worker_init_runs_after_the_move() -> None:
     calls = mock.Mock()
-    seats = binding.Seats((4000,), calls.own)
+    workers = binding.WorkerAffinity((4000,), calls.own)
     with mock.patch.object(os, "sched_setaffinity", calls.move, create=True):
-        seats(3)
+        workers(3)
     assert calls.mock_calls == [mock.call.move(0, (4000,)), mock.call.own(3)]
-    assert seats.refused == "loader workers did not get CPUs 4000"
+    assert workers.why_not == "loader workers did not get CPUs 4000"
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

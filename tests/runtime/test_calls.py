@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from autotune.runtime import calls
-from autotune.runtime import compile as compiling
+from autotune.runtime.appliers import compile as compiling
 from autotune.runtime.session import Session
 
 from .records import network, quiet

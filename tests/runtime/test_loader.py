@@ -19,8 +19,9 @@ from torch.utils.data import (
 )
 
 from autotune.core.settings import Settings
-from autotune.runtime import switches
+from autotune.runtime.applier import Training, create_appliers
 from autotune.runtime.loader import arguments, mover, own_share, workers
+from autotune.runtime.open_files import raise_limit
 from autotune.runtime.session import Session
 
 from .records import quiet, shuffled
@@ -74,8 +75,12 @@ def test_every_combination_gives_a_batch(count: int, prefetch: int | None, persi
         multiprocessing_context="fork",
         persistent_workers=persistent,
     )
-    settings = Settings(num_workers=count, prefetch_factor=prefetch, pin_memory=True)
-    made = DataLoader(**arguments(own, settings, CPU, count), batch_size=4)
+    training = Training(Settings(num_workers=count, prefetch_factor=prefetch, pin_memory=True), None, CPU)
+    create_appliers(training)
+    wanted = arguments(own, CPU, count)
+    for applier in training.appliers.values():
+        applier.loader(own, wanted)
+    made = DataLoader(**wanted, batch_size=4)
     assert made.persistent_workers is (persistent and count > 0)
     assert torch.equal(next(iter(made)), torch.arange(4))
     assert not made.pin_memory
@@ -204,6 +209,6 @@ def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:
             session.prepare(shuffled(8, 4))
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
-        assert switches.raise_open_files().refused is None
+        assert raise_limit() is not None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

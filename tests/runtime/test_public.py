@@ -1,24 +1,11 @@
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 
 import pytest
 
 import autotune
-from autotune.core.knobs.table import KNOBS
-from autotune.runtime import APPLIERS
-
-
-def test_every_knob_has_an_applier_and_no_applier_lacks_a_knob() -> None:
-    assert list(APPLIERS) == [knob.name for knob in KNOBS]
-
-
-@pytest.mark.parametrize("where", sorted(set(APPLIERS.values())))
-def test_appliers_exist(where: str) -> None:
-    module, function = where.split(":")
-    assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_importing_the_package_imports_no_torch() -> None:

@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel, replicate
 from torch.utils.data import DataLoader
 
 from autotune.core.settings import Settings
-from autotune.runtime import calls, data_parallel, switches
-from autotune.runtime import compile as compiling
+from autotune.runtime import calls
+from autotune.runtime.appliers import compile as compiling
+from autotune.runtime.appliers import data_parallel
 from autotune.runtime.pace import STEPS, WARMUP_STEPS, Pace
 from autotune.runtime.session import Session
 
@@ -205,24 +206,6 @@ def test_what_comes_too_late_or_does_not_exist_is_listed() -> None:
     }
     assert len(session.notes) == 5
     session.close()
-
-
-@pytest.mark.parametrize(("text", "applied"), [("7f r-xp /usr/lib/libjemalloc.so.2\n", True), ("", False)])
-def test_the_allocator_is_looked_up_in_the_maps(tmp_path: Path, text: str, applied: bool) -> None:
-    maps = tmp_path / "maps"
-    maps.write_text(text)
-    assert (switches.check_allocator("jemalloc", maps).refused is None) is applied
-    assert "cannot tell" in (switches.check_allocator("jemalloc", tmp_path / "absent").refused or "")
-    assert switches.check_allocator("default", tmp_path / "absent") == switches.NOTHING
-
-
-def test_deterministic_mode_keeps_cudnn_from_benchmarking() -> None:
-    with mock.patch("torch.are_deterministic_algorithms_enabled", return_value=True):
-        assert "deterministic" in (switches.set_cudnn_benchmark(True, torch.device("cuda")).refused or "")
-    switched = switches.set_cudnn_benchmark(True, torch.device("cuda"))
-    assert torch.backends.cudnn.benchmark
-    assert switched.undo is not None
-    switched.undo()
 
 
 @pytest.mark.parametrize(("level", "batch"), [("max", 32), ("amp", 8), ("safe", 8), (None, 8)])

@@ -87,37 +87,37 @@ def _seen_apart(self: Any, source: Any) -> Iterator[Any]:
 MENDS: Mapping[str, Mend] = {
     "state layout": Mend(
         "optimizer state of a plain checkpoint is laid out like its parameters",
-        "optimizer:_placed",
+        "appliers.optimizer:_placed",
         _moved_only,
         Case(optimizer="adam", checkpoint="after", channels_last=True, optimizer_impl="fused"),
     ),
     "portable checkpoint": Mend(
         "checkpoints are contiguous",
-        "optimizer:_portable",
+        "appliers.optimizer:_portable",
         _as_it_is,
         Case(optimizer="adam", checkpoint="back", channels_last=True),
     ),
     "flags": Mend(
         "parameter groups and checkpoints hold the user's flags",
-        "optimizer:Implementation._put_back",
+        "appliers.optimizer:Implementation._put_back",
         _nothing,
         Case(optimizer="adam", checkpoint="back", optimizer_impl="foreach"),
     ),
     "sparse gradients": Mend(
         "a step with sparse gradients is the optimizer's own",
-        "optimizer:_same_layout",
+        "appliers.optimizer:_same_layout",
         _true,
         Case(model="sparse", optimizer="adagrad", optimizer_impl="fused"),
     ),
     "momentum": Mend(
         "fused SGD waits until all parameters have momentum",
-        "optimizer:Implementation._half_begun",
+        "appliers.optimizer:Implementation._half_begun",
         _false,
         Case(model="unfrozen_later", optimizer_impl="fused"),
     ),
     "flattened gradients": Mend(
         "LBFGS keeps the usual layout",
-        "preparer:_flattens",
+        "appliers.layout:flattens",
         _false,
         Case(optimizer="lbfgs", channels_last=True),
     ),
@@ -201,7 +201,7 @@ MENDS: Mapping[str, Mend] = {
     ),
     "fp16 on CPUs": Mend(
         "a precision that is refused is not in force",
-        "precision:Fp16.around",
+        "appliers.precision:Fp16.around",
         lambda self, model, call: importlib.import_module("autotune.runtime.calls").Autocast(
             model, call, lambda: importlib.import_module("torch").autocast("cpu", dtype=self.dtype)
         ),

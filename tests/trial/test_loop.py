@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from autotune.core.settings import Settings
-from autotune.runtime import precision
+from autotune.runtime.appliers import precision
 from autotune.runtime.session import Session
 from autotune.trial import loop as loop_module
 from autotune.trial.loop import TrainingLoop
@@ -200,7 +200,7 @@ class TestSkippedSteps:
                 optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
                 return super().scale_steps(optimizer)
 
-        monkeypatch.setattr(precision, "create", lambda name, device: Overflowing(device))
+        monkeypatch.setattr(precision, "create", Overflowing)
         loop = workshop.loop()
         block = loop.block(10)
         assert block.items == earning * BATCH

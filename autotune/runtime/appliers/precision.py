@@ -1,38 +1,45 @@
 """Precision plug-ins. The base is full precision and a working no-op; a variant overrides only what differs.
 
-Each is a context manager for the process-wide switches it needs, and puts them back when it leaves.
+Each is the applier of one value of the knob, and more: the backward pass and gradient scaling go through it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from autotune.runtime.applier import Applier, Training
+from autotune.runtime.appliers.data_parallel import why_not_replicated
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.calls import Autocast, Call
-from autotune.runtime.optimizer import parameters_of
-from autotune.runtime.switches import allow_tf32
 
 
-class Precision:
+class Precision(Applier):
     """Full precision: nothing is changed."""
 
     name = "fp32"
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    depth = 30
+
+    def __init__(self, value: str, training: Training) -> None:
+        super().__init__(value, training)
+        self.device = training.device
         self.skipped_steps = 0
         self._switches = contextlib.ExitStack()
 
-    def __enter__(self) -> Precision:
-        return self
+    def start(self) -> str | None:
+        """Set the process-wide switches, and read back."""
+        return self.why_not()
 
-    def __exit__(self, *_exception: object) -> None:
+    def undo(self) -> None:
+        """Put the switches back."""
         self._switches.close()
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -42,10 +49,6 @@ class Precision:
     def around(self, model: nn.Module, call: Call) -> Call:
         """``call``, which is ``model``'s, in `autocast`; outputs of a float32 model come back in float32."""
         return call
-
-    def refused(self) -> str | None:
-        """Read back: why this precision is not in force, or None."""
-        return None
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass of ``loss``, scaled where this precision needs it."""
@@ -74,12 +77,13 @@ class Tf32(Precision):
 
     name = "tf32"
 
-    def __enter__(self) -> Precision:
+    def start(self) -> str | None:
+        """Switch TF32 on."""
         if self.device.type == "cuda":
             self._switches.enter_context(allow_tf32())
-        return self
+        return self.why_not()
 
-    def refused(self) -> str | None:
+    def why_not(self) -> str | None:
         """TF32 exists on CUDA devices only."""
         return None if self.device.type == "cuda" else "no CUDA device"
 
@@ -94,11 +98,15 @@ class Bf16(Precision):
         """Autocast to this precision's type on this device."""
         return torch.autocast(self.device.type, dtype=self.dtype)
 
+    def convert(self, model: nn.Module) -> str | None:
+        """Nothing is converted, but not every model can run in bfloat16."""
+        return why_not_replicated(model, self.value)
+
     def around(self, model: nn.Module, call: Call) -> Call:
         """A layer around ``call``: the model itself is left as it is."""
-        return Autocast(model, call, self.autocast) if self.refused() is None else call
+        return Autocast(model, call, self.autocast) if self.why_not() is None else call
 
-    def refused(self) -> str | None:
+    def why_not(self) -> str | None:
         """PyTorch turns autocast off with a mere warning where it does not support the type."""
         with self.autocast():
             on = torch.is_autocast_enabled(self.device.type)
@@ -111,8 +119,9 @@ class Fp16(Bf16):
     name = "fp16"
     dtype = torch.float16
 
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
+    def __init__(self, value: str, training: Training) -> None:
+        super().__init__(value, training)
+        device = training.device
         self.scaler = torch.amp.GradScaler(device.type, enabled=device.type != "cpu")
         self._stepped: dict[int, Optimizer] = {}
         self._unscaled: dict[int, Optimizer] = {}
@@ -124,9 +133,9 @@ class Fp16(Bf16):
         """Autocast to float16; none on CPUs, nor once an optimizer has turned out not to take scaled gradients."""
         return contextlib.nullcontext() if self._off else super().autocast()
 
-    def refused(self) -> str | None:
+    def why_not(self) -> str | None:
         """On CPUs fp16 is slow and has no scaler here."""
-        return self._off or super().refused()
+        return self._off or super().why_not()
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass of the scaled loss."""
@@ -215,10 +224,44 @@ class Fp16(Bf16):
 PRECISIONS: dict[str, type[Precision]] = {plugin.name: plugin for plugin in (Precision, Tf32, Bf16, Fp16)}
 
 
-def create(name: str, device: torch.device) -> Precision:
-    """The plug-in called ``name``."""
-    return PRECISIONS[name](device)
+def create(value: str, training: Training) -> Precision:
+    """The plug-in called ``value``."""
+    return PRECISIONS[value](value, training)
 
 
 def _has_gradients(optimizer: Optimizer) -> bool:
     return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+
+
+@contextlib.contextmanager
+def allow_tf32() -> Iterator[None]:
+    """TF32 for matrix products and convolutions while inside.
+
+    PyTorch 2.9 began to refuse mixing its old and new switches, so whichever the user has used is used here.
+    """
+    conv = torch.backends.cudnn.allow_tf32
+    undo = _matmul_tf32()
+    torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = conv
+        undo()
+
+
+def _matmul_tf32() -> Callable[[], None]:
+    matmul = torch.backends.cuda.matmul
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        new_style: str = matmul.fp32_precision
+        matmul.fp32_precision = "tf32"
+
+        def undo() -> None:
+            matmul.fp32_precision = new_style
+
+        return undo
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the old switch announces its successor, which 2.4 does not have
+        torch.set_float32_matmul_precision("high")
+    return lambda: torch.set_float32_matmul_precision(before)

@@ -9,12 +9,36 @@ from typing import Any
 import torch
 from torch import nn
 
+from autotune.runtime.applier import Applier, Training
 from autotune.runtime.calls import Call, Layer, current
 
 BACKEND = "inductor"
 
 
-def around(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> Call:
+class Compile(Applier):
+    """Compiles what calling a model runs."""
+
+    depth = 10
+
+    def __init__(self, value: str, training: Training) -> None:
+        super().__init__(value, training)
+        self._layers: list[Compiled] = []
+
+    def around(self, model: nn.Module, call: Call) -> Call:
+        """The compiled call."""
+        if self.value == "off":
+            return call
+        compiled = compiled_call(model, self.value, self.training.notes.refuse)
+        if isinstance(compiled, Compiled):
+            self._layers.append(compiled)
+        return compiled
+
+    def why_not(self) -> str | None:
+        """Why a model ran as before, or None."""
+        return next(filter(None, (layer.why_not() for layer in self._layers)), None)
+
+
+def compiled_call(model: nn.Module, mode: str, say: Callable[[str, str], None]) -> Call:
     """``model``'s call, compiled with ``mode``; where the compiler fails, the plain call, and ``say(knob, why)``."""
     plain = current(model)
     if plain != model._call_impl:
@@ -53,7 +77,7 @@ class Compiled(Layer):
         self.call = self.plain
         return self.plain(*arguments, **options)
 
-    def refused(self) -> str | None:
+    def why_not(self) -> str | None:
         """Read back, after at least one forward: why no graph ran, or None."""
         if not self.called or self.call is self.plain:
             return None

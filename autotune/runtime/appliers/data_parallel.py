@@ -8,14 +8,32 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotune.runtime.calls import Autocast, AutocastFactory, Bare, Layer
+from autotune.runtime.applier import Applier
+from autotune.runtime.calls import Autocast, AutocastFactory, Bare, Call, Layer
+
+
+class DataParallel(Applier):
+    """Replaces a model's call by one that splits its batch."""
+
+    def start(self) -> str | None:
+        """Look for GPUs."""
+        return idle(self.training.device) if self.value else None
+
+    def around(self, model: nn.Module, call: Call) -> Call:
+        """A call of all replicas, where there are GPUs and the user has not split the batch himself."""
+        if not self.value or idle(self.training.device) is not None or isinstance(model, nn.DataParallel):
+            return call
+        precision: Any = self.training.appliers["precision"]
+        return Replicated(model, precision.autocast)
 
 
 class Replicated(Layer):
     """A call whose batch is split over every GPU; the parameters stay on the first.
 
-    Each replica enters autocast itself, since threads do not inherit autocast's type.
+    Nothing goes around it. Each replica enters autocast itself, since threads do not inherit autocast's type.
     """
+
+    outermost = True
 
     def __init__(self, model: nn.Module, autocast: AutocastFactory) -> None:
         self.parallel = nn.DataParallel(Bare(model, partial(_in_autocast, autocast=autocast)))
@@ -29,7 +47,7 @@ def _in_autocast(model: nn.Module, autocast: AutocastFactory) -> Autocast:
     return Autocast(model, model._call_impl, autocast)
 
 
-def loses(model: nn.Module, precision: str) -> str | None:
+def why_not_replicated(model: nn.Module, precision: str) -> str | None:
     """Why a model that the user replicates himself cannot run in ``precision``; None where it can.
 
     `torch.nn.DataParallel` turns autocast on in its threads, but with their own type, which is float16 on CUDA.

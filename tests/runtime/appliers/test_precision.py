@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.runtime import switches
+from autotune.runtime.applier import Training
+from autotune.runtime.appliers.precision import PRECISIONS, Fp16, allow_tf32, create
 from autotune.runtime.calls import to_float32
-from autotune.runtime.precision import PRECISIONS, Fp16, create
 from autotune.runtime.session import Session
-
-from .conftest import process_state
-from .records import dataset, network, quiet
+from tests.runtime.conftest import process_state
+from tests.runtime.records import dataset, network, quiet
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", "left right")
@@ -21,17 +20,19 @@ Pair = namedtuple("Pair", "left right")
 @pytest.mark.parametrize("name", sorted(PRECISIONS))
 def test_globals_are_back_after_an_exception_inside(name: str) -> None:
     before = process_state()
-    plugin = create(name, CPU)
+    plugin = create(name, Training(None, None, CPU))
     model = network()
     call = plugin.around(model, model._call_impl)
-    with pytest.raises(ZeroDivisionError), plugin, plugin.autocast():
+    plugin.start()
+    with pytest.raises(ZeroDivisionError), plugin.autocast():
         divmod(call(torch.ones(1, 8)).numel(), 0)
+    plugin.undo()
     assert process_state() == before
 
 
 def test_tf32_switches_are_on_inside_and_back_outside() -> None:
     before = process_state()
-    with switches.allow_tf32():
+    with allow_tf32():
         assert torch.backends.cuda.matmul.allow_tf32
         assert torch.backends.cudnn.allow_tf32
     assert process_state() == before
@@ -87,7 +88,7 @@ class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = Fp16(CPU)
+        self.plugin = Fp16("fp16", Training(None, None, CPU))
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
@@ -171,7 +172,7 @@ def test_a_closure_trains_without_scaling() -> None:
 
     one.optimizers[0].step(closure)
     assert one.values == [0.75]
-    assert "closure" in (one.plugin.refused() or "")
+    assert "closure" in (one.plugin.why_not() or "")
 
 
 def test_gradients_made_past_the_session_are_taken_as_they_are() -> None:

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.runtime.optimizer import Implementation
+from autotune.runtime.appliers.optimizer import Implementation
 from autotune.runtime.session import Session
-
-from .records import network, quiet
+from tests.runtime.records import network, quiet
 
 KINDS = ["SGD", "Adam", "AdamW", "Adagrad"]
 OPTIONS: dict[str, Any] = {"SGD": {"momentum": 0.9}}

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from autotune.runtime.applier import Applier, Training
+
 FLAGS = ("foreach", "fused")
 FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 _gradient_of = attrgetter("grad")
@@ -23,6 +25,34 @@ _is_contiguous = Tensor.is_contiguous
 def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
     """All parameters that ``optimizers`` hold, in the order of their groups."""
     return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+class OptimizerImpl(Applier):
+    """The implementation of every optimizer's step."""
+
+    def __init__(self, value: str, training: Training) -> None:
+        super().__init__(value, training)
+        self._implementations: list[Implementation] = []
+
+    def optimizer(self, optimizer: Optimizer) -> str | None:
+        """Let it step with the tuned implementation."""
+        implementation = Implementation(optimizer, self.value)
+        self._implementations.append(implementation)
+        return implementation.refused
+
+    def place_state(self) -> None:
+        """Lay out all state like its parameters."""
+        for implementation in self._implementations:
+            implementation.place_state()
+
+    def why_not(self) -> str | None:
+        """Why an optimizer steps with its own implementation, or None."""
+        return next(filter(None, (each.refused or each.left_alone for each in self._implementations)), None)
+
+    def undo(self) -> None:
+        """Leave the optimizers as they were."""
+        while self._implementations:
+            self._implementations.pop().close()
 
 
 class Implementation:

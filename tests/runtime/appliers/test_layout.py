@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from autotune.runtime.session import Session
-
-from .records import quiet
+from tests.runtime.records import quiet
 
 
 class Viewing(nn.Module):

@@ -1,0 +1,35 @@
+"""The CPUs and memory that this process was started on: read back, and given to its loader workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.runtime import binding
+from autotune.runtime.applier import Applier, Training
+
+
+class Binding(Applier):
+    """Binding is done before the process starts, by `autotune.runtime.bound`."""
+
+    def __init__(self, value: str, training: Training) -> None:
+        super().__init__(value, training)
+        self._workers: list[binding.WorkerAffinity] = []
+
+    def start(self) -> str | None:
+        """Nothing can be done any more: read back. What became of memory is a note."""
+        place = self.training.place if self.value != "none" else None
+        note = binding.memory_note(place)
+        if note is not None:
+            self.training.notes.say(note)
+        return binding.why_not(self.value, place)
+
+    def workers(self, arguments: dict[str, Any]) -> None:
+        """Loader workers run on the CPUs beside the compute threads."""
+        if self.value != "none" and self.training.place is not None:
+            self._workers.append(binding.WorkerAffinity(self.training.place.workers, arguments["worker_init_fn"]))
+            arguments["worker_init_fn"] = self._workers[-1]
+
+    def why_not(self) -> str | None:
+        """Why threads or workers are not where they belong, or None."""
+        missed = next(filter(None, (workers.why_not for workers in self._workers)), None)
+        return binding.why_not(self.value, self.training.place) or missed
