@@ -1,11 +1,11 @@
-"""Put a real tuning run into the documents.
+"""Put a real tuning run, and the knob table, into the documents.
 
     autotune tune examples/jpeg_folder.py --profile run.yaml 2> run.txt
     python docs/render.py run.txt run.yaml
 
 The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block; the
 profile becomes the example in `docs/profile-format.md`. Without arguments the picture and the block are made again from
-`docs/images/tune.txt`. They are never edited by hand.
+`docs/images/tune.txt`, and the knob table from the code. They are never edited by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from autotune.core.knobs.table import KNOBS
 from autotune.report.final import HEADINGS
 from autotune.store import profiles
 
@@ -28,6 +29,7 @@ PICTURE = ROOT / "docs" / "images" / "tune.svg"
 README = ROOT / "README.md"
 FORMAT = ROOT / "docs" / "profile-format.md"
 EXAMPLE = re.compile(r"(?s)(## An example\n.*?```yaml\n)(.*?)(```\n)")
+KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
 BLOCK = re.compile(r"(?s)(<!-- result:begin -->\n).*?(<!-- result:end -->)")
 
 
@@ -61,8 +63,16 @@ def block(text: str) -> str:
     )
 
 
+def knob_table() -> str:
+    """One row for each knob."""
+    head = "| knob | what it is | level | applied | tried on this machine |\n|---|---|---|---|---|\n"
+    rows = (f"| `{k.name}` | {k.what} | {k.level} | {k.applied} | {k.offered} |\n" for k in KNOBS)
+    return head + "".join(rows)
+
+
 def filled(readme: str, text: str) -> str:
-    """``readme`` with its result block made from ``text``."""
+    """``readme`` with its result block made from ``text``, and the knob table of the code."""
+    readme = KNOB_TABLE.sub(lambda found: found[1] + knob_table() + found[2], readme)
     return BLOCK.sub(lambda found: found[1] + block(text) + found[2], readme)
 
 

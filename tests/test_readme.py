@@ -16,7 +16,6 @@ import typer
 from autotune.cli import app
 from autotune.core.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
 from autotune.core.knobs.knob import LEVELS
-from autotune.core.knobs.table import KNOBS
 from autotune.trial.contract import recognise
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,14 +116,6 @@ def rows(table: str) -> list[list[str]]:
     """Cells of a Markdown table without its head."""
     lines = [line for line in table.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def test_the_knob_table_is_the_codes() -> None:
-    found = re.search(r"(?s)<!-- knobs:begin -->(.*?)<!-- knobs:end -->", README)
-    assert found is not None
-    shown = [row[:4] for row in rows(found[1])]
-    assert shown == [[f"`{knob.name}`", knob.what, knob.level, knob.applied] for knob in KNOBS]
-    assert all(row[4] for row in rows(found[1]))
 
 
 def test_the_levels_are_the_codes() -> None:

@@ -140,6 +140,7 @@ class Knob:
     Attributes:
         name: of the field in `Settings`.
         what: one line for people.
+        offered: where its choices come from, for people.
         level: the first level at which the knob may move.
         applied: when it takes effect: ``launch``, ``start``, ``loader``, ``model`` or ``optimizer``.
         kind: the values there are anywhere.
@@ -167,6 +168,7 @@ class Knob:
 
     name: str
     what: str
+    offered: str
     kind: Flag | Word | Count
     neutral: Any
     choices: Callable[[Context], Choices] = field(repr=False)

@@ -38,6 +38,7 @@ def _num_workers(context: Context) -> Choices:
 NUM_WORKERS = Knob(
     name="num_workers",
     what="loader workers of each process",
+    offered="0 up to the CPU budget, where `/dev/shm` holds their batches",
     kind=Count(0, 1024),
     neutral=0,
     applied="loader",
@@ -54,6 +55,7 @@ def _first_workers(before: Any, after: Any, _settings: Chosen) -> str | None:
 PREFETCH_FACTOR = Knob(
     name="prefetch_factor",
     what="batches each worker prepares ahead",
+    offered="1, 2, 4, 8",
     kind=Count(1, 1024),
     neutral=None,
     applied="loader",
@@ -82,6 +84,7 @@ def _persistent_workers(context: Context) -> Choices:
 PERSISTENT_WORKERS = Knob(
     name="persistent_workers",
     what="keep loader workers between epochs",
+    offered="yours: kept workers do not see a dataset that changes between epochs",
     kind=Flag(),
     neutral=False,
     applied="loader",
@@ -101,6 +104,7 @@ def _pin_memory(context: Context) -> Choices:
 PIN_MEMORY = Knob(
     name="pin_memory",
     what="page-locked host batches",
+    offered="off, on, with a GPU",
     kind=Flag(),
     neutral=False,
     applied="loader",

@@ -22,6 +22,7 @@ def _allocator(context: Context) -> Choices:
 ALLOCATOR = Knob(
     name="allocator",
     what="host memory allocator",
+    offered="default, jemalloc, tcmalloc, where installed; CPU training only",
     kind=Word(ALLOCATORS),
     neutral="default",
     applied="launch",

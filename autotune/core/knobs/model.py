@@ -43,6 +43,7 @@ def _layout_gain(settings: Chosen, context: Context) -> float:
 CHANNELS_LAST = Knob(
     name="channels_last",
     what="NHWC memory layout",
+    offered="off, on, where the model has convolutions",
     kind=Flag(),
     neutral=False,
     applied="model",
@@ -65,6 +66,7 @@ def _optimizer_impl(context: Context) -> Choices:
 OPTIMIZER_IMPL = Knob(
     name="optimizer_impl",
     what="how the optimizer's update is computed",
+    offered="default, foreach, fused, as far as the class accepts them",
     kind=Word(OPTIMIZER_IMPLS),
     neutral="default",
     applied="optimizer",
@@ -94,6 +96,7 @@ def _cudnn_benchmark(context: Context) -> Choices:
 CUDNN_BENCHMARK = Knob(
     name="cudnn_benchmark",
     what="let cuDNN time its algorithms",
+    offered="off, on, with a GPU and convolutions",
     kind=Flag(),
     neutral=False,
     choices=_cudnn_benchmark,
@@ -131,6 +134,10 @@ def _compile_fitted(mode: str, inventory: Inventory) -> str:
 COMPILE = Knob(
     name="compile",
     what="torch.compile mode",
+    offered=(
+        "off; its modes with a C++ compiler, `--train-time` of half an hour or more, and a budget of five "
+        "minutes or more"
+    ),
     kind=Word(COMPILE_MODES),
     neutral="off",
     applied="model",
@@ -206,6 +213,7 @@ def _precision_gain(settings: Chosen, context: Context) -> float:
 PRECISION = Knob(
     name="precision",
     what="precision of matrix products and convolutions",
+    offered="fp32, tf32, bf16, fp16, as far as the hardware has them",
     level="amp",
     kind=Word(("fp32", "tf32", "bf16", "fp16")),
     neutral="fp32",

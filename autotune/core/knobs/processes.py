@@ -51,6 +51,7 @@ def _processes(context: Context) -> Choices:
 PROCESSES = Knob(
     name="processes",
     what="training processes (DistributedDataParallel)",
+    offered="powers of two, sockets and NUMA nodes within the CPU budget; GPUs",
     kind=Count(1, 1024),
     neutral=1,
     applied="launch",
@@ -78,6 +79,7 @@ def _shared_cores(before: Any, after: Any, settings: Chosen) -> str | None:
 THREADS = Knob(
     name="threads",
     what="intra-op threads of each process",
+    offered="powers of two, cores, and shares of the CPU budget",
     kind=Count(1, 4096),
     neutral=1,
     choices=_threads,
@@ -90,6 +92,7 @@ THREADS = Knob(
 INTEROP_THREADS = Knob(
     name="interop_threads",
     what="inter-op threads of each process",
+    offered="1 and yours",
     kind=Count(1, 4096),
     neutral=1,
     choices=lambda context: Choices(tuple(sorted({1, context.baseline.interop_threads}))),
@@ -127,6 +130,7 @@ def _no_backend(context: Context) -> str | None:
 BACKEND = Knob(
     name="backend",
     what="gradient exchange between processes",
+    offered="on CPUs gloo, mpi and ccl as far as they are usable, on GPUs nccl; others are listed with the reason",
     kind=Word(tuple(BACKENDS)),
     neutral=None,
     applied="launch",
@@ -156,6 +160,7 @@ def _data_parallel(context: Context) -> Choices:
 DATA_PARALLEL = Knob(
     name="data_parallel",
     what="one process drives all GPUs (torch.nn.DataParallel)",
+    offered="off, on, with several GPUs; the report says what it costs",
     kind=Flag(),
     neutral=False,
     applied="model",
@@ -179,6 +184,7 @@ def _binding(context: Context) -> Choices:
 BINDING = Knob(
     name="binding",
     what="CPUs and memory that each process keeps",
+    offered="none; cores where CPUs are left to choose from; numa with several nodes; Linux without a CPU quota",
     kind=Word(BINDINGS),
     neutral="none",
     applied="launch",
@@ -203,6 +209,7 @@ def _batch_size(context: Context) -> Choices:
 BATCH_SIZE = Knob(
     name="batch_size",
     what="samples per process",
+    offered="at the same global batch; at `max` up to 16 times yours",
     kind=Count(1, 2**24),
     neutral=1,
     applied="loader",
