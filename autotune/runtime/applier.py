@@ -90,13 +90,14 @@ class Applier:
         """Put back what `start` and `optimizer` changed."""
 
 
-def create_appliers(training: Training) -> None:
+def create_appliers(training: Training) -> dict[str, Applier]:
     """An applier for each knob that has one; for models and optimizers alone where there are no settings."""
     settings = training.settings
     for knob in KNOBS:
         if knob.applier is not None and (settings is not None or knob.applied not in LEFT_TO_THE_USER):
             value = knob.neutral if settings is None else getattr(settings, knob.name)
             training.appliers[knob.name] = class_of(knob)(value, training)
+    return training.appliers
 
 
 def class_of(knob: Knob) -> Callable[[Any, Training], Applier]:

@@ -1,8 +1,7 @@
-"""Prepare the user's loaders: what can be rebuilt, and how several processes share one."""
+"""Prepare the user's loaders: rebuild what can be rebuilt."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,13 +15,11 @@ from autotune.runtime.datasets import fingerprint
 from autotune.runtime.dealing import batch_to_train_with, length, said_of
 from autotune.runtime.open_files import raise_limit
 from autotune.runtime.order import count_of, order_of, settled
-from autotune.runtime.passes import NextBatches, PreparedLoader, Sharing
-from autotune.runtime.processes import agreed, from_rank_zero, store
-from autotune.runtime.relay import Relay
+from autotune.runtime.passes import NextBatches, PreparedLoader
+from autotune.runtime.sharing import Sharer
 
 AHEAD = 64
 """Batches of a settled order that rank 0 publishes at once."""
-NO_INDICES = "a DataLoader without indices cannot be shared out"
 
 
 class Feeder:
@@ -41,8 +38,8 @@ class Feeder:
         self.settings, self.device, self.world = training.settings, training.device, training.world
         self.progress, self.notes = training.progress, training.notes
         self._undo: list[Callable[[], None]] = []
+        self._sharer = Sharer(training)
         self._first = True
-        self._shared = 0
 
     def prepare(self, loader: DataLoader[Any]) -> PreparedLoader:
         """``loader``, rebuilt where that is possible without guessing."""
@@ -81,22 +78,18 @@ class Feeder:
         reason = loading.untouchable(loader)
         if reason is None and isinstance(loader.dataset, IterDataPipe):
             reason = "data pipes draw random numbers of their own"
-        if reason is None and not loading.is_stream(loader) and self._serves_alone(loader):
+        if reason is None and not loading.is_stream(loader) and self._sharer.reads_alone(loader):
             reason = settled(loader)
-        if reason is None and self.settings is None and self._serves_alone(loader):
+        if reason is None and self.settings is None and self._sharer.reads_alone(loader):
             return ""
         if reason is not None and batch != loader.batch_size:
             self.notes.refuse("batch_size", f"a DataLoader was left as it is: {reason}")
         return reason
 
-    def _serves_alone(self, loader: DataLoader[Any]) -> bool:
-        """True where each process reads this loader for itself."""
-        return self.world.size == 1 or loading.own_share(loader, self.world.size) is not None
-
     def _untouched(self, loader: DataLoader[Any], reason: str, shares: bool) -> PreparedLoader:
         if self.settings is not None and reason and self.settings.num_workers != loader.num_workers:
             self.notes.refuse("num_workers", f"a DataLoader was left as it is: {reason}")
-        sharing = self._whole(loader, shares, reason)
+        sharing = self._sharer.whole(loader, reason) if shares else None
         return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader), sharing=sharing)
 
     def _stream(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
@@ -104,30 +97,20 @@ class Feeder:
         if batch is not None:
             arguments["drop_last"] = loader.drop_last
         rebuilt = DataLoader(**arguments, generator=torch.Generator())
-        sharing = self._whole(loader, shares)
+        sharing = self._sharer.whole(loader) if shares else None
         return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), sharing=sharing)
-
-    def _whole(self, loader: DataLoader[Any], shares: bool, why: str = NO_INDICES) -> Sharing | None:
-        """All ranks get rank 0's batches: the same training as in one process, and as slow."""
-        own = loading.own_share(loader, self.world.size) if shares else None
-        if own is not None:
-            self.notes.say(f"{own} shares the data out itself: its batch is that of one process")
-        if not shares or own is not None:
-            return None
-        self.notes.refuse("processes", f"{why}: all processes train on the same batches")
-        return self._sharing(None, ahead=1, deals=lambda: False)
 
     def _indexed(self, loader: DataLoader[Any], batch: int | None, shares: bool) -> PreparedLoader:
         """A loader over indices: its order is the user's, read ahead as far as that changes nothing."""
         shares = shares and loading.own_share(loader, self.world.size) is None
-        if shares and not self._same_everywhere(fingerprint(loader.dataset)):
+        if shares and not self._sharer.same_everywhere(fingerprint(loader.dataset)):
             return self._untouched(loader, "processes hold different datasets", shares)
         if not shares and batch == loader.batch_size and self._as_it_is(loader):
             return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         free = settled(loader) is None
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
-        sharing = self._sharing(batch, ahead=AHEAD if free else 1, deals=self.trains) if shares else None
+        sharing = self._sharer.dealt(batch, ahead=AHEAD if free else 1, deals=self.trains) if shares else None
         arguments = self._arguments(loader, keeps_workers=not free)
         if sharing is not None:
             arguments.pop("in_order", None)  # parts are told by their order
@@ -141,24 +124,6 @@ class Feeder:
             return True
         wanted = self._arguments(loader).items()
         return all(getattr(loader, name, value) in (value,) for name, value in wanted)
-
-    def _same_everywhere(self, number: int) -> bool:
-        """Whether all processes have the same ``number``."""
-        first = int(from_rank_zero(torch.tensor(number), self.device).item())
-        return agreed(first == number, self.device)
-
-    def _sharing(self, full: int | None, *, ahead: int, deals: Callable[[], bool]) -> Sharing:
-        # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
-        tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
-        name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
-        world, rank = self.world.size, self.world.rank
-        relay = Relay(store(), name, rank, world, lambda: self.progress.steps, ahead)
-        self._shared += 1
-        return Sharing(relay, world, rank, full, self._several, deals)
-
-    def _several(self) -> bool:
-        """Whether losses may be over batches of two loaders. On GPUs parts must fit the memory of a full one's."""
-        return self._shared > 1 and self.device.type == "cpu"
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers

@@ -32,8 +32,6 @@ class Preparer:
         self.optimizers: list[Optimizer] = []
         several = training.world.size > 1
         self.exchange = Exchange(training.device, training.progress, training.notes) if several else None
-        self.finished_steps = 0
-        """Of the first optimizer, without those a scaler skipped."""
         self.feeder = Feeder(training, self._trains)
         self._layers = sorted(training.appliers.values(), key=lambda applier: applier.depth)
         self._undo = contextlib.ExitStack()
@@ -105,7 +103,5 @@ class Preparer:
 
     def _stepped(self, *_arguments: Any, first: bool) -> None:
         self.training.progress.steps += 1
-        if first:
-            self.finished_steps += 1
-            if self._pace is not None and not (self.training.progress.measured_batch and self._pace.tick()):
-                self._pace = None
+        if first and self._pace is not None and not (self.training.progress.measured_batch and self._pace.tick()):
+            self._pace = None

@@ -19,8 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.core.settings import Settings
 from autotune.runtime import mpi
 from autotune.runtime.mpi_group import NAME
+from autotune.runtime.notes import Notes
 
 GLOO_THREAD = "pt_gloo_runloop"
 """What PyTorch calls the threads that execute gloo's collectives."""
@@ -90,6 +92,28 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
     except ImportError as error:
         return f"{error}; another backend exchanges the gradients"
     return None
+
+
+def join_for(
+    settings: Settings | None, device: torch.device, init_method: str | None, timeout: float | None, notes: Notes
+) -> World:
+    """The group of a training with ``settings``; one process alone where no launcher has started several.
+
+    Random numbers of all processes are rank 0's afterwards, where the group is made here.
+    """
+    launched = world_size(os.environ)
+    if settings is not None and settings.processes != launched:
+        reason = "started as one process" if launched == 1 else f"started as {launched} processes"
+        notes.refuse("processes", reason)
+    if launched == 1 or (settings is not None and settings.processes == 1):
+        return World()
+    backend = settings.backend if settings else None
+    why_not = unreachable(backend, os.environ)
+    notes.refuse("backend", why_not)
+    world = join(None if why_not else backend, device, init_method, timeout)
+    if world.joined:
+        share_random_state()
+    return world
 
 
 def join(

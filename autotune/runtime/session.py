@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import torch
@@ -19,11 +18,12 @@ from autotune.core.settings import Settings
 from autotune.runtime import processes, watchdog
 from autotune.runtime.applier import Training, create_appliers
 from autotune.runtime.appliers.precision import Precision
+from autotune.runtime.dealing import Part
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
 
 
-class Session:
+class Session(contextlib.AbstractContextManager["Session"]):
     """Settings in force for one training loop, from construction to `close`.
 
     Args:
@@ -40,6 +40,8 @@ class Session:
     Attributes:
         device: where batches and models go.
         rank, world_size: this process's place among the training processes.
+        is_main: True on the process that should print and save.
+        autocast: makes a context manager with the precision of the model's forward, for other parts of the loop.
     """
 
     def __init__(
@@ -60,39 +62,20 @@ class Session:
         self._notes = Notes(notes)
         self._restore = contextlib.ExitStack()
         try:
-            self._world = self._join(init_method, timeout)
+            world = processes.join_for(settings, self.device, init_method, timeout, self._notes)
+            self._restore.callback(world.leave)
+            self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
             self._notes.announce = announce and self.is_main
-            self._training = Training(settings, level, self.device, self._world, own_place(os.environ), self._notes)
-            self._start_appliers()
+            self._training = Training(settings, level, self.device, world, own_place(os.environ), self._notes)
+            for knob, applier in create_appliers(self._training).items():
+                self._restore.callback(applier.undo)
+                self._notes.refuse(knob, applier.start())
         except BaseException:
             self._restore.close()
             raise
         self._precision = cast(Precision, self._training.appliers["precision"])
-        self._progress = self._training.progress
+        self.autocast = self._precision.autocast
         self._preparer = Preparer(self._training, self._precision, step_seconds)
-
-    def _join(self, init_method: str | None, timeout: float | None) -> processes.World:
-        settings, launched = self.settings, processes.world_size(os.environ)
-        if settings is not None and settings.processes != launched:
-            reason = "started as one process" if launched == 1 else f"started as {launched} processes"
-            self._notes.refuse("processes", reason)
-        if launched == 1 or (settings is not None and settings.processes == 1):
-            return processes.World()
-        backend = settings.backend if settings else None
-        unreachable = processes.unreachable(backend, os.environ)
-        self._notes.refuse("backend", unreachable)
-        world = processes.join(None if unreachable else backend, self.device, init_method, timeout)
-        self._restore.callback(world.leave)
-        if world.joined:
-            processes.share_random_state()
-        return world
-
-    def _start_appliers(self) -> None:
-        """Everything that belongs to the process rather than to a model, loader or optimizer."""
-        create_appliers(self._training)
-        for knob, applier in self._training.appliers.items():
-            self._restore.callback(applier.undo)
-            self._notes.refuse(knob, applier.start())
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -119,14 +102,14 @@ class Session:
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass, with the weight of this process's part of the batch and the scale of this precision."""
-        exchange = self._preparer.exchange
+        exchange, progress = self._preparer.exchange, self._training.progress
         if exchange is not None:
-            weight = self._progress.part.weight
+            weight = progress.part.weight
             loss = loss if weight == 1.0 else loss * weight
-            if self._progress.mixed:
+            if progress.mixed:
                 self._notes.say("two loaders are read together whose batches are shared out unequally")
         self._precision.backward(loss, **options)
-        self._progress.steps += 1
+        progress.steps += 1
         if exchange is not None:
             exchange.after_backward()
 
@@ -135,10 +118,6 @@ class Session:
         own = value.item() if isinstance(value, Tensor) else value
         exchange = self._preparer.exchange
         return own if exchange is None else exchange.mean(own)
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The precision of the model's forward, for other parts of the loop."""
-        return self._precision.autocast()
 
     def clip_grad_norm_(self, parameters: Tensor | Iterable[Tensor], max_norm: float, **options: Any) -> Tensor:
         """Clip unscaled gradients. Returns their norm, as `torch.nn.utils.clip_grad_norm_` does."""
@@ -167,35 +146,15 @@ class Session:
         self._precision.load_state_dict(state)
 
     @property
-    def rank(self) -> int:
-        """This process's rank."""
-        return self._world.rank
-
-    @property
-    def world_size(self) -> int:
-        """How many processes train together."""
-        return self._world.size
-
-    @property
-    def is_main(self) -> bool:
-        """True on the process that should print and save."""
-        return self._world.rank == 0
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What this session has to say."""
         return tuple(self._notes.texts)
 
     @property
-    def weight(self) -> float:
-        """Weight of the current batch: losses times weights, averaged over processes, are the loss of the global
-        batch."""
-        return self._progress.part.weight
-
-    @property
-    def share(self) -> float:
-        """This process's part of the samples of its batch: 1, or less where other processes have the same ones."""
-        return self._progress.part.share
+    def part(self) -> Part:
+        """This process's part of the current batch. Losses times ``part.weight``, averaged over processes, are the loss
+        of the global batch."""
+        return self._training.progress.part
 
     # What trials read ---------------------------------------------------------------------------------------------
 
@@ -203,12 +162,7 @@ class Session:
     def not_applied(self) -> tuple[tuple[str, str], ...]:
         """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
         found = {knob: applier.why_not() for knob, applier in self._training.appliers.items()}
-        return tuple({knob: why for knob, why in (found | self._notes.refused).items() if why is not None}.items())
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Finished optimizer steps, without those a scaler skipped."""
-        return self._preparer.finished_steps
+        return tuple((knob, why) for knob, why in (found | self._notes.refused).items() if why is not None)
 
     @property
     def skipped_steps(self) -> int:
@@ -226,12 +180,7 @@ class Session:
         self._preparer.close()
         self._restore.close()
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 

@@ -89,11 +89,11 @@ class TrainingLoop:
         self.session.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        mean = loss.detach().reshape(()).float() * self.session.weight
+        mean = loss.detach().reshape(()).float() * self.session.part.weight
         self._total += mean
         if len(self.losses) < CHECK_STEPS:
             self.losses.append(mean)
-        self._step_items = self.count(batch) * self.session.share
+        self._step_items = self.count(batch) * self.session.part.share
         if self.session.skipped_steps == skipped:
             self._items += self._step_items
         self._show_life()

@@ -124,7 +124,7 @@ def train(
         for inputs, targets in prepared:
             loss = nn.functional.mse_loss(model(inputs), targets)
             session.backward(loss)
-            losses.append(loss.item() * session.weight)
+            losses.append(loss.item() * session.part.weight)
             optimizer.step()
             optimizer.zero_grad()
     return [p.detach().clone() for p in model.parameters()], losses

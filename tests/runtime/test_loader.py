@@ -134,7 +134,7 @@ def test_what_cannot_be_rebuilt_is_left_alone_and_said(own: DataLoader[Any], why
         assert why in dict(session.not_applied)["num_workers"]
         batches = list(prepared)
         assert len(batches) == len(prepared) == len(own)
-        assert session.weight == 1.0
+        assert session.part.weight == 1.0
 
 
 @pytest.mark.parametrize(("own", "wanted", "used"), [(0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 2, 1), (2, 0, 2)])

@@ -147,7 +147,7 @@ MENDS: Mapping[str, Mend] = {
     ),
     "one order": Mend(
         "rank 0's sampler decides for all",
-        "feeder:Feeder._sharing",
+        "sharing:Sharer.dealt",
         _nothing,
         Case(world="gloo2", loader="sampler_unsized", model="layernorm"),
     ),
@@ -165,7 +165,7 @@ MENDS: Mapping[str, Mend] = {
     ),
     "two loaders": Mend(
         "parts of two loaders weigh the same",
-        "feeder:Feeder._several",
+        "sharing:Sharer._several",
         _false,
         Case(world="gloo2", loop="two_loaders", model="layernorm", tail=5),
     ),

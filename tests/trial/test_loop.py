@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from autotune.core.settings import Settings
 from autotune.runtime.appliers import precision
+from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session
 from autotune.trial import loop as loop_module
 from autotune.trial.loop import TrainingLoop
@@ -160,12 +161,12 @@ class TestSteps:
     def test_each_takes_one_batch(self, workshop: Workshop) -> None:
         loop = workshop.loop()
         loop.block(3)
-        assert workshop.steps == loop.batches == loop.session.optimizer_steps == 3
+        assert workshop.steps == loop.batches == 3
 
     def test_samples_that_other_ranks_have_too_count_in_part(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Session, "share", property(lambda _: 0.25), raising=False)
+        monkeypatch.setattr(Session, "part", property(lambda _: Part([], share=0.25)))
         assert workshop.loop().block(3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
