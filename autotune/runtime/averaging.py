@@ -66,38 +66,67 @@ def _writable(tensor: Tensor) -> bool:
     return all(step != 0 or size == 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-def average(parameters: Sequence[Tensor]) -> None:
-    """Average the gradients of ``parameters`` over all processes, in place. One that is absent counts as zero, and
-    stays absent where no process has it."""
+def average(parameters: Sequence[Tensor], others: Sequence[Tensor] = ()) -> None:
+    """Average the gradients of ``parameters`` over all processes, in place, and the values of ``others``.
+
+    A gradient that is absent counts as zero, and stays absent where no process has it. One that is sparse anywhere
+    becomes sparse everywhere, with the rows of all.
+    """
     with torch.no_grad():
-        groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
         for parameter in parameters:
             if parameter.is_leaf and parameter.requires_grad and not is_lazy(parameter):
-                groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-        for group in groups.values():
-            _average(group)
+                groups.setdefault((parameter.device, parameter.dtype), ([], []))[0].append(parameter)
+        for other in others:
+            groups.setdefault((other.device, other.dtype), ([], []))[1].append(other)
+        for own, values in groups.values():
+            _average(own, values)
 
 
-def _average(parameters: list[Tensor]) -> None:
-    """Of one type: small gradients and what is present in one message, then each large one that is present anywhere."""
+def _average(parameters: list[Tensor], values: list[Tensor]) -> None:
+    """Of one type: small gradients, values, and what is present in one message, then each gradient that is present
+    anywhere and large or sparse."""
     world = dist.get_world_size()
-    kind = parameters[0]
-    present = torch.tensor([p.grad is not None for p in parameters], dtype=kind.dtype, device=kind.device)
+    kind = parameters[0] if parameters else values[0]
+    flags = [[p.grad is not None for p in parameters], [_is_sparse(p) for p in parameters]]
+    present = torch.tensor(flags, dtype=kind.dtype, device=kind.device).view(-1)
     small = [p for p in parameters if p.numel() < LARGE]
-    message = torch.cat([present, *(_dense(p).reshape(-1) for p in small)])
+    message = torch.cat([present, *(_dense(p).reshape(-1) for p in small), *(v.reshape(-1) for v in values)])
     dist.all_reduce(message)
-    counts = message[: len(parameters)].abs().tolist()
-    anywhere = {id(p) for p, count in zip(parameters, counts, strict=True) if count > 0}
-    parts = torch.split(message[len(parameters) :].div_(world), [p.numel() for p in small])
-    for parameter, part in zip(small, parts, strict=True):
-        if id(parameter) in anywhere:
+    counts = message[: present.numel()].abs().view(2, -1).tolist()
+    anywhere, sparse = ({id(p) for p, n in zip(parameters, each, strict=True) if n > 0} for each in counts)
+    sizes = [tensor.numel() for tensor in (*small, *values)]
+    parts = torch.split(message[present.numel() :].div_(world), sizes)
+    for parameter, part in zip(small, parts, strict=False):
+        if id(parameter) in anywhere and id(parameter) not in sparse:
             _put(parameter, part.view(parameter.shape))
-    large = [p for p in parameters if p.numel() >= LARGE and id(p) in anywhere]
-    wholes = [_dense(parameter).contiguous() for parameter in large]
+    for value, part in zip(values, parts[len(small) :], strict=True):
+        value.copy_(part.view(value.shape))
+    dense = [p for p in parameters if p.numel() >= LARGE and id(p) in anywhere - sparse]
+    wholes = [_dense(parameter).contiguous() for parameter in dense]
     for work in [dist.all_reduce(whole, async_op=True) for whole in wholes]:
         work.wait()
-    for parameter, whole in zip(large, wholes, strict=True):
+    for parameter, whole in zip(dense, wholes, strict=True):
         _put(parameter, whole.div_(world))
+    for parameter in parameters:
+        if id(parameter) in sparse:
+            _average_rows(parameter, world)
+
+
+def _average_rows(parameter: Tensor, world: int) -> None:
+    """A sparse gradient: the rows that any process has."""
+    whole = _dense(parameter).contiguous()
+    rows = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
+    if parameter.grad is not None:
+        rows[parameter.grad.coalesce().indices()[0] if _is_sparse(parameter) else slice(None)] = 1
+    for work in [dist.all_reduce(each, async_op=True) for each in (whole, rows)]:
+        work.wait()
+    indices = rows.abs().nonzero().view(1, -1)
+    parameter.grad = torch.sparse_coo_tensor(indices, whole.div_(world)[indices[0]], parameter.shape)
+
+
+def _is_sparse(parameter: Tensor) -> bool:
+    return parameter.grad is not None and parameter.grad.layout is not torch.strided
 
 
 def _dense(parameter: Tensor) -> Tensor:
@@ -111,15 +140,14 @@ def _put(parameter: Tensor, averaged: Tensor) -> None:
     gradient = parameter.grad
     if gradient is None:
         parameter.grad = torch.empty_like(parameter).copy_(averaged)
-    elif gradient.layout is not torch.strided:
-        parameter.grad = averaged.to_sparse(gradient.sparse_dim())
     elif gradient.data_ptr() != averaged.data_ptr():
         gradient.detach().copy_(averaged)
 
 
 def drifted(parameters: Sequence[Tensor], rates: Sequence[float], device: torch.device) -> bool:
     """Whether the processes' parameters or learning rates have come apart."""
-    sums = [p.detach().double().abs().sum() for p in parameters if p.layout is torch.strided and not p.is_complex()]
+    plain = (p for p in parameters if not is_lazy(p) and p.layout is torch.strided and not p.is_complex())
+    sums = [p.detach().double().abs().sum() for p in plain]
     own = torch.stack([*(s.to(device) for s in sums), *(torch.as_tensor(r).double().to(device) for r in rates)])
     total = own.clone()
     dist.all_reduce(total)

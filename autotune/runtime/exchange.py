@@ -9,7 +9,7 @@ exchange with the backward pass (`autotune.runtime.overlap`).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from autotune.runtime import random_state
 from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.averaging import Known, average, drifted, from_rank_zero
 from autotune.runtime.calls import Call, Layer
@@ -36,6 +38,7 @@ APART = (
 )
 DRIFT = "the processes' parameters had come apart (something differs by process); rank 0's are taken"
 STATE = "the model changes its buffers in each step, by each process's share of the batch; rank 0's are taken"
+NOTHING = "neither a model nor an optimizer is prepared: the processes train apart; pass them to tuned.prepare too"
 HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
 
 
@@ -54,7 +57,9 @@ class Exchange:
         self._known = Known()
         self._apart: list[nn.Module] = []
         self._fresh: set[Optimizer] = set()
-        self._steps = 0
+        self._looks = 0
+        self._own_backward = False
+        """True once backward passes come through the session."""
 
     def model(self, model: nn.Module, call: Call, *, find_unused_parameters: bool) -> Call:
         """The layer around ``call`` that ``model`` needs. Takes rank 0's parameters and buffers, frozen ones too."""
@@ -87,13 +92,47 @@ class Exchange:
 
         return undo
 
+    def before_backward(self) -> None:
+        """Gradients are about to change in this process."""
+        self._own_backward = True
+        self._fresh.clear()
+
     def after_backward(self) -> None:
         """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
+        trained = self._trained()
+        if not trained:
+            self.notes.say(NOTHING)
+            return
         apart = {id(p) for model in self._apart for p in model.parameters()}
         done = {id(p) for layer in self.models.values() if isinstance(layer, Overlapped) for p in layer.averaged()}
-        average([p for p in self._trained() if id(p) not in apart and id(p) not in done])
+        average([p for p in trained if id(p) not in apart and id(p) not in done], self._statistics())
         if not self._apart:
             self._fresh.update(self.optimizers)
+            self._look(trained)
+
+    def _statistics(self) -> list[Tensor]:
+        """Running statistics that the forward passes have changed in each process by its part of the batch."""
+        if self.device.type in OVERLAPS:
+            return []
+        modules = (module for model in self.models if model not in self._apart for module in model.modules())
+        norms = (module for module in modules if isinstance(module, _NormBase) and module.training)
+        return [b for norm in norms for b in norm.buffers(recurse=False) if b.is_floating_point()]
+
+    def _look(self, trained: Sequence[Tensor]) -> None:
+        """Compare parameters between processes now and then."""
+        self._looks += 1
+        if self._looks % LOOKS and self._looks & (self._looks - 1):
+            return
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in trained):
+            self.notes.say(HOOKS)
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups if "lr" in group]
+        if drifted(trained, [group["lr"] for group in groups], self.device):
+            self.notes.say(DRIFT)
+            from_rank_zero(trained, self.device)
+            rates = torch.tensor([float(group["lr"]) for group in groups], dtype=torch.float64, device=self.device)
+            dist.broadcast(rates, 0)
+            for group, rate in zip(groups, rates.tolist(), strict=True):
+                _set_rate(group, rate)
 
     @contextlib.contextmanager
     def no_sync(self, models: Iterable[nn.Module]) -> Iterator[None]:
@@ -158,15 +197,10 @@ class Exchange:
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)
-        if optimizer is not self.optimizers[0]:
-            return
-        self._steps += 1
-        self._share_state()
-        if self._steps % LOOKS == 0 or self._steps & (self._steps - 1) == 0:
-            rates = [group["lr"] for each in self.optimizers for group in each.param_groups]
-            if drifted(self._trained(), rates, self.device):
-                self.notes.say(DRIFT)
-                from_rank_zero(self._trained(), self.device)
+        if optimizer is self.optimizers[0]:
+            self._share_state()
+            if not self._own_backward:
+                self._look(self._trained())
 
     def _share_state(self) -> None:
         """Buffers that the model itself changes follow rank 0's, so that all processes have one model."""
@@ -178,23 +212,38 @@ class Exchange:
 
 
 class Shared(Layer):
-    """A model's call in which parameters that came later (a layer replaced after `prepare`) start as rank 0's."""
+    """A model's call in which parameters that came later (a layer replaced after `prepare`) start as rank 0's.
+
+    What it draws (dropout masks) differs by process, as it differs by sample in one.
+    """
 
     def __init__(self, model: nn.Module, call: Call, share: Callable[[Iterable[Tensor]], None]) -> None:
         self.model, self.call, self.share = model, call, share
+        self._lazy = True
+        """False once no layer takes its shape, and draws its parameters, in the first call."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """The model's outputs."""
-        if torch.is_grad_enabled() and self.model.training:
-            self.share(p for p in self.model.parameters() if isinstance(p, nn.Parameter))
-        return self.call(*arguments, **options)
+        if not (torch.is_grad_enabled() and self.model.training):
+            return self.call(*arguments, **options)
+        self.share(p for p in self.model.parameters() if isinstance(p, nn.Parameter))
+        builds = self._lazy = self._lazy and any(map(is_lazy, self.model.parameters()))
+        with contextlib.nullcontext() if builds else random_state.apart(dist.get_rank()):
+            return self.call(*arguments, **options)
 
 
 def state_of(model: nn.Module) -> Iterator[Tensor]:
-    """Buffers other than running statistics, which take no part in training and are rank 0's own when it saves."""
+    """Buffers other than running statistics, which are averaged with the gradients."""
     for module in model.modules():
         if not isinstance(module, _NormBase):
             yield from module.buffers(recurse=False)
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def normalises(model: nn.Module) -> bool:

@@ -110,7 +110,11 @@ class Feeder:
         free = settled(loader) is None
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
-        sharing = self._sharer.dealt(batch, ahead=AHEAD if free else 1, deals=self.trains) if shares else None
+        sharing = None
+        if shares:
+            generator = getattr(loader.sampler, "generator", None) or loader.generator
+            ahead = AHEAD if free else 1
+            sharing = self._sharer.dealt(batch, ahead=ahead, deals=self.trains, generator=generator)
         arguments = self._arguments(loader, keeps_workers=not free)
         if sharing is not None:
             arguments.pop("in_order", None)  # parts are told by their order

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from autotune.runtime.dealing import Part, deal, largest_part
+from autotune.runtime.dealing import Part, deal
 from autotune.runtime.loader import Mover
 from autotune.runtime.order import Order, begun, draw_base_seed
 from autotune.runtime.progress import Progress
@@ -39,7 +40,7 @@ class Sharing:
         relay: brings rank 0's items to all ranks.
         world, rank: the processes, and this one.
         full: samples of a full batch; None where batches have no fixed size.
-        equal: asked when a pass begins: see `deal`.
+        equal: see `deal`.
         deals: asked when a pass begins: whether batches are dealt out. Else all ranks get them whole.
     """
 
@@ -47,7 +48,7 @@ class Sharing:
     world: int
     rank: int
     full: int | None
-    equal: Callable[[], bool]
+    equal: bool
     deals: Callable[[], bool]
 
 
@@ -87,10 +88,9 @@ class PreparedLoader:
 
     @property
     def batch_size(self) -> int | None:
-        """Most samples of one batch that this loader yields."""
+        """Samples of a full batch, of all processes together."""
         order = self._order() if self._order is not None else None
-        size = order.size if isinstance(order, Order) else self.loader.batch_size or self.own.batch_size
-        return size if self._sharing is None or size is None else largest_part(size, self._sharing.world)
+        return order.size if isinstance(order, Order) else self.loader.batch_size or self.own.batch_size
 
     def __setattr__(self, name: str, value: Any) -> None:
         """What the user changes on his loader changes there, and in the one that is iterated."""
@@ -113,7 +113,11 @@ class PreparedLoader:
             passing: Iterator[Any] = self._indexed(self._order(), sharing)
         else:
             passing = self._plain() if sharing is None else sharing.relay.items(_Lazy(self._plain))
-        return passing if self._mover is None else map(self._mover, passing)
+        return passing if self._mover is None else _Moved(passing, self._mover)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are the user's own loader, as it is without a session."""
+        return _itself, (self.own,)
 
     def _plain(self) -> Iterator[Any]:
         """Whatever the loader yields; a rebuilt one draws its random numbers as the user's does."""
@@ -123,7 +127,7 @@ class PreparedLoader:
 
     def _indexed(self, order: Iterable[Any], sharing: Sharing | None) -> Iterator[Any]:
         repeats = sharing is not None and sharing.relay.repeats
-        batches = iter(order) if sharing is None else sharing.relay.items(order)
+        batches = iter(order) if sharing is None else sharing.relay.items(_Lazy(partial(map, _sequence, order)))
         if repeats:  # what was drawn for the last pass counts
             order = self._repeated(order)
         else:
@@ -141,7 +145,10 @@ class PreparedLoader:
             return iter(self.loader)
 
         asked = order.asked if isinstance(order, Order) else None
-        return _Pass(start, self._progress, parts, asked, at_once=self.own.num_workers > 0)
+        passing = _Pass(start, self._progress, parts, asked, self.loader, at_once=self.own.num_workers > 0)
+        if sharing is not None:
+            sharing.relay.read_by(passing)
+        return passing
 
     def _repeated(self, order: Iterable[Any]) -> Iterable[Any]:
         """The order of the last pass, which draws what is still to be drawn at its end."""
@@ -171,9 +178,8 @@ class _Lazy:
 
 def _dealt(batches: Iterator[Any], sharing: Sharing, parts: deque[Part]) -> Iterator[list[Any]]:
     """This rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
-    equal = sharing.equal()
     for batch in batches:
-        part = deal(batch, sharing.world, sharing.rank, sharing.full, equal=equal)
+        part = deal(batch, sharing.world, sharing.rank, sharing.full, equal=sharing.equal)
         parts.append(part)
         yield part.samples
 
@@ -187,10 +193,12 @@ class _Pass(Iterator[Any]):
         progress: Progress,
         parts: deque[Part] | None,
         asked: Callable[[], None] | None,
+        loader: DataLoader[Any],
         *,
         at_once: bool,
     ) -> None:
         self._start, self._progress, self._parts, self._asked = start, progress, parts, asked
+        self._loader = loader
         self._batches = start() if at_once else None
 
     def __next__(self) -> Any:
@@ -210,4 +218,26 @@ class _Pass(Iterator[Any]):
         return batch
 
     def __len__(self) -> int:
-        return len(self._batches) if self._batches is not None else 0  # type: ignore[arg-type]
+        return len(self._loader)
+
+
+class _Moved(Iterator[Any]):
+    """Batches on the right device."""
+
+    def __init__(self, batches: Iterator[Any], mover: Mover) -> None:
+        self._batches, self._mover = batches, mover
+
+    def __next__(self) -> Any:
+        return self._mover(next(self._batches))
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+
+def _sequence(batch: Any) -> Any:
+    """A batch of indices that can be cut: a sampler may yield a set."""
+    return batch if isinstance(batch, Sequence) else list(batch)
+
+
+def _itself(own: DataLoader[Any]) -> DataLoader[Any]:
+    return own

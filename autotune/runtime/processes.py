@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.settings import Settings
-from autotune.runtime import mpi
+from autotune.runtime import mpi, random_state
 from autotune.runtime.mpi_group import NAME
 from autotune.runtime.notes import Notes
 
@@ -156,14 +155,10 @@ def join(
 
 def share_random_state() -> None:
     """Let the other processes go on with rank 0's random numbers: what a script builds at random is built alike."""
-    numpy = sys.modules.get("numpy")
-    states: list[Any] = [torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy else None]
+    states = [random_state.read()]
     dist.broadcast_object_list(states, 0)
     if dist.get_rank() > 0:
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        if numpy is not None and states[2] is not None:
-            numpy.random.set_state(states[2])
+        random_state.write(states[0])
 
 
 def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:

@@ -108,6 +108,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
             loss = loss if weight == 1.0 else loss * weight
             if progress.mixed:
                 self._notes.say("two loaders are read together whose batches are shared out unequally")
+            exchange.before_backward()
         self._precision.backward(loss, **options)
         progress.steps += 1
         if exchange is not None:

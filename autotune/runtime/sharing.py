@@ -24,7 +24,6 @@ class Sharer:
     def __init__(self, training: Training) -> None:
         self.training = training
         self.device, self.world = training.device, training.world
-        self._shared = 0
 
     def reads_alone(self, loader: DataLoader[Any]) -> bool:
         """True where each process reads this loader for itself."""
@@ -40,27 +39,32 @@ class Sharer:
         self.training.notes.refuse("processes", f"{why}: all processes train on the same batches")
         return self.dealt(None, ahead=1, deals=lambda: False)
 
-    def dealt(self, full: int | None, *, ahead: int, deals: Callable[[], bool]) -> Sharing:
+    def dealt(
+        self,
+        full: int | None,
+        *,
+        ahead: int,
+        deals: Callable[[], bool],
+        generator: torch.Generator | None = None,
+    ) -> Sharing:
         """Rank 0's order for all. See `Sharing` for ``full`` and ``deals``.
 
         Args:
             full: samples of a full batch.
             ahead: batches that rank 0 publishes at once.
             deals: whether batches are dealt out.
+            generator: that the loader's order is drawn from.
         """
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
         tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
         name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
         world, rank = self.world.size, self.world.rank
-        relay = Relay(store(), name, rank, world, lambda: self.training.progress.steps, ahead)
-        self._shared += 1
-        return Sharing(relay, world, rank, full, self._several, deals)
+        steps = lambda: self.training.progress.steps  # noqa: E731
+        relay = Relay(store(), name, rank, world, steps, ahead, generator)
+        # On GPUs a whole ragged batch might not fit: parts of other sizes weigh otherwise there.
+        return Sharing(relay, world, rank, full, self.device.type == "cpu", deals)
 
     def same_everywhere(self, number: int) -> bool:
         """Whether all processes have the same ``number``."""
         first = int(from_rank_zero(torch.tensor(number), self.device).item())
         return agreed(first == number, self.device)
-
-    def _several(self) -> bool:
-        """Whether losses may be over batches of two loaders. On GPUs parts must fit the memory of a full one's."""
-        return self._shared > 1 and self.device.type == "cpu"

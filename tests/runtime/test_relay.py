@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Iterator
 
 import pytest
+import torch
 import torch.distributed as dist
 
+from autotune.runtime import random_state
 from autotune.runtime.relay import KEPT_PASSES, Relay
 
 
@@ -49,6 +52,48 @@ def test_a_pass_goes_on_while_another_is_begun() -> None:
     inner = [relay.items([7, 8]) for relay in ranks.relays]
     assert [list(items) for items in inner] == [[7, 8], [7, 8]]
     assert [list(items) for items in outer] == [[2, 3], [2, 3]]
+
+
+def test_two_passes_read_together_are_two() -> None:
+    ranks, orders = Ranks(), iter(([1, 2, 3], [4, 5, 6]))
+    first = [ranks.relays[0].items(next(orders)), ranks.relays[1].items(forbidden())]
+    second = [ranks.relays[0].items(next(orders)), ranks.relays[1].items(forbidden())]
+    pairs = []
+    for _ in range(3):
+        pairs.append([(next(a), next(b)) for a, b in zip(first, second, strict=True)])
+        ranks.steps += 1
+    assert pairs == [[(1, 4)] * 2, [(2, 5)] * 2, [(3, 6)] * 2]
+
+
+def test_a_pass_that_is_read_slowly_is_not_forgotten() -> None:
+    ranks = Ranks()
+    outer = [relay.items(range(40)) for relay in ranks.relays]
+    for step in range(3 * KEPT_PASSES):
+        assert next(outer[0]) == step
+        next(ranks.relays[0].items([7]))
+        ranks.steps += 1
+    assert [next(outer[1]) for _ in range(3 * KEPT_PASSES)] == list(range(3 * KEPT_PASSES))
+
+
+def test_what_rank_zero_draws_is_drawn_everywhere() -> None:
+    ranks, generator = Ranks(), torch.Generator()
+    ranks.relays[0].generator = generator
+    ranks.relays[1].generator = torch.Generator().manual_seed(9)
+    torch.manual_seed(1)
+    generator.manual_seed(2)
+
+    def source() -> Iterator[float]:
+        yield float(torch.rand(()) + torch.rand((), generator=generator))
+        yield random.random()
+
+    state = random_state.read()
+    passes = ranks.relays[0].items(source()), ranks.relays[1].items(forbidden())
+    next(passes[0])
+    drawn = torch.get_rng_state()
+    random_state.write(state)  # where rank 1 stands
+    next(passes[1])
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.equal(ranks.relays[1].generator.get_state(), generator.get_state())
 
 
 def test_an_error_of_the_source_reaches_all_ranks() -> None:

@@ -101,7 +101,7 @@ AXES: dict[str, dict[Any, float]] = {
     "loop": {
         "plain": 2,
         **_even("accumulate", "accumulate_no_sync", "clip", "evaluate", "evaluate_shuffled", "two_loaders"),
-        **_even("break", "continue", "exception", "peek"),
+        **_even("break", "continue", "exception", "peek", "reads_ahead", "twice_at_once", "counted", "reset", "skip"),
     },
     "schedule": _even("none", "per_step", "per_epoch", "plateau"),
     "checkpoint": {"none": 4, **_even("before", "after", "own", "back")},

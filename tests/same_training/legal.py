@@ -10,6 +10,9 @@ SPARSE_OPTIMIZERS = ("sgd", "adagrad")
 """Those of our optimizers that accept sparse gradients."""
 
 
+ACCUMULATING = ("accumulate", "accumulate_no_sync", "skip")
+
+
 def legal(case: Case) -> Case:
     """``case``, with what PyTorch refuses or what has no meaning replaced by a plain value."""
     for rule in (_batches, _model, _optimizer, _loop, _loader, _settings):
@@ -51,9 +54,9 @@ def _optimizer(case: Case) -> Case:
 
 
 def _loop(case: Case) -> Case:
-    if case.optimizer == "lbfgs" and case.loop in ("accumulate", "accumulate_no_sync", "exception", "continue"):
+    if case.optimizer == "lbfgs" and case.loop in (*ACCUMULATING, "exception", "continue"):
         case = replace(case, loop="plain")
-    if case.model == "gan" and case.loop in ("accumulate", "accumulate_no_sync", "two_loaders", "exception"):
+    if case.model == "gan" and case.loop in (*ACCUMULATING, "two_loaders", "exception", "twice_at_once"):
         case = replace(case, loop="plain")
     if case.model == "sparse" and case.loop == "clip":
         case = replace(case, loop="plain")  # clipping does not take sparse gradients
@@ -61,6 +64,10 @@ def _loop(case: Case) -> Case:
 
 
 def _loader(case: Case) -> Case:
+    if case.loop == "counted" and case.loader in (*STREAMS, "sampler_unsized"):
+        case = replace(case, loop="plain")  # nothing to count
+    if case.loop == "twice_at_once" and case.loader in (*STREAMS, *OWN_WORKERS):
+        case = replace(case, loop="plain")  # PyTorch has one set of persistent workers
     if case.loader in OWN_WORKERS and case.processes > 1:
         case = replace(case, loader="shuffled" if case.loader == "worker_init" else "generator")
     if case.loader in STREAMS and case.processes > 1 and case.num_workers:

@@ -127,6 +127,14 @@ def unfreeze(networks: dict[str, nn.Module]) -> None:
 
 
 @torch.no_grad()
+def reset(model: nn.Module) -> None:
+    """Draw new biases, as training recipes with restarts do."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.normal_(0.0, 0.1)
+
+
+@torch.no_grad()
 def follow(average: nn.Module, model: nn.Module) -> None:
     """One step of an exponential moving average."""
     for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):

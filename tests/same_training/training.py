@@ -98,6 +98,8 @@ class Training:
         case = self.case
         if case.model == "unfrozen_later" and number == 1:
             models.unfreeze(self.networks)
+        if case.loop == "reset" and number == 1:
+            models.reset(self.side.unwrap(self.networks["main"]))
         loaders.next_epoch(case, self.loader, number)
         if case.loop == "peek" and self.side.rank == 0 and self.side.peeks:
             next(iter(self.loader))
@@ -116,9 +118,16 @@ class Training:
             self._schedule(self._evaluate())
 
     def _batches(self) -> Iterator[tuple[Any, Any]]:
-        if self.second is None:
-            return ((batch, None) for batch in self.loader)
-        return zip(self.loader, self.second, strict=False)
+        if self.case.loop == "twice_at_once":
+            return zip(self.loader, self.loader, strict=False)
+        if self.second is not None:
+            return zip(self.loader, self.second, strict=False)
+        if self.case.loop == "reads_ahead":
+            return ((batch, None) for batch in _read_ahead(self.loader))
+        if self.case.loop == "counted":
+            passing = iter(self.loader)
+            return ((next(passing), None) for _ in range(len(passing)))
+        return ((batch, None) for batch in self.loader)
 
     def _step(self, step: int, batches: tuple[Any, Any]) -> None:
         case = self.case
@@ -144,6 +153,8 @@ class Training:
         case = self.case
         if case.loop.startswith("accumulate"):
             return self._accumulate(step, batches)
+        if case.loop == "skip":
+            return self._skip(step, batches)
         loss = self._loss(batches)
         if case.loop == "exception" and step == 1:
             raise BadBatch
@@ -161,6 +172,16 @@ class Training:
         with self.side.no_sync(*self.networks.values()) if apart else contextlib.nullcontext():
             self._backward(self._loss(batches) / 2)
         return not held
+
+    def _skip(self, step: int, batches: tuple[Any, Any]) -> bool:
+        """Gradients that are thrown away after a look at them; the next batch's, made apart, are stepped on."""
+        if step % 2 == 0:
+            self._backward(self._loss(batches))
+            self._clear()
+            return False
+        with self.side.no_sync(*self.networks.values()):
+            self._backward(self._loss(batches))
+        return True
 
     def _closure(self, batches: tuple[Any, Any]) -> Tensor:
         self._clear()
@@ -289,3 +310,13 @@ class Training:
         for scheduler, state in zip(self.schedulers, content["schedulers"], strict=True):
             scheduler.load_state_dict(state)
         self.side.load_state_dict(content["session"])
+
+
+def _read_ahead(loader: Any) -> Iterator[Any]:
+    """Each batch once the next one is there, as loops that hide copies to a device read."""
+    passing = iter(loader)
+    waiting = next(passing, None)
+    while waiting is not None:
+        following = next(passing, None)
+        yield waiting
+        waiting = following
