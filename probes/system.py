@@ -1,7 +1,7 @@
 """The only door from the probes to the operating system.
 
 Probes ask a `System` for files, commands, masks and limits and never touch the machine themselves. `System` is the
-machine we run on; `probes.recorded.Recorded` replays another.
+machine we run on; `autotune.testing.recorded.Recorded` replays another.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.store import profiles
 from autotune.template import TASK
-from benchmarks.replay.simulator import inventory
+from autotune.testing.simulator import inventory
 from probes.facts import Inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 

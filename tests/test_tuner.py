@@ -28,10 +28,10 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch
 from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
+from autotune.testing import machines
+from autotune.testing.simulator import Machine
 from autotune.tuner import REPEAT_EVERY, Tuner, items_per_sample
 from autotune.tuning import Tuning, settle_baseline
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Machine
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotune.core.binding import LOCAL_RANKS, VARIABLE, Place, Plan, cpu_list, own_place, plan, refusal, refusals
 from autotune.core.binding import given as given_plan
 from autotune.core.settings import BINDINGS, Settings
-from benchmarks.replay.simulator import GIB, inventory
+from autotune.testing.simulator import GIB, inventory
 from probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 
 FAR = (10, 21, 31, 41)

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.core.knobs import BY_NAME, KNOBS, LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.settings import KNOB_NAMES
-from benchmarks.replay.simulator import GIB, context, inventory
+from autotune.testing.simulator import GIB, context, inventory
 from probes.facts import Backend, Gpu
 
 

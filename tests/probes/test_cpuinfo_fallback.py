@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from autotune.testing.recorded import Recorded, Recording
 from probes import cpu
-from probes.recorded import Recorded, Recording
 from probes.system import Completed
 
 ANSWER = {

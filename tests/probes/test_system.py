@@ -11,7 +11,7 @@ import pytest
 from machines import laptop
 
 import probes
-from probes.recorded import Recorded
+from autotune.testing.recorded import Recorded
 from probes.system import Completed, System
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
