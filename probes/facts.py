@@ -194,7 +194,7 @@ class Allocator:
 
     name: str
     library: str
-    """File name of the library, resolved again on the machine where it is used."""
+    """Its path. It is in a system folder, and only root can change it."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from probes.facts import Allocator, Backend, Gpu, Software
+from probes import allocators
+from probes.facts import Backend, Gpu, Software
 from probes.system import Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
@@ -16,14 +17,6 @@ _ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TM
 """Other variables that change what the child finds."""
 _OPENMP = ("libiomp5", "libomp", "libgomp")
 """In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
-_LIBRARY_FOLDERS = (
-    *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/opt/homebrew/lib",
-)
-_ALLOCATORS = {"jemalloc": ("libjemalloc",), "tcmalloc": ("libtcmalloc", "libtcmalloc_minimal")}
 _LAUNCHERS = ("mpiexec", "mpirun")
 _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
@@ -54,7 +47,7 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         default_interop_threads=facts.get("default_interop_threads"),
         start_method=facts.get("start_method", "unknown"),
         backends=backends(facts, gpus),
-        allocators=allocators(system),
+        allocators=allocators.probe(system),
         environment=environment(system.env.items()),
     )
 
@@ -84,36 +77,6 @@ def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
     plain = re.compile(r"[\w.,:;+=\[\]{}-]{0,200}")
     chosen = [(name, value) for name, value in variables if name.startswith(_PREFIXES) and plain.fullmatch(value)]
     return tuple(sorted(pair for pair in chosen if not re.search("TOKEN|SECRET|PASSWORD|KEY|ADDR|HOST", pair[0])))
-
-
-def allocators(system: System) -> tuple[Allocator, ...]:
-    """Allocators found in system library folders, by name."""
-    found = ((name, _library(system, stems)) for name, stems in _ALLOCATORS.items())
-    return tuple(Allocator(name, posixpath.basename(path)) for name, path in found if path)
-
-
-def allocator_path(system: System, name: str) -> str | None:
-    """Full path of ``jemalloc`` or ``tcmalloc`` on this machine, fit to preload: only root can change it."""
-    return _library(system, _ALLOCATORS[name])
-
-
-def _library(system: System, stems: Iterable[str]) -> str | None:
-    for stem in stems:
-        for folder in _LIBRARY_FOLDERS:
-            names = [n for n in system.list(folder) if re.fullmatch(rf"{stem}\.(so(\.\d+)*|dylib)", n)]
-            trusted = (f"{folder}/{name}" for name in reversed(names) if _trusted(system, f"{folder}/{name}"))
-            path = next(trusted, None)
-            if path:
-                return path
-    return None
-
-
-def _trusted(system: System, path: str) -> bool:
-    """Whether only root can change the file and the folders it is reached by, links followed."""
-    real = system.resolve(path)
-    places = (path, real, posixpath.dirname(path), posixpath.dirname(real))
-    stats = [system.stat(place) for place in places]
-    return all(found is not None and found.trusted for found in stats)
 
 
 def _gloo(built: bool, error: str | None) -> Backend:

@@ -44,8 +44,8 @@ class FileStat:
     mode: int
 
     @property
-    def trusted(self) -> bool:
-        """Whether only root can change it."""
+    def only_root_writes(self) -> bool:
+        """Whether its owner is root and nobody else may write."""
         return self.owner == 0 and not self.mode & 0o022
 
 

@@ -8,7 +8,10 @@ from typing import Any
 from autotune.testing import simulator
 from probes.facts import Allocator, Inventory, NetworkInterface
 
-LIBRARIES = (Allocator("jemalloc", "libjemalloc.so.2"), Allocator("tcmalloc", "libtcmalloc_minimal.so.4"))
+LIBRARIES = (
+    Allocator("jemalloc", "/usr/lib/libjemalloc.so.2"),
+    Allocator("tcmalloc", "/usr/lib/libtcmalloc_minimal.so.4"),
+)
 
 
 def inventory(**changes: Any) -> Inventory:
