@@ -69,7 +69,10 @@ def decide(
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
     device, moved = _device(profile, inventory)
-    return Choice(settings, name, origin, (*notes, *_doubts(profile, name), *moved, *said, *own), device, step)
+    changed = registry.another_torch(profile, inventory.software.torch)
+    return Choice(
+        settings, name, origin, (*notes, *_doubts(profile, name), *changed, *moved, *said, *own), device, step
+    )
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ from autotune.store import profiles
 APPLICATION = "torch-autotune"
 MAX_FILES = 500
 """Files looked at in one folder tree: a wrong folder must not delay the start of training."""
-SOFTWARE = ("torch", "cuda", "python")
-"""Versions whose change can move the figures."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 
 
@@ -91,18 +89,16 @@ def find(
     machine: MachineType,
     target: str | None,
     roots: Sequence[Path] | None = None,
-    software: Mapping[str, Any] | None = None,
     nnodes: int = 1,
 ) -> Match | None:
     """The best profile for ``machine`` and ``target``, or None; see `search`."""
-    return search(machine, target, roots, software, nnodes).match
+    return search(machine, target, roots, nnodes).match
 
 
 def search(
     machine: MachineType,
     target: str | None,
     roots: Sequence[Path] | None = None,
-    software: Mapping[str, Any] | None = None,
     nnodes: int = 1,
 ) -> Search:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
@@ -112,7 +108,6 @@ def search(
         machine: this machine.
         target: the task's name. Without one nothing matches: the profiles of other trainings are none for this one.
         roots: folders to look in instead of `default_roots`.
-        software: ``{torch, cuda, python}`` here, to note differences.
         nnodes: how many machines train together. A profile of as many is preferred to one of a single machine, and
             one of another number is none.
     """
@@ -124,7 +119,7 @@ def search(
     for exact in (True, False):
         found = list(_candidates(machine, target, roots, exact, skipped))
         complete, partial = (
-            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, software, nnodes)
+            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, nnodes)
             for kind in (False, True)
         )
         if complete is not None:
@@ -138,6 +133,18 @@ def list_profiles(roots: Sequence[Path] | None = None) -> tuple[Listed, ...]:
     return tuple(_listed(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
 
 
+def another_torch(profile: Profile, here: str | None) -> tuple[str, ...]:
+    """A line where ``profile`` was measured with another minor version of PyTorch than ``here``; else nothing."""
+    measured = str(profile.software.get("torch") or "")
+    if not measured or not here or _minor(measured) == _minor(here):
+        return ()
+    return (f"the profile was measured with PyTorch {measured}, this is {here}: its speedup may differ",)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
 def differences(profile: Profile, machine: MachineType) -> tuple[str, ...]:
     """One line per machine fact that differs: ``threads: profile 64, here 8``."""
     theirs, ours = profile.machine["facts"], machine.as_dict()["facts"]
@@ -148,7 +155,6 @@ def _best(
     found: Sequence[tuple[Path, Profile]],
     machine: MachineType,
     exact: bool,
-    software: Mapping[str, Any] | None,
     nnodes: int,
 ) -> Match | None:
     """The first of profiles for the same machine, the one that differs least of others."""
@@ -157,7 +163,7 @@ def _best(
     if not fitting:
         return None
     path, profile = fitting[0] if exact else min(fitting, key=lambda item: len(differences(item[1], machine)))
-    return Match(profile, path, exact, (*differences(profile, machine), *_versions(profile, software)))
+    return Match(profile, path, exact, differences(profile, machine))
 
 
 def _what_to_write(machine: MachineType, roots: Iterable[Path]) -> str:
@@ -228,14 +234,3 @@ def _listed(path: Path) -> Listed:
         return Listed(path, profiles.read(path))
     except ProfileError as error:
         return Listed(path, None, str(error).splitlines()[0])
-
-
-def _versions(profile: Profile, software: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if software is None:
-        return ()
-    theirs = profile.software
-    return tuple(
-        f"{name}: measured with {theirs[name]}, here {software.get(name)}"
-        for name in SOFTWARE
-        if name in theirs and theirs[name] != software.get(name)
-    )
