@@ -111,7 +111,7 @@ def _logical(
 ) -> tuple[LogicalCpu, ...]:
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
     ids = tuple(online)
-    places = core_places({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
+    places = physical_cores({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
     kinds = _kinds(system, ids)
     return tuple(
         LogicalCpu(id=cpu, package=places[cpu][0], core=places[cpu][1], node=node_of.get(cpu), kind=kinds[cpu])
@@ -128,7 +128,7 @@ def _topology(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int,
     return max(package, 0), core, siblings
 
 
-def core_places(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
+def physical_cores(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
     """CPU -> (package, core), equal for SMT siblings only.
 
     ``topology`` holds (package, kernel core id, siblings). Old Arm kernels number cores from 0 again in every cluster

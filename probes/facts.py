@@ -139,7 +139,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """Resource limits of this process and its cgroups. None means unlimited."""
 
     open_files_soft: int | None
@@ -232,7 +232,7 @@ class Inventory:
     budget: CpuBudget
     memory: Memory
     gpus: tuple[Gpu, ...]
-    limits: Limits
+    limits: ResourceLimits
     storage: Storage
     network: tuple[NetworkInterface, ...]
     software: Software

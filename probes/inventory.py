@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from probes import budget, cpu, gpu, limits, memory, network, power, software, storage
-from probes.facts import Cpu, CpuBudget, Gpu, Inventory, Limits, LogicalCpu, Memory, Software, Storage
+from probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software, Storage
 from probes.system import System
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def probe(system: System | None = None, folder: str | None = None, nvml: Any = N
         budget=ask("budget", lambda: budget.probe(system, processors), _smallest_budget(processors)),
         memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
         gpus=gpus,
-        limits=ask("limits", lambda: limits.probe(system), Limits(None, None, None, "unknown")),
+        limits=ask("limits", lambda: limits.probe(system), ResourceLimits(None, None, None, "unknown")),
         storage=ask("storage", lambda: storage.probe(system, folder), Storage("unknown", "unknown", None)),
         network=ask("network", lambda: network.probe(system), ()),
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),

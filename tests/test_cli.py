@@ -349,7 +349,7 @@ class TestProfiles:
         path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
         path.parent.mkdir(parents=True)
         saved.rename(path)
-        assert "Listed(" not in say("profiles", "list").out
+        assert "ProfileFile(" not in say("profiles", "list").out
 
     def test_match(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         machine = machine_type(plain)

@@ -43,13 +43,13 @@ class Match:
     exact: bool
     notes: tuple[str, ...]
 
-    def also(self, notes: Iterable[str]) -> Match:
+    def with_notes(self, notes: Iterable[str]) -> Match:
         """The same with more ``notes``."""
         return replace(self, notes=(*self.notes, *notes))
 
 
 @dataclass(frozen=True)
-class Search:
+class Lookup:
     """The best match or None, and what there is to say (also where nothing matched): files that were skipped, or how to
     name the target."""
 
@@ -58,7 +58,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ProfileFile:
     """One file: its profile, or the problem that keeps it from being read."""
 
     path: Path
@@ -100,7 +100,7 @@ def search(
     target: str | None,
     roots: Sequence[Path] | None = None,
     nnodes: int = 1,
-) -> Search:
+) -> Lookup:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
     The profile of an interrupted run is taken only where no complete one fits.
 
@@ -113,7 +113,7 @@ def search(
     """
     roots = default_roots() if roots is None else roots
     if target is None:
-        return Search(None, (_what_to_write(machine, roots),))
+        return Lookup(None, (_how_to_name_the_target(machine, roots),))
     skipped: list[str] = []
     interrupted: Match | None = None
     for exact in (True, False):
@@ -123,14 +123,14 @@ def search(
             for kind in (False, True)
         )
         if complete is not None:
-            return Search(complete.also(skipped), tuple(skipped))
+            return Lookup(complete.with_notes(skipped), tuple(skipped))
         interrupted = interrupted or partial
-    return Search(interrupted.also(skipped) if interrupted else None, tuple(skipped))
+    return Lookup(interrupted.with_notes(skipped) if interrupted else None, tuple(skipped))
 
 
-def list_profiles(roots: Sequence[Path] | None = None) -> tuple[Listed, ...]:
+def list_profiles(roots: Sequence[Path] | None = None) -> tuple[ProfileFile, ...]:
     """Every profile file under ``roots``, readable or not."""
-    return tuple(_listed(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
+    return tuple(_read(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
 
 
 def another_torch(profile: Profile, here: str | None) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def _best(
     return Match(profile, path, exact, differences(profile, machine))
 
 
-def _what_to_write(machine: MachineType, roots: Iterable[Path]) -> str:
+def _how_to_name_the_target(machine: MachineType, roots: Iterable[Path]) -> str:
     """How to name the target, and which there are for this machine."""
     names = sorted({profile.target.name for _, profile in _candidates(machine, None, roots, True, [])})
     known = f"; this machine has profiles for: {', '.join(names)}" if names else ""
@@ -199,7 +199,7 @@ def _candidates(
         for path in itertools.chain.from_iterable(_files(root, own if exact else None, stem) for stem in stems):
             if not exact and path.parent.name == own:
                 continue
-            listed = _listed(path)
+            listed = _read(path)
             if listed.profile is None:
                 skipped.append(f"skipped {listed.problem}")
             elif (target is None or listed.profile.target.name == target) and _fits(listed.profile, machine, exact):
@@ -229,8 +229,8 @@ def _visible(path: Path) -> bool:
     return not path.name.startswith(".") and not path.parent.name.startswith(".")
 
 
-def _listed(path: Path) -> Listed:
+def _read(path: Path) -> ProfileFile:
     try:
-        return Listed(path, profiles.read(path))
+        return ProfileFile(path, profiles.read(path))
     except ProfileError as error:
-        return Listed(path, None, str(error).splitlines()[0])
+        return ProfileFile(path, None, str(error).splitlines()[0])
