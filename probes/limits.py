@@ -8,7 +8,7 @@ from probes.system import System
 
 
 def probe(system: System) -> ResourceLimits:
-    """ResourceLimits of this process and its groups; None inside means unlimited."""
+    """Resource limits of this process and its cgroups. A None in it means unlimited."""
     files = system.rlimit("RLIMIT_NOFILE") or (None, None)
     candidates = [(limit, "cgroup pids.max") for limit in _pids_limits(system)]
     own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
