@@ -84,7 +84,8 @@ def test_this_machine() -> None:
 
 
 def test_probing_imports_no_torch() -> None:
-    code = "import sys; from probes.inventory import probe; probe(); print({'torch', 'numpy'} & set(sys.modules))"
+    code = "from probes.inventory import probe; probe()\n"
+    code += "import sys; print({'torch', 'numpy'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 
 
