@@ -14,7 +14,7 @@ from probes.system import Facts, System
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HIGHEST_CPU = 1 << 16
-"""Far above any kernel's NR_CPUS: a longer range is a broken file, not a machine."""
+"""Far above any kernel's NR_CPUS: a longer range comes from a broken file."""
 
 
 def probe(system: System) -> Cpu:
@@ -26,7 +26,7 @@ def probe(system: System) -> Cpu:
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
     if not first.get("flags") and not first.get("Features") and "CPU implementer" not in first and "cpu" not in first:
-        first = _asked(system) | first
+        first = _from_py_cpuinfo(system) | first
     vendor, family = families.identify(first)
     online = online_cpus(system)
     nodes = numa_nodes(system)
@@ -42,8 +42,8 @@ def probe(system: System) -> Cpu:
     )
 
 
-def _asked(system: System) -> dict[str, str]:
-    """What py-cpuinfo finds by other ways where the kernel's file says nothing; it takes a second, once per boot."""
+def _from_py_cpuinfo(system: System) -> dict[str, str]:
+    """The record that py-cpuinfo finds, where ``/proc/cpuinfo`` has no names. Takes a second, once per boot."""
     command = [system.python, "-m", "cpuinfo", "--json"]
 
     def ask() -> Facts:

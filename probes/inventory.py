@@ -14,14 +14,14 @@ from probes.system import System
 
 T = TypeVar("T")
 _PRIVATE = {(Gpu, "uuid"): ""}
-"""Fields never written, and what they read as afterwards."""
+"""Fields that are never written, and their value when read back."""
 
 
 def probe(system: System | None = None, folder: str | None = None, nvml: Any = None) -> Inventory:
     """Everything about this machine, or a recorded one.
 
     ``folder`` is where the data lies (default: the current one); ``nvml`` stands in for pynvml.
-    Never raises: a probe that fails leaves a note and the most careful answer.
+    Never raises: a probe that fails leaves a note and a conservative value.
     """
     system = system or System()
     notes: list[str] = []
@@ -29,9 +29,9 @@ def probe(system: System | None = None, folder: str | None = None, nvml: Any = N
     def ask(name: str, question: Callable[[], T], fallback: T) -> T:
         try:
             return question()
-        except Exception as error:  # whatever a strange machine makes of a probe, the others still count
+        except Exception as error:  # one probe that fails must not stop the others
             notes.append(
-                f"The {name} probe failed ({type(error).__name__}: {error}); a careful guess stands in for it."
+                f"The {name} probe failed ({type(error).__name__}: {error}); a conservative guess is used instead."
             )
             return fallback
 
@@ -57,7 +57,7 @@ def to_json(inventory: Inventory) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Inventory:
-    """What `to_json` gave, as facts again (uuids are empty). ValueError names the field that does not fit."""
+    """The inverse of `to_json` (uuids are empty). ValueError names the invalid field."""
     return typing.cast(Inventory, _decode(Inventory, data, "inventory"))
 
 

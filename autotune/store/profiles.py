@@ -81,8 +81,8 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
 def write(path: Path | str, profile: Profile) -> Path:
     """Write ``profile`` to ``path`` in one step: readers see the old file or the new one, never a part.
 
-    The profile of an interrupted run replaces only another of its kind. Where there is anything else, it goes beside
-    that: to ``NAME.partial.yaml``.
+    A partial profile (of an interrupted run) only replaces another partial one. Otherwise it is written beside the
+    file, to ``NAME.partial.yaml``.
 
     Returns:
         Where the profile is now.
@@ -127,7 +127,7 @@ def to_data(profile: Profile) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        # a named pipe must not hold up the reader, whoever put it there
+        # opening a named pipe must not block
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ProfileError(f"{path}: is not a plain file.")
@@ -178,7 +178,7 @@ def _beside(path: Path) -> Path:
 
 
 def _interrupted(path: Path) -> bool:
-    """Whether ``path`` is the profile of an interrupted run. What cannot be read may be anything, and is kept."""
+    """Whether ``path`` is a partial profile. A file that cannot be read is kept."""
     try:
         return read(path).evidence.partial
     except ProfileError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC_PATHS = ("/dev/shm", "/proc", "/sys")
-"""The same on every machine, and named by honest reasons."""
+"""Paths that are the same on every machine; reasons of failures name them."""
 _PATH = re.compile(r"(?<![\w/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s'\",:;()\[\]<>|]+)")
 _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _SPACES = re.compile(r"\s+")
@@ -31,7 +31,7 @@ def _user() -> tuple[str, ...]:
 
 
 def redact(text: str, private: Iterable[str], most: int) -> str:
-    """``text`` on one line, printable, at most ``most`` characters, with private things replaced by what they are."""
+    """``text`` on one line, printable, at most ``most`` characters; private parts become ``<path>``, ``<uuid>``, ``<name>``."""
     text = _SPACES.sub(" ", text).strip()
     text = "".join(character if character.isprintable() else "?" for character in text)
     text = _UUID.sub("<uuid>", text)

@@ -1,7 +1,7 @@
 """Where profiles live, and which of them fits a machine.
 
 Project first (``profiles/<machine key>/<target>.yaml``, beside the training script and under version control), then
-the user's data folder in the same layout. Looking never raises: training must start with or without a profile.
+the user's data folder in the same layout. A lookup never raises: training must start with or without a profile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.store import profiles
 
 APPLICATION = "torch-autotune"
 MAX_FILES = 500
-"""Files looked at in one folder tree: a wrong folder must not delay the start of training."""
+"""Most files read in one folder tree: a wrong folder must not delay the start of training."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 
 
@@ -50,8 +50,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The best match or None, and what there is to say (also where nothing matched): files that were skipped, or how to
-    name the target."""
+    """The best match or None, and notes (also without a match): files that were skipped, or how to name the target."""
 
     match: Match | None
     notes: tuple[str, ...]
@@ -67,7 +66,7 @@ class ProfileFile:
 
 
 def default_roots() -> tuple[Path, ...]:
-    """The folders looked in, nearest first."""
+    """The folders to search, nearest first."""
     try:
         return Path("profiles"), Path(user_data_dir(APPLICATION, appauthor=False)) / "profiles"
     except (OSError, KeyError, RuntimeError):  # no home folder
@@ -106,10 +105,10 @@ def search(
 
     Args:
         machine: this machine.
-        target: the task's name. Without one nothing matches: the profiles of other trainings are none for this one.
+        target: the task's name. Without one nothing matches: profiles of other tasks do not apply.
         roots: folders to look in instead of `default_roots`.
-        nnodes: how many machines train together. A profile of as many is preferred to one of a single machine, and
-            one of another number is none.
+        nnodes: how many machines train together. A profile for the same number is preferred, then one for a single
+            machine; profiles for other numbers do not match.
     """
     roots = default_roots() if roots is None else roots
     if target is None:
@@ -157,7 +156,7 @@ def _best(
     exact: bool,
     nnodes: int,
 ) -> Match | None:
-    """The first of profiles for the same machine, the one that differs least of others."""
+    """The first profile for the same machine, or else the one whose machine differs least."""
     fitting = [item for item in found if item[1].target.nnodes == nnodes]
     fitting = fitting or [item for item in found if item[1].target.nnodes == 1]
     if not fitting:
@@ -167,14 +166,14 @@ def _best(
 
 
 def _how_to_name_the_target(machine: MachineType, roots: Iterable[Path]) -> str:
-    """How to name the target, and which there are for this machine."""
+    """How to name the target, and the targets that have a profile for this machine."""
     names = sorted({profile.target.name for _, profile in _candidates(machine, None, roots, True, [])})
     known = f"; this machine has profiles for: {', '.join(names)}" if names else ""
     return f"no script names the target: write {NAMING}{known}"
 
 
 def _differs(theirs: Any, ours: Any) -> bool:
-    """True where two facts differ; the order of features says nothing."""
+    """True where two facts differ; the order of features does not matter."""
     if isinstance(ours, list):
         return sorted(theirs) != sorted(ours)
     return bool(theirs != ours)
