@@ -99,7 +99,10 @@ def idle_machines(environment: Mapping[str, str]) -> str | None:
 
 
 def host_names(hostlist: str) -> Iterator[str]:
-    """The host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login."""
+    """The host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
+
+    (python-hostlist does the same, but its license is the GPL.)
+    """
     for part in _PART.findall(hostlist):
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices = [[piece] if k % 2 == 0 else list(_numbers(piece)) for k, piece in enumerate(pieces)]

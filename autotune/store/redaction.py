@@ -31,7 +31,7 @@ def _user() -> tuple[str, ...]:
 
 
 def redact(text: str, private: Iterable[str], most: int) -> str:
-    """``text`` on one line, printable, at most ``most`` characters; private parts become ``<path>``, ``<uuid>``, ``<name>``."""
+    """``text`` on one line, printable, at most ``most`` characters, without paths, uuids and ``private`` names."""
     text = _SPACES.sub(" ", text).strip()
     text = "".join(character if character.isprintable() else "?" for character in text)
     text = _UUID.sub("<uuid>", text)

@@ -85,21 +85,13 @@ def safe_name(text: str) -> str:
 
 
 def find(
-    machine: MachineType,
-    target: str | None,
-    roots: Sequence[Path] | None = None,
-    nnodes: int = 1,
+    machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1
 ) -> Match | None:
     """The best profile for ``machine`` and ``target``, or None; see `search`."""
     return search(machine, target, roots, nnodes).match
 
 
-def search(
-    machine: MachineType,
-    target: str | None,
-    roots: Sequence[Path] | None = None,
-    nnodes: int = 1,
-) -> Lookup:
+def search(machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1) -> Lookup:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
     The profile of an interrupted run is taken only where no complete one fits.
 
