@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.answer import cores_apart, gflops, profile_of, told
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.baseline import baseline_settings
-from autotune.core.budget import usual_budget
+from autotune.core.budget import default_budget
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
@@ -66,7 +66,7 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.usual_budget`."""
+    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.default_budget`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
@@ -77,7 +77,7 @@ class Options:
 
     def seconds(self, outcome: Outcome | None = None) -> float:
         """The budget; where none was given, what is usual for a baseline's trial that ended in ``outcome``."""
-        return self.budget or usual_budget(self.train_seconds, outcome)
+        return self.budget or default_budget(self.train_seconds, outcome)
 
 
 @dataclass(frozen=True)

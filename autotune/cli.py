@@ -53,7 +53,7 @@ def tune(
     """Find, prove and write the fastest settings for a task on this machine."""
     started = time.monotonic()
     from autotune import agent, api, gathering
-    from autotune.core.cluster import given, slurm
+    from autotune.core.cluster import from_options, from_slurm
     from autotune.report import final
     from autotune.store.profiles import to_data
     from autotune.view import View
@@ -68,7 +68,7 @@ def tune(
         fix=dict(_pin(text) for text in fix or ()),
         only=tuple(only or ()),
     )
-    cluster = given(nnodes, rdzv_endpoint, None) or slurm(os.environ)
+    cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
     way = gathering.way(cluster) if cluster else None
     door = gathering.listen(way, cluster.nodes) if cluster and way else None
     with View(options.seconds(), started) as view:
@@ -113,10 +113,10 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
-    from autotune.core.cluster import given, slurm
+    from autotune.core.cluster import from_options, from_slurm
     from autotune.launching import prepare
 
-    cluster = given(nnodes, rdzv_endpoint, hosts) or slurm(os.environ)
+    cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
     launch = prepare(script, list(context.args), profile, level, nproc, cluster, patience)
     for note in launch.notes:

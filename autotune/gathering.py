@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.cluster import Cluster, endpoint, no_way
+from autotune.core.cluster import Cluster, endpoint, no_route
 from autotune.core.errors import LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
 from autotune.trial.fleet import Agent, Fleet
@@ -66,7 +66,7 @@ def way(cluster: Cluster) -> Way:
         raise UsageError("tune starts on every machine by itself: give --nnodes and --rdzv-endpoint on each")
     found = network.route(System(), cluster.host)
     if found is None:
-        raise no_way(cluster.host)
+        raise no_route(cluster.host)
     interface = os.environ.get("GLOO_SOCKET_IFNAME", found.interface)
     return Way(cluster.host, cluster.port, found.address, interface, found.here)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from autotune.core import binding
 from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp
-from autotune.core.cluster import Cluster, left_idle, no_way
+from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
-from autotune.launch.binding import by_hand, starter
+from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
 from autotune.store import registry
@@ -86,7 +86,7 @@ def prepare(
     variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
     variables |= {binding.VARIABLE: plan.text} if plan.places else {}
     variables |= {TIMEOUT_VARIABLE: f"{timeout:g}"} if timeout is not None else {}
-    machines = _shared(settings, cluster, found.target.nnodes) if cluster else left_idle(os.environ)
+    machines = _shared(settings, cluster, found.target.nnodes) if cluster else idle_machines(os.environ)
     said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
     said += [machines] if machines else []
     starting = partial(
@@ -100,7 +100,7 @@ def prepare(
         route=way,
         watched=timeout is not None,
     )
-    start, portable = (starting(binder=binder) for binder in (starter(plan, sys.executable), by_hand(plan)))
+    start, portable = (starting(binder=binder) for binder in (starter(plan, sys.executable), system_tools(plan)))
     return Launch(start, portable, base | variables, variables, (*said, *unbound))
 
 
@@ -146,7 +146,7 @@ def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
         return next((way for way in ways if way is not None and not way.here), None)
     way = network.route(System(), cluster.host)
     if way is None:
-        raise no_way(cluster.host)
+        raise no_route(cluster.host)
     return way
 
 

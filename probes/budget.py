@@ -1,4 +1,4 @@
-"""How much CPU this process may really use, which limit decides, and what the user could do about it."""
+"""How much CPU this process may use, which limit decides, and hints to the user."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _cpuset(system: System) -> frozenset[int] | None:
 
 
 def _allowed(online: set[int], *limits: frozenset[int] | None) -> set[int]:
-    """Online CPUs that every limit allows. A limit that shares no CPU with the rest cannot be true and is ignored."""
+    """Online CPUs that every limit allows. A limit that shares no CPU with the others must be wrong and is ignored."""
     allowed = online or set(limits[0] or {0})
     for limit in limits:
         if limit is not None and allowed & limit:
@@ -91,7 +91,7 @@ def _cores(logical: list[LogicalCpu]) -> int:
 def _limit(
     online: set[int], mask: frozenset[int] | None, cpuset: frozenset[int] | None, allowed: set[int], quota: float | None
 ) -> str:
-    """The limit that won, in words. A cpuset narrows the mask too, so the cpuset is named where both fit."""
+    """The tightest limit, in words. A cpuset also narrows the mask, so the cpuset is named where both fit."""
     if quota is not None and math.floor(quota) < len(allowed):
         return f"cgroup CPU quota {quota:g}"
     if len(allowed) == len(online):
@@ -117,7 +117,7 @@ def _quota_hints(quota: float | None, allowed: int) -> tuple[str, ...]:
 
 
 def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:
-    """Slurm's variables only explain: the mask is the truth."""
+    """Slurm's variables only give hints: the affinity mask decides."""
     asked = system.env.get("SLURM_CPUS_PER_TASK", "")
     if asked.isdecimal() and int(asked) > threads:
         return (

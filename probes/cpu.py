@@ -1,4 +1,4 @@
-"""The processors: names, instruction sets, cores, caches, NUMA nodes; and how long a quota has held us back."""
+"""The processors: names, instruction sets, cores, caches, NUMA nodes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from probes import cgroup, families
+from probes import families
 from probes.facts import Cache, Cpu, LogicalCpu, NumaNode
 from probes.system import Facts, System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HIGHEST_CPU = 1 << 16
-"""Far above any kernel's NR_CPUS: a longer range is a broken file, not a machine."""
+"""Far above any kernel's NR_CPUS: a longer range comes from a broken file."""
 
 
 def probe(system: System) -> Cpu:
@@ -26,7 +26,7 @@ def probe(system: System) -> Cpu:
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
     if not first.get("flags") and not first.get("Features") and "CPU implementer" not in first and "cpu" not in first:
-        first = _asked(system) | first
+        first = _from_py_cpuinfo(system) | first
     vendor, family = families.identify(first)
     online = online_cpus(system)
     nodes = numa_nodes(system)
@@ -42,8 +42,8 @@ def probe(system: System) -> Cpu:
     )
 
 
-def _asked(system: System) -> dict[str, str]:
-    """What py-cpuinfo finds by other ways where the kernel's file says nothing; it takes a second, once per boot."""
+def _from_py_cpuinfo(system: System) -> dict[str, str]:
+    """The record that py-cpuinfo finds, where ``/proc/cpuinfo`` has no names. Takes a second, once per boot."""
     command = [system.python, "-m", "cpuinfo", "--json"]
 
     def ask() -> Facts:
@@ -57,13 +57,6 @@ def _asked(system: System) -> dict[str, str]:
     names = {"vendor_id": "vendor_id_raw", "cpu family": "family", "model": "model", "model name": "brand_raw"}
     record = {name: str(found[key]) for name, key in names.items() if key in found}
     return record | ({"flags": " ".join(map(str, found["flags"]))} if isinstance(found.get("flags"), list) else {})
-
-
-def throttled_seconds(system: System) -> float | None:
-    """Seconds that CPU quotas on this process's groups have stopped them so far, or None where nobody counts."""
-    found = [_throttled(group.read(system, "cpu.stat")) for group in cgroup.ancestors(system, "cpu")]
-    known = [seconds for seconds in found if seconds is not None]
-    return sum(known) if known else None
 
 
 def online_cpus(system: System) -> tuple[int, ...]:
@@ -118,7 +111,7 @@ def _logical(
 ) -> tuple[LogicalCpu, ...]:
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
     ids = tuple(online)
-    places = core_places({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
+    places = physical_cores({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
     kinds = _kinds(system, ids)
     return tuple(
         LogicalCpu(id=cpu, package=places[cpu][0], core=places[cpu][1], node=node_of.get(cpu), kind=kinds[cpu])
@@ -135,7 +128,7 @@ def _topology(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int,
     return max(package, 0), core, siblings
 
 
-def core_places(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
+def physical_cores(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
     """CPU -> (package, core), equal for SMT siblings only.
 
     ``topology`` holds (package, kernel core id, siblings). Old Arm kernels number cores from 0 again in every cluster
@@ -191,12 +184,6 @@ def parse_size(text: str) -> int | None:
     """``1024K`` in bytes, or None."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip())
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else None
-
-
-def _throttled(stat: str | None) -> float | None:
-    """Version 1 counts nanoseconds in ``throttled_time``, version 2 microseconds in ``throttled_usec``."""
-    match = re.search(r"^throttled_(time|usec) (\d+)$", stat or "", re.MULTILINE)
-    return int(match[2]) / (1e9 if match[1] == "time" else 1e6) if match else None
 
 
 def _int(text: str | None, default: int) -> int:

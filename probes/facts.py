@@ -76,7 +76,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class CpuBudget:
-    """What this process may really use: the smallest of online CPUs, affinity mask, cpuset and CPU quota."""
+    """What this process may use: the smallest of online CPUs, affinity mask, cpuset and CPU quota."""
 
     cpus: tuple[int, ...]
     """Ids of the logical CPUs that are both online and allowed."""
@@ -139,7 +139,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """Resource limits of this process and its cgroups. None means unlimited."""
 
     open_files_soft: int | None
@@ -170,13 +170,13 @@ class NetworkInterface:
 
 @dataclass(frozen=True)
 class Route:
-    """The way from this machine to another, or to itself."""
+    """The network route from this machine to another, or to itself."""
 
     address: str
-    """This machine's own on that way."""
+    """The local address that the route uses."""
     interface: str | None
     here: bool
-    """True where the other is this machine."""
+    """True where the other machine is this one."""
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ class Allocator:
 
     name: str
     library: str
-    """File name of the library, resolved again on the machine where it is used."""
+    """Its path. It is in a system folder, and only root can change it."""
 
 
 @dataclass(frozen=True)
 class Software:
-    """What PyTorch is here. Read once in a child process and cached by version, boot, mask and environment."""
+    """The PyTorch installation, read in a child process and cached by version, boot, mask and environment."""
 
     python: str
     platform: str
@@ -232,7 +232,7 @@ class Inventory:
     budget: CpuBudget
     memory: Memory
     gpus: tuple[Gpu, ...]
-    limits: Limits
+    limits: ResourceLimits
     storage: Storage
     network: tuple[NetworkInterface, ...]
     software: Software

@@ -16,7 +16,7 @@ from probes.system import System
 
 GIB = 1 << 30
 NOTICEABLE = GIB // 2
-"""Memory below this is the driver's own and a desktop's."""
+"""Less memory than this is used by the driver and a desktop."""
 
 _LINKS = ((10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system"))
 """``nvmlGpuTopologyLevel_t``: the closest common ancestor of two devices."""
@@ -61,7 +61,7 @@ def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
 
 
 def warnings(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """A sentence for every GPU that others use or whose clock is held down, without names of processes."""
+    """A sentence for every GPU that others use or whose clock is throttled, without names of processes."""
     found = []
     for gpu in gpus:
         if gpu.foreign_memory >= NOTICEABLE or gpu.foreign_processes:
@@ -85,7 +85,7 @@ def _pynvml() -> Any:
 
 
 def _start(nvml: Any) -> bool:
-    """Open NVML; False where the machine has no driver, which is no failure."""
+    """Open NVML; False where the machine has no driver."""
     try:
         nvml.nvmlInit()
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
@@ -152,7 +152,7 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int, int]:
 
 
 def _foreign(system: System, nvml: Any, handle: Any, used: int) -> tuple[int | None, int]:
-    """Other processes on the device and memory that is not ours; None where memory is used and nobody is shown."""
+    """Number of other processes on the device, and their memory; None where memory is used by hidden processes."""
     listed = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
     if listed is None:
         return None, used
@@ -198,7 +198,7 @@ def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """Old bindings answer in bytes."""
+    """Old bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

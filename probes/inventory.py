@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from probes import budget, cpu, gpu, limits, memory, network, power, software, storage
-from probes.facts import Cpu, CpuBudget, Gpu, Inventory, Limits, LogicalCpu, Memory, Software, Storage
+from probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software, Storage
 from probes.system import System
 
 T = TypeVar("T")
 _PRIVATE = {(Gpu, "uuid"): ""}
-"""Fields never written, and what they read as afterwards."""
+"""Fields that are never written, and their value when read back."""
 
 
 def probe(system: System | None = None, folder: str | None = None, nvml: Any = None) -> Inventory:
     """Everything about this machine, or a recorded one.
 
     ``folder`` is where the data lies (default: the current one); ``nvml`` stands in for pynvml.
-    Never raises: a probe that fails leaves a note and the most careful answer.
+    Never raises: a probe that fails leaves a note and a conservative value.
     """
     system = system or System()
     notes: list[str] = []
@@ -29,9 +29,9 @@ def probe(system: System | None = None, folder: str | None = None, nvml: Any = N
     def ask(name: str, question: Callable[[], T], fallback: T) -> T:
         try:
             return question()
-        except Exception as error:  # whatever a strange machine makes of a probe, the others still count
+        except Exception as error:  # one probe that fails must not stop the others
             notes.append(
-                f"The {name} probe failed ({type(error).__name__}: {error}); a careful guess stands in for it."
+                f"The {name} probe failed ({type(error).__name__}: {error}); a conservative guess is used instead."
             )
             return fallback
 
@@ -42,7 +42,7 @@ def probe(system: System | None = None, folder: str | None = None, nvml: Any = N
         budget=ask("budget", lambda: budget.probe(system, processors), _smallest_budget(processors)),
         memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
         gpus=gpus,
-        limits=ask("limits", lambda: limits.probe(system), Limits(None, None, None, "unknown")),
+        limits=ask("limits", lambda: limits.probe(system), ResourceLimits(None, None, None, "unknown")),
         storage=ask("storage", lambda: storage.probe(system, folder), Storage("unknown", "unknown", None)),
         network=ask("network", lambda: network.probe(system), ()),
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
@@ -57,7 +57,7 @@ def to_json(inventory: Inventory) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Inventory:
-    """What `to_json` gave, as facts again (uuids are empty). ValueError names the field that does not fit."""
+    """The inverse of `to_json` (uuids are empty). ValueError names the invalid field."""
     return typing.cast(Inventory, _decode(Inventory, data, "inventory"))
 
 

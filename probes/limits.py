@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from probes import cgroup
-from probes.facts import Limits
+from probes.facts import ResourceLimits
 from probes.system import System
 
 
-def probe(system: System) -> Limits:
-    """Limits of this process and its groups; None inside means unlimited."""
+def probe(system: System) -> ResourceLimits:
+    """Resource limits of this process and its cgroups. A None in it means unlimited."""
     files = system.rlimit("RLIMIT_NOFILE") or (None, None)
     candidates = [(limit, "cgroup pids.max") for limit in _pids_limits(system)]
     own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
-    if own is not None and system.uid() != 0:  # the kernel does not hold root to it
+    if own is not None and system.uid() != 0:  # does not apply to root
         candidates.append((own, "RLIMIT_NPROC"))
     processes, source = min(candidates, default=(None, "unlimited"))
-    return Limits(files[0], files[1], processes, source)
+    return ResourceLimits(files[0], files[1], processes, source)
 
 
 def _pids_limits(system: System) -> list[int]:

@@ -1,4 +1,4 @@
-"""Host memory: what there is, what a control group allows, what is left, and whether the kernel has killed for it."""
+"""Host memory: installed, allowed by cgroups, available; and the number of OOM kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GroupMemory:
 
 
 def probe(system: System) -> Memory:
-    """Memory in bytes; ``available`` is what can still be used under the tightest limit."""
+    """Memory in bytes; ``available`` is what is left under the tightest limit."""
     if system.platform == "darwin":
         from probes import macos
 
@@ -54,9 +54,9 @@ def probe(system: System) -> Memory:
 
 
 def oom_kills(system: System) -> int | None:
-    """How often the kernel has killed for memory in this process's group and its visible ancestors.
+    """How many processes the OOM killer has ended in this process's group and its visible ancestors.
 
-    Only a rise means something: version 2 counts a kill again in every ancestor. None where nobody counts.
+    Only an increase is meaningful: version 2 counts a kill again in every ancestor. None where there is no counter.
     """
     files = {1: "memory.oom_control", 2: "memory.events"}
     texts = [group.read(system, files[group.version]) for group in cgroup.ancestors(system, "memory")]

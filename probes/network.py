@@ -1,4 +1,4 @@
-"""Network interfaces: which are up, which is the loopback, how fast they say they are; the way to others."""
+"""Network interfaces: state, loopback, nominal speed; and routes to other machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def probe(system: System) -> tuple[NetworkInterface, ...]:
 
 
 def route(system: System, host: str) -> Route | None:
-    """How this machine reaches ``host`` (a name or an address); None where it cannot. Nothing is sent."""
+    """The route to ``host`` (a name or an address); None where there is none. Nothing is sent."""
     own = system.interface_addresses()
     everywhere = {address for addresses in own.values() for address in addresses}
     for address in system.addresses(host):

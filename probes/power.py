@@ -1,4 +1,4 @@
-"""Power state: what makes a machine slower today than tomorrow."""
+"""Power settings that slow training or make its speed uneven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch is on this machine: asked of a child, since the answer costs an import of torch, and remembered."""
+"""The PyTorch installation of this machine. A child process imports torch and reads it; the result is cached."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from probes.facts import Allocator, Backend, Gpu, Software
+from probes import allocators
+from probes.facts import Backend, Gpu, Software
 from probes.system import Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
 _ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
-"""Other variables that change what the child finds."""
+"""Other variables that change the child's result."""
 _OPENMP = ("libiomp5", "libomp", "libgomp")
 """In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
-_LIBRARY_FOLDERS = (
-    *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-    "/opt/homebrew/lib",
-)
-_ALLOCATORS = {"jemalloc": ("libjemalloc",), "tcmalloc": ("libtcmalloc", "libtcmalloc_minimal")}
 _LAUNCHERS = ("mpiexec", "mpirun")
 _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
@@ -32,13 +25,13 @@ _TWO_RANKS = (
 
 
 class ProbeError(RuntimeError):
-    """The child that reads PyTorch's facts gave no answer."""
+    """The child that reads PyTorch's facts printed no result."""
 
 
 def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
     """PyTorch's facts with the user's interpreter and environment; ``torch`` is None where it cannot be imported."""
     try:
-        facts = system.remember("software", _key(system), lambda: _ask(system))
+        facts = system.remember("software", _key(system), lambda: _run_child(system))
     except ProbeError as error:
         facts = {"error": without_paths(str(error))}
     return Software(
@@ -54,13 +47,13 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         default_interop_threads=facts.get("default_interop_threads"),
         start_method=facts.get("start_method", "unknown"),
         backends=backends(facts, gpus),
-        allocators=allocators(system),
+        allocators=allocators.probe(system),
         environment=environment(system.env.items()),
     )
 
 
 def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
-    """gloo, nccl, mpi and ccl, each usable or not and why, from what the child said."""
+    """gloo, nccl, mpi and ccl: usable or not, and why, from the child's result."""
     if facts.get("torch") is None:
         reason = f"PyTorch cannot be imported: {facts.get('error', 'unknown error')}"
         return tuple(Backend(name, False, reason) for name in ("gloo", "nccl", "mpi", "ccl"))
@@ -74,46 +67,16 @@ def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
 
 
 def openmp_runtime(libraries: Iterable[str]) -> str | None:
-    """Which OpenMP runtime is in force among mapped libraries (``libgomp-a34b3233.so.1`` in PyTorch's wheels)."""
+    """The OpenMP runtime in use, by the names of mapped libraries (``libgomp-a34b3233.so.1`` in PyTorch's wheels)."""
     names = list(libraries)
     return next((runtime for runtime in _OPENMP if any(re.match(rf"{runtime}[.-]", name) for name in names)), None)
 
 
 def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The user's variables that change performance. Values with paths or blanks stay out: they may name people."""
+    """The user's variables that change performance. Values with paths or blanks are left out: they may name people."""
     plain = re.compile(r"[\w.,:;+=\[\]{}-]{0,200}")
     chosen = [(name, value) for name, value in variables if name.startswith(_PREFIXES) and plain.fullmatch(value)]
     return tuple(sorted(pair for pair in chosen if not re.search("TOKEN|SECRET|PASSWORD|KEY|ADDR|HOST", pair[0])))
-
-
-def allocators(system: System) -> tuple[Allocator, ...]:
-    """Allocators found in system library folders, by name."""
-    found = ((name, _library(system, stems)) for name, stems in _ALLOCATORS.items())
-    return tuple(Allocator(name, posixpath.basename(path)) for name, path in found if path)
-
-
-def allocator_path(system: System, name: str) -> str | None:
-    """Full path of ``jemalloc`` or ``tcmalloc`` on this machine, fit to preload: only root can change it."""
-    return _library(system, _ALLOCATORS[name])
-
-
-def _library(system: System, stems: Iterable[str]) -> str | None:
-    for stem in stems:
-        for folder in _LIBRARY_FOLDERS:
-            names = [n for n in system.list(folder) if re.fullmatch(rf"{stem}\.(so(\.\d+)*|dylib)", n)]
-            trusted = (f"{folder}/{name}" for name in reversed(names) if _trusted(system, f"{folder}/{name}"))
-            path = next(trusted, None)
-            if path:
-                return path
-    return None
-
-
-def _trusted(system: System, path: str) -> bool:
-    """Whether only root can change the file and the folders it is reached by, links followed."""
-    real = system.resolve(path)
-    places = (path, real, posixpath.dirname(path), posixpath.dirname(real))
-    stats = [system.stat(place) for place in places]
-    return all(found is not None and found.trusted for found in stats)
 
 
 def _gloo(built: bool, error: str | None) -> Backend:
@@ -152,14 +115,14 @@ def _ccl(error: str | None) -> Backend:
 
 
 def _key(system: System) -> list[object]:
-    """All that the child's answer depends on."""
+    """Everything that the child's result depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
     packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
     return [2, packages, system.python, system.boot_id(), sorted(system.affinity() or ()), variables, mpiexec(system)]
 
 
-def _ask(system: System) -> Facts:
-    """Run the child; ProbeError where it gives no JSON object or has no PyTorch (that may be mended any minute)."""
+def _run_child(system: System) -> Facts:
+    """Run the child. ProbeError, which is not cached, where it prints no JSON object or cannot import PyTorch."""
     command = [system.python, "-m", "probes.bench.torch_facts"]
     done = system.run(command, timeout=120, cwd=str(Path(__file__).resolve().parents[1]))
     try:
@@ -173,7 +136,7 @@ def _ask(system: System) -> Facts:
 
 
 def _importable(system: System, found: dict[str, bool]) -> Facts:
-    """Import what is installed in children of their own: bindings built for another version may crash."""
+    """Import optional bindings in separate processes: those built for another version may crash."""
     answers: Facts = {}
     launcher = mpiexec(system)
     if found.get("mpi4py") and launcher:
@@ -184,7 +147,7 @@ def _importable(system: System, found: dict[str, bool]) -> Facts:
 
 
 def _two_ranks(system: System, launcher: str) -> Facts:
-    """Two processes that meet through MPI: the launcher and the library may be of different makers."""
+    """Start two MPI processes: the launcher and the library may come from different MPI implementations."""
     done = system.run([launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
     try:
         return {"mpi": json.loads(done.stdout.splitlines()[-1])}

@@ -1,7 +1,7 @@
 """The only door from the probes to the operating system.
 
 Probes ask a `System` for files, commands, masks and limits and never touch the machine themselves. `System` is the
-machine we run on; `probes.recorded.Recorded` replays another.
+machine we run on; `autotune.testing.recorded.Recorded` replays a recorded one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 
 Facts = dict[str, Any]
 CACHE_ENTRIES = 64
-"""How many remembered files stay; older ones are deleted."""
+"""Most files in the cache; older ones are deleted."""
 
 
 @dataclass(frozen=True)
-class Completed:
+class CommandResult:
     """A finished command. ``returncode`` follows the shell: 127 could not be started, 124 ran out of time."""
 
     returncode: int
@@ -44,14 +44,14 @@ class FileStat:
     mode: int
 
     @property
-    def trusted(self) -> bool:
-        """Whether only root can change it."""
+    def only_root_writes(self) -> bool:
+        """Whether its owner is root and nobody else may write."""
         return self.owner == 0 and not self.mode & 0o022
 
 
 @dataclass(frozen=True)
 class DiskSpace:
-    """Size of a file system and what an ordinary user may still fill, in bytes."""
+    """Size of a file system and the space left for ordinary users, in bytes."""
 
     total: int
     free: int
@@ -127,11 +127,11 @@ class System:
         return frozenset(os.sched_getaffinity(0))
 
     def cpu_count(self) -> int:
-        """Logical CPUs the operating system admits to, at least 1."""
+        """Logical CPUs that the operating system reports, at least 1."""
         return os.cpu_count() or 1
 
     def pid(self) -> int:
-        """Id of this process in its own pid namespace."""
+        """Process id in the current pid namespace."""
         return os.getpid()
 
     def uid(self) -> int:
@@ -151,7 +151,7 @@ class System:
         """Path of a program on the user's PATH, or None."""
         return shutil.which(name, path=self.env.get("PATH", os.defpath))
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Completed:
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
         """Run a command with the user's environment and wait for it; never raises."""
         try:
             done = subprocess.run(
@@ -164,22 +164,24 @@ class System:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Completed(124, "", f"no answer within {timeout:g} s")
+            return CommandResult(124, "", f"no answer within {timeout:g} s")
         except (OSError, ValueError) as error:
-            return Completed(127, "", str(error))
-        return Completed(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+            return CommandResult(127, "", str(error))
+        return CommandResult(
+            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
 
     # -- network -------------------------------------------------------------------------------------------------
 
     def addresses(self, host: str) -> tuple[str, ...]:
-        """Addresses that a name stands for; empty where it resolves to nothing."""
+        """IP addresses of a host name; empty where it does not resolve."""
         try:
             return tuple(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None)))
         except OSError:
             return ()
 
     def source(self, address: str) -> str | None:
-        """This machine's own address on the way to another; None where there is no way. Nothing is sent."""
+        """The local address that packets to ``address`` would have; None where there is no route. Nothing is sent."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -211,7 +213,7 @@ class System:
     # -- cache ---------------------------------------------------------------------------------------------------
 
     def cache_folder(self) -> Path | None:
-        """A private, writable folder for remembered facts: the user's cache folder, else a temporary one."""
+        """A private, writable folder for cached facts: the user's cache folder, else a temporary one."""
         import platformdirs
 
         temporary = Path(tempfile.gettempdir()) / f"torch-autotune-{self.uid()}"
@@ -221,7 +223,7 @@ class System:
         return None
 
     def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
-        """``compute()``, or what it gave earlier for an equal ``key``. What raises is not remembered."""
+        """``compute()``, or its cached result for an equal ``key``. An exception is not cached."""
         folder = self.cache_folder()
         if folder is None:
             return compute()
@@ -233,7 +235,7 @@ class System:
         return found
 
     def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
-        """The least of ``values`` and of those given earlier for an equal ``key``, one by one."""
+        """For each name the lowest of ``values`` so far, for an equal ``key``."""
         folder = self.cache_folder()
         known = (_load(folder / _file(name, key)) if folder else None) or {}
         found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
@@ -243,7 +245,7 @@ class System:
 
 
 def _is_private(folder: Path) -> bool:
-    """Make the folder if need be and say whether it is ours alone to write: others could plant facts in it."""
+    """Create the folder if needed. True where only this user can write to it: others could plant facts."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
@@ -266,7 +268,7 @@ def _load(path: Path) -> Facts | None:
 
 
 def _save(path: Path, facts: Facts) -> None:
-    """Write atomically; a cache that cannot be written is no cache, not an error."""
+    """Write atomically. A failure is ignored: the facts are computed again next time."""
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
             json.dump(facts, file)

@@ -26,10 +26,10 @@ from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK
+from autotune.testing.simulator import context, inventory
 from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
-from benchmarks.replay.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)

@@ -64,6 +64,7 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
+    Room("testing",       "testing*",      "testing core probes",        "numpy"),
     Room("tuner",         "tuner",          "core search tuning finals",  "", "subprocess logging"),
     Room("finals",        "finals",         "core tuning",                "", "subprocess logging"),
     Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),

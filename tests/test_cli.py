@@ -20,7 +20,7 @@ from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.store import profiles
 from autotune.template import TASK
-from benchmarks.replay.simulator import inventory
+from autotune.testing.simulator import inventory
 from probes.facts import Inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
@@ -349,7 +349,7 @@ class TestProfiles:
         path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
         path.parent.mkdir(parents=True)
         saved.rename(path)
-        assert "Listed(" not in say("profiles", "list").out
+        assert "ProfileFile(" not in say("profiles", "list").out
 
     def test_match(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         machine = machine_type(plain)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -28,97 +27,16 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch
 from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
+from autotune.testing import machines
+from autotune.testing.bench import FakeBench, completed
+from autotune.testing.simulator import Machine
 from autotune.tuner import REPEAT_EVERY, Tuner, items_per_sample
 from autotune.tuning import Tuning, settle_baseline
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Machine
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline
 SPACES = {level: MACHINE.space(level) for level in LEVELS}
 Rate = Callable[[Settings], float]
-
-
-@dataclass
-class FakeBench:
-    """Measures by a formula; every second it costs moves its own clock.
-
-    Attributes:
-        rate: true items per second.
-        fate: how a trial of the settings fails; None where it does not.
-        trial: seconds of one trial; more than half of it is starting.
-        noise: of trials, of a generation's processes, and of one block.
-        interrupt_at: the trial, or the generation, in which the user presses Ctrl-C.
-    """
-
-    rate: Rate
-    seed: int = 0
-    fate: Callable[[Settings], Outcome | None] = lambda _: None
-    trial: float = 1.0
-    noise: tuple[float, float, float] = (0.03, 0.02, 0.05)
-    interrupt_at: tuple[int | None, int | None] = (None, None)
-    dead: frozenset[str] = frozenset()
-    now: float = 1000.0
-    baseline: Settings = OWN
-    measured: list[Settings] = field(default_factory=list)
-    remembered: list[Outcome] = field(default_factory=list)
-    contests: list[dict[str, Settings]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.draw = random.Random(self.seed)
-        self.longest = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def spend(self, seconds: float) -> None:
-        self.now += seconds
-
-    def remember(self, outcome: Outcome) -> None:
-        self.remembered.append(outcome)
-
-    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
-        self.measured.append(settings)
-        if len(self.measured) == self.interrupt_at[0]:
-            raise Interrupted(2)
-        self.spend(self.trial)
-        return self.fate(settings) or completed(self.rate(settings) * self.luck(0), self.trial)
-
-    def luck(self, which: int) -> float:
-        return math.exp(self.draw.gauss(0, self.noise[which]))
-
-    @contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[FakeContest]:
-        self.contests.append(dict(contenders))
-        if len(self.contests) == self.interrupt_at[1]:
-            raise Interrupted(15)
-        before = self.now
-        self.spend(0.6 * self.trial * len(contenders))
-        yield FakeContest(self, {name: self.rate(chosen) * self.luck(1) for name, chosen in contenders.items()})
-        self.longest = max(self.longest, self.now - before)
-
-
-class FakeContest:
-    """One generation: each process keeps its luck."""
-
-    def __init__(self, bench: FakeBench, rates: dict[str, float]) -> None:
-        self.bench, self.rates = bench, rates
-
-    def round(self, seconds: float) -> dict[str, float]:
-        self.bench.spend(seconds * len(self.rates))
-        return {name: rate * self.bench.luck(2) for name, rate in self.rates.items() if name not in self.bench.dead}
-
-
-def completed(rate: float, seconds: float = 1.0) -> Completed:
-    """A measured trial of so many items per second."""
-    return Completed(
-        measurement=Measurement(
-            (Block(round(1e6 * rate), 1e6, max(1, round(1e6 * rate / MACHINE.context.baseline.global_batch))),)
-        ),
-        losses=(1.0,),
-        seconds=seconds,
-        start_seconds=0.6 * seconds,
-    )
 
 
 @dataclass
@@ -293,20 +211,20 @@ class TestFailures:
     @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.kind)
     def test_do_not_stop_the_search(self, fate: Outcome) -> None:
         broken = [settings for _, settings in SPACES["safe"].moves(OWN, far=True) if settings != FASTER][:5]
-        bench = FakeBench(speeds({FASTER: 1.5}), fate=lambda chosen: fate if chosen in broken else None, noise=STILL)
+        bench = FakeBench(speeds({FASTER: 1.5}), failure=lambda chosen: fate if chosen in broken else None, noise=STILL)
         tuning = make(bench, listed(safe=[*broken, FASTER])).run(quiet)
         assert tuning.results(LEVELS)["safe"].settings == FASTER
         assert [o.outcome for o in tuning.history if not o.outcome.measured] == [fate] * 5
 
     def test_of_everything_keep_the_baseline(self) -> None:
-        bench = FakeBench(speeds({}), fate=lambda _: Crashed("SIGSEGV"))
+        bench = FakeBench(speeds({}), failure=lambda _: Crashed("SIGSEGV"))
         results = make(bench, wandering(0)).run(quiet).results(LEVELS)
         assert all(result.settings == OWN for result in results.values())
         assert bench.contests == [], "there is nothing to prove"
 
     def test_the_search_hears_of_them(self) -> None:
         search = Listed([FAST, FASTER])
-        bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
+        bench = FakeBench(speeds({}), failure=lambda chosen: Crashed("no") if chosen == FAST else None)
         make(bench, lambda space, start, history, thorough: search).run(quiet)
         assert [outcome.kind for outcome in search.told] == ["completed", "crashed", "completed"], (
             "first the baseline again"
@@ -390,7 +308,7 @@ class TestRefusedPrecision:
     @pytest.mark.parametrize("fate", [NotApplied("precision: autocast stays off"), WrongNumbers("NaN")])
     def test_the_answer_says_why_no_other_precision_ran(self, fate: Outcome) -> None:
         bench = FakeBench(
-            speeds({FASTER: 1.5}), noise=STILL, fate=lambda chosen: fate if chosen.precision == "bf16" else None
+            speeds({FASTER: 1.5}), noise=STILL, failure=lambda chosen: fate if chosen.precision == "bf16" else None
         )
         results = make(bench, listed(safe=[FASTER], amp=[LOW])).run(quiet).results(LEVELS)
         assert results["amp"].settings == FASTER
@@ -399,7 +317,9 @@ class TestRefusedPrecision:
     def test_one_that_ran_is_judged_by_its_speed(self) -> None:
         other = LOW.but(num_workers=2)
         bench = FakeBench(
-            speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
+            speeds({FASTER: 1.5, LOW: 1.1}),
+            noise=STILL,
+            failure=lambda chosen: Crashed("no") if chosen == other else None,
         )
         results = make(bench, listed(safe=[FASTER], amp=[LOW, other])).run(quiet).results(LEVELS)
         assert results["amp"].note == SAME["amp"]
@@ -555,7 +475,7 @@ class TestBooking:
         bench = FakeBench(
             speeds({FAST: 1.5, FASTER: 1.5}),
             noise=STILL,
-            fate=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
+            failure=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
         )
         make(bench, listed(safe=[FAST, FASTER, LOW])).run(observe)
         assert list(dict.fromkeys(stages)) == [
@@ -577,7 +497,7 @@ class TestSettlingTheBaseline:
         self, fate: Callable[[Settings], Outcome | None], history: list[Observation] | None = None
     ) -> tuple[Settings, FakeBench, list[str], list[Observation]]:
         """The baseline, and what happened on the way."""
-        bench = FakeBench(speeds({}), fate=fate)
+        bench = FakeBench(speeds({}), failure=fate)
         warnings: list[str] = []
         recorded: list[Observation] = []
         known = history if history is not None else []

@@ -1,28 +1,29 @@
-"""How many seconds a run takes where the user does not say."""
+"""The default length of a tuning run."""
 
 from __future__ import annotations
 
 from autotune.core.knobs.model import COMPILE_BUDGET_SECONDS
 from autotune.core.outcome import Completed, Outcome
 
-BUDGETS = ((0.02, 60.0), (0.5, 90.0))
-"""Seconds for everything where a step of the baseline takes less than so many seconds..."""
-SLOWEST = 150.0
-"""...and where it takes longer: a few steps of it belong to every generation of the proof."""
-UNKNOWN = 90.0
-TRAINING_SHARE, MOST = 0.02, 2 * COMPILE_BUDGET_SECONDS
-"""Of the training that is ahead, where the user says how long it will be."""
+BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))
+"""``(step seconds, budget seconds)``: the budget for tasks whose baseline step takes less."""
+SLOW_STEP_BUDGET = 150.0
+"""The budget for longer steps: each generation of the proof runs a few of them."""
+UNKNOWN_STEP_BUDGET = 90.0
+TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
+"""Share of the announced training time that tuning may take, and the most seconds it may add up to."""
 
 
-def usual_budget(train_seconds: float | None, outcome: Outcome | None = None) -> float:
-    """Seconds for everything.
+def default_budget(train_seconds: float | None, outcome: Outcome | None = None) -> float:
+    """Seconds for the whole run, where the user gives no budget.
 
     Args:
-        train_seconds: how long the training will be, where that was said.
-        outcome: what became of the baseline's trial, once it has ended.
+        train_seconds: the length of the training, where the user gives it.
+        outcome: the outcome of the baseline's trial, once it has ended.
     """
     measured = outcome.measurement if isinstance(outcome, Completed) else None
-    found = UNKNOWN
+    found = UNKNOWN_STEP_BUDGET
     if measured is not None:
-        found = next((budget for seconds, budget in BUDGETS if measured.step_seconds < seconds), SLOWEST)
-    return max(found, min(MOST, TRAINING_SHARE * (train_seconds or 0.0)))
+        budgets = (budget for seconds, budget in BUDGET_BY_STEP if measured.step_seconds < seconds)
+        found = next(budgets, SLOW_STEP_BUDGET)
+    return max(found, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (train_seconds or 0.0)))

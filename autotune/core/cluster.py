@@ -1,4 +1,4 @@
-"""Several machines that train together: how many, where they meet, and what Slurm says of them. Pure."""
+"""Several machines that train together: how many, and their rendezvous. From options or from Slurm's variables."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Cluster:
 
     Attributes:
         nodes: how many, this one included.
-        host, port: where torchrun's processes meet; the host is one of the machines.
-        job: a name that no other job at this place has.
-        hosts: the machines by name, for a launcher that starts all of them from one; empty where each is started by
-            itself.
+        host, port: torchrun's rendezvous; the host is one of the machines.
+        job: the rendezvous id, unique among the jobs that use this endpoint.
+        hosts: names of the machines, for mpiexec, which starts all of them; empty for torchrun, which starts on each.
     """
 
     nodes: int
@@ -34,8 +33,8 @@ class Cluster:
     hosts: tuple[str, ...] = ()
 
 
-def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
-    """What the user says on the command line; None where that is one machine.
+def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
+    """The cluster that the command line describes; None for one machine.
 
     Args:
         nodes: how many machines.
@@ -43,7 +42,7 @@ def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster
         hosts: names of the machines with commas between them, for mpiexec.
 
     Raises:
-        UsageError: what is said does not fit together.
+        UsageError: the options contradict each other.
     """
     if hosts is not None:
         names = tuple(name.strip() for name in hosts.split(","))
@@ -64,8 +63,8 @@ def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster
     return Cluster(nodes, host, port)
 
 
-def slurm(environment: Mapping[str, str]) -> Cluster | None:
-    """The machines of the Slurm step that this process belongs to (one task on each); None where there are no others.
+def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
+    """The machines of this process's Slurm step, one task on each; None for one machine.
 
     Raises:
         UsageError: a machine has several tasks: each would start the whole machine's processes.
@@ -79,17 +78,17 @@ def slurm(environment: Mapping[str, str]) -> Cluster | None:
             f"srun started {tasks} tasks on {nodes} machines; one on each starts its own processes:"
             " srun --ntasks-per-node=1 autotune run ..."
         )
-    names = tuple(expanded(environment.get("SLURM_STEP_NODELIST", "")))
+    names = tuple(host_names(environment.get("SLURM_STEP_NODELIST", "")))
     if len(names) != int(nodes):
         raise UsageError("SLURM_STEP_NODELIST does not name the machines; give --nnodes and --rdzv-endpoint")
     number = environment.get("SLURM_JOB_ID", "")
-    # Jobs that share a machine meet at different ports.
+    # Jobs that share a machine need different ports.
     port = PORT + (int(number) % 1000 if number.isdecimal() else 0)
     return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
 
 
-def left_idle(environment: Mapping[str, str]) -> str | None:
-    """What to say where a Slurm job has several machines and this process was started on one of them alone."""
+def idle_machines(environment: Mapping[str, str]) -> str | None:
+    """A note where a Slurm job has several machines but this process was started on only one of them."""
     nodes = environment.get("SLURM_JOB_NUM_NODES", "")
     if not nodes.isdecimal() or int(nodes) < 2 or "SLURM_STEP_NUM_NODES" in environment:
         return None
@@ -99,8 +98,11 @@ def left_idle(environment: Mapping[str, str]) -> str | None:
     )
 
 
-def expanded(hostlist: str) -> Iterator[str]:
-    """The names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login."""
+def host_names(hostlist: str) -> Iterator[str]:
+    """The host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
+
+    (python-hostlist does the same, but its license is the GPL.)
+    """
     for part in _PART.findall(hostlist):
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices = [[piece] if k % 2 == 0 else list(_numbers(piece)) for k, piece in enumerate(pieces)]
@@ -119,8 +121,8 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def no_way(host: str) -> UsageError:
-    """What to say where no route leads to ``host``."""
+def no_route(host: str) -> UsageError:
+    """The error for a ``host`` that cannot be reached."""
     return UsageError(f"{host}: this machine knows no way there. Give a name or an address that all can reach")
 
 

@@ -48,7 +48,7 @@ class MachineType:
 
 
 def machine_type(inventory: Inventory) -> MachineType:
-    """The type of the machine (or container) that ``inventory`` describes, by its budget, not by its hardware."""
+    """The type of the machine (or container) that ``inventory`` describes, by what may be used of its hardware."""
     cpu, budget = inventory.cpu, inventory.budget
     allowed = [c for c in cpu.logical if c.id in set(budget.cpus)]
     sockets = len({c.package for c in allowed}) or 1
@@ -80,14 +80,14 @@ def machine_type(inventory: Inventory) -> MachineType:
 def memory_class(size: int) -> float:
     """The size of `MEMORY_GIB` that is nearest to ``size`` bytes by ratio.
 
-    A kernel or a firmware takes a few per cent of what a machine is sold with, and another per cent after an update:
-    that must not make it another machine.
+    Kernel and firmware reserve a few per cent of the installed memory, and the share changes with updates. That must
+    not change the machine type.
     """
     return min(MEMORY_GIB, key=lambda gib: abs(math.log(max(1, size) / 2**30 / gib)))
 
 
 def _processors(budget: CpuBudget) -> str:
-    """``8c`` where each busy thread has a core of its own, else ``4c8t``: two threads of one core are no two cores."""
+    """``8c`` where each thread has a core of its own, else ``4c8t``."""
     return f"{budget.cores}c" if budget.cores == budget.threads else f"{budget.cores}c{budget.threads}t"
 
 

@@ -1,4 +1,4 @@
-"""What stands before the program to bind each process: this package's own starter, or the system's tools."""
+"""The command in front of the program that binds each process: this package's starter, or the system's tools."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ STARTER = "autotune.runtime.bound"
 
 
 def starter(plan: Plan, python: str) -> list[str]:
-    """Our own way; nothing where ``plan`` binds nothing."""
+    """This package's starter; empty where ``plan`` binds nothing."""
     return [python, "-m", STARTER] if plan.places else []
 
 
-def by_hand(plan: Plan) -> list[str]:
+def system_tools(plan: Plan) -> list[str]:
     """The same with ``taskset`` and ``numactl``, for a machine without this package."""
     tools = [_tool(place) for place in plan.places]
     if len(tools) < 2:

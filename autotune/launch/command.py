@@ -10,10 +10,10 @@ from autotune.core.settings import Settings
 from probes.facts import Route
 
 ENTRY = "autotune.runtime.launched"
-"""Module that runs a script on a backend which PyTorch does not know by itself, or watched."""
+"""Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
 
-ALONE = ["--standalone", "--local-addr=127.0.0.1"]
-"""torchrun would have the processes of one machine meet under its host name, which need not resolve."""
+STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
+"""By default torchrun uses the host name as rendezvous, which need not resolve."""
 
 
 def command(
@@ -37,29 +37,28 @@ def command(
         script: the training script.
         args: its own arguments.
         python: the interpreter.
-        binder: what binds each process: it stands before the program, see `autotune.launch.binding`.
+        binder: the command in front of the program that binds each process, see `autotune.launch.binding`.
         mpiexec: MPI's launcher, for the backends that need it.
         cluster: several machines; this one alone where None.
-        route: the way to where they meet.
-        watched: a process that takes no optimizer step any more is to end, whatever the script knows of this project.
+        route: from this machine to the rendezvous.
+        watched: end a process that takes no more optimizer steps, also where the script does not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
     entry = ["-m", ENTRY, row.name] if row.module or watched else []
     if settings.processes == 1 and cluster is None:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
-        start = [mpiexec, *_spread(settings.processes, cluster, route), *binder, python]
+        start = [mpiexec, *_mpiexec_arguments(settings.processes, cluster, route), *binder, python]
     else:
-        meeting = ALONE if cluster is None else _meeting(cluster, route)
-        start = [python, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={settings.processes}"]
-        # torchrun starts scripts unbuffered by itself, other programs as they are
+        rendezvous = STANDALONE if cluster is None else _rendezvous(cluster, route)
+        start = [python, "-m", "torch.distributed.run", *rendezvous, f"--nproc-per-node={settings.processes}"]
+        # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
 
 
-def _spread(processes: int, cluster: Cluster | None, route: Route | None) -> list[str]:
-    """mpiexec's words for ``processes`` on each machine, and for where the others find this one: its own name need not
-    resolve there."""
+def _mpiexec_arguments(processes: int, cluster: Cluster | None, route: Route | None) -> list[str]:
+    """Options of mpiexec: ``processes`` on each machine, and this machine's address: its name need not resolve."""
     if cluster is None:
         # Forking needs no host name that resolves and no ssh.
         return ["-launcher", "fork", "-n", str(processes)]
@@ -67,11 +66,11 @@ def _spread(processes: int, cluster: Cluster | None, route: Route | None) -> lis
     return [*here, "-hosts", ",".join(cluster.hosts), "-ppn", str(processes), "-n", str(processes * cluster.nodes)]
 
 
-def _meeting(cluster: Cluster, route: Route | None) -> list[str]:
-    """torchrun's words for where the machines meet. What it would guess from this machine's own name is said instead:
-    a name need not resolve."""
-    words = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
-    words += [f"--rdzv-endpoint={endpoint(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
+def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
+    """Options of torchrun's rendezvous. They include what torchrun would derive from the host name, which need not
+    resolve."""
+    options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
+    options += [f"--rdzv-endpoint={endpoint(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
     if route is not None:
-        words += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
-    return words
+        options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
+    return options

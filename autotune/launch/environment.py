@@ -1,17 +1,16 @@
-"""The environment that training starts in. What the user set wins, and is reported."""
+"""The environment that training starts in. Variables that the user set are kept and reported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from autotune.core.backends import BACKENDS
 from autotune.core.settings import Settings
 from autotune.launch import allocators
 from probes.facts import Inventory
 
-SCRUBBED = (
+JOB_VARIABLES = (
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -31,22 +30,15 @@ SCRUBBED = (
     "SLURM_NODEID",
     "SLURM_NTASKS",
     "AUTOTUNE_BINDING",
-    "HYDRA_HOST_FILE",  # the machines are named outright, or there is one
+    "HYDRA_HOST_FILE",  # the command line names the machines, or there is only one
 )
-SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
-"""Marks of a surrounding job: a process that inherits them believes that it is one of that job's ranks."""
-
-PASSIVE: dict[str, dict[str, str]] = {
-    "libgomp": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},
-    "libiomp5": {"KMP_BLOCKTIME": "0"},
-    "libomp": {"KMP_BLOCKTIME": "0"},
-}
-"""Waiting threads sleep at once, in the words of each OpenMP runtime. A runtime never gets another's words."""
+JOB_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
+"""Variables of a surrounding job: a process that inherits them takes itself for one of that job's ranks."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One variable that the user set: it stays, and the tuned value is not used."""
+class KeptVariable:
+    """A variable that the user set. It stays, and the tuned value is not used."""
 
     name: str
     value: str
@@ -60,16 +52,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Environment:
-    """What to add to the base environment, where the user's own won, and what could not be applied."""
+    """Variables to add to the base environment, those of the user that stay, and knobs that could not be applied."""
 
     set: dict[str, str]
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptVariable, ...] = ()
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)``."""
-
-    def over(self, base: Mapping[str, str]) -> dict[str, str]:
-        """A whole environment: ``base`` with the additions."""
-        return {**base, **self.set}
 
 
 def environment(
@@ -77,9 +65,7 @@ def environment(
     inventory: Inventory,
     base_env: Mapping[str, str],
     *,
-    passive: bool = False,
     interface: str | None = None,
-    folders: tuple[Path, ...] = allocators.SYSTEM_FOLDERS,
 ) -> Environment:
     """Variables that each training process on this machine starts with.
 
@@ -87,46 +73,46 @@ def environment(
         settings: the tuned settings.
         inventory: this machine.
         base_env: the user's environment.
-        interface: the way to the other machines; the loopback where None.
-        passive: let waiting OpenMP threads sleep at once; a trial must have measured it.
-        folders: where allocator libraries may be.
+        interface: the network interface that leads to the other machines; the loopback where None.
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
-    if passive:
-        wanted.update(PASSIVE.get(inventory.software.openmp or "", {}))
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
-    kept = [Kept(name, base_env[name], value) for name, value in wanted.items() if base_env.get(name, value) != value]
-    preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""), folders)
+    kept = [
+        KeptVariable(name, base_env[name], value)
+        for name, value in wanted.items()
+        if base_env.get(name, value) != value
+    ]
+    preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
     if preload.value is not None:
         chosen["LD_PRELOAD"] = preload.value
-    if preload.yours:
-        kept.append(Kept("LD_PRELOAD", preload.yours, settings.allocator))
+    if preload.users:
+        kept.append(KeptVariable("LD_PRELOAD", preload.users, settings.allocator))
     missing = (("allocator", preload.reason),) if preload.reason else ()
     return Environment(chosen, tuple(kept), missing)
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` without the marks of a surrounding distributed job. Devices, library paths and proxies stay."""
+    """``env`` without the variables of a surrounding distributed job. Devices, library paths and proxies stay."""
     return {
-        name: value for name, value in env.items() if name not in SCRUBBED and not name.startswith(SCRUBBED_PREFIXES)
+        name: value for name, value in env.items() if name not in JOB_VARIABLES and not name.startswith(JOB_PREFIXES)
     }
 
 
 def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
-    """OpenMP's and MKL's thread counts. MKL's own overrides OpenMP's, so the user's choice of one rules both."""
+    """Thread counts of OpenMP and MKL. MKL's variable overrides OpenMP's, so the user's choice of one decides both."""
     omp, mkl = base_env.get("OMP_NUM_THREADS"), base_env.get("MKL_NUM_THREADS")
     tuned = str(settings.threads)
     if omp is not None and mkl is None:
         return {"OMP_NUM_THREADS": tuned}
     if mkl is not None and omp is None and mkl != tuned:
-        # torchrun gives its processes OMP_NUM_THREADS=1 where nothing is set
+        # torchrun sets OMP_NUM_THREADS=1 where the variable is not set
         return {"OMP_NUM_THREADS": mkl, "MKL_NUM_THREADS": tuned}
     return {"OMP_NUM_THREADS": tuned, "MKL_NUM_THREADS": tuned}
 
 
 def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """Which interface the processes exchange through: ``interface``, or the loopback for several on one machine."""
+    """The variable that names the network interface: ``interface``, or the loopback for processes of one machine."""
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
     loopbacks = [found.name for found in inventory.network if found.loopback and found.up]

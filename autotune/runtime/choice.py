@@ -20,7 +20,7 @@ from autotune.core.settings import Settings
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
 from probes import budget, cpu, gpu, memory
-from probes.facts import Gpu, Inventory, Limits, Software, Storage
+from probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from probes.system import System
 
 
@@ -69,7 +69,10 @@ def decide(
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
     device, moved = _device(profile, inventory)
-    return Choice(settings, name, origin, (*notes, *_doubts(profile, name), *moved, *said, *own), device, step)
+    changed = registry.another_torch(profile, inventory.software.torch)
+    return Choice(
+        settings, name, origin, (*notes, *_doubts(profile, name), *changed, *moved, *said, *own), device, step
+    )
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
@@ -161,7 +164,7 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
-        limits=Limits(None, None, None),
+        limits=ResourceLimits(None, None, None),
         storage=Storage("unknown", "unknown", None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),

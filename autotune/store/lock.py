@@ -1,7 +1,7 @@
 """One lock for all timed trials on this machine: two at once would measure each other.
 
-The lock is the kernel's (it ends with its holder, however that dies); a second file beside it names the holder for
-people. Both are in the temporary folder and open to all users, since all users share the processors.
+It is a file lock: the kernel releases it when its process ends, also after a crash. A second file contains the holder's
+process id, for messages. Both are in the temporary folder and writable by all users, who share the processors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def default_file() -> Path:
 
 
 def holder(file: Path | None = None) -> int | None:
-    """Process id of the live holder; None where nobody holds the lock or it cannot be told."""
+    """Process id of the live holder; None where nobody holds the lock or the holder is unknown."""
     try:
         pid = int(_pid_file(file or default_file()).read_text("ascii")[:20])
     except (OSError, ValueError):
@@ -50,10 +50,10 @@ def acquire(timeout: float, on_wait: Callable[[int | None], None], file: Path | 
     lock = FileLock(file, mode=0o666)
     _take(lock, timeout, on_wait, file)
     try:
-        _note(_pid_file(file), str(os.getpid()))
+        _write_pid(_pid_file(file), str(os.getpid()))
         yield
     finally:
-        _note(_pid_file(file), "")
+        _write_pid(_pid_file(file), "")
         lock.release()
 
 
@@ -80,8 +80,8 @@ def _pid_file(file: Path) -> Path:
     return file.with_suffix(".pid")
 
 
-def _note(file: Path, text: str) -> None:
-    """Best effort: the holder's name is for people. Never follows a link that somebody else put there."""
+def _write_pid(file: Path, text: str) -> None:
+    """Best effort. Never follows a symbolic link, which another user could have made."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
         try:

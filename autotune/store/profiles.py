@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from autotune.core.errors import ProfileError
 from autotune.core.profile import SCHEMA, Profile
-from autotune.store import private, yaml_text
-from autotune.store.complaints import describe, quote
+from autotune.store import redaction, yaml_text
 from autotune.store.schema import MAX_ITEMS, MAX_NAME, MAX_TEXT, from_data
+from autotune.store.validation import describe, quote
 
 MAX_BYTES = 64 * 1024
 LOCK_SECONDS = 10.0
@@ -66,7 +66,7 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
     Raises:
         ProfileError: the profile breaks its own schema.
     """
-    header = HEADER.format(name=private.clean(name, (), MAX_NAME))
+    header = HEADER.format(name=redaction.redact(name, (), MAX_NAME))
     data = to_data(profile)
     text = header + yaml_text.dump(data)
     for most in (50, 10, 0):  # the settings matter more than the last of a thousand failures
@@ -81,8 +81,8 @@ def dump(profile: Profile, name: str = "PROFILE") -> str:
 def write(path: Path | str, profile: Profile) -> Path:
     """Write ``profile`` to ``path`` in one step: readers see the old file or the new one, never a part.
 
-    The profile of an interrupted run replaces only another of its kind. Where there is anything else, it goes beside
-    that: to ``NAME.partial.yaml``.
+    A partial profile (of an interrupted run) only replaces another partial one. Otherwise it is written beside the
+    file, to ``NAME.partial.yaml``.
 
     Returns:
         Where the profile is now.
@@ -105,21 +105,21 @@ def write(path: Path | str, profile: Profile) -> Path:
 
 def to_data(profile: Profile) -> dict[str, Any]:
     """What the file (and ``--json``) holds: plain data in the file's order, finite, with private names taken out."""
-    data, names = profile.as_dict(), private.names()
+    data, names = profile.as_dict(), redaction.private_names()
     data["machine"] = {"key": profile.key, "facts": _plain(profile.machine["facts"])}
-    data["software"] = {key: private.clean_value(value, names, MAX_TEXT) for key, value in data["software"].items()}
-    data["target"]["name"] = private.clean(profile.target.name, (), MAX_NAME) or "target"
+    data["software"] = {key: redaction.redact_value(value, names, MAX_TEXT) for key, value in data["software"].items()}
+    data["target"]["name"] = redaction.redact(profile.target.name, (), MAX_NAME) or "target"
     for level in data["levels"].values():
-        level["note"] = private.clean(level["note"], names, MAX_TEXT)
+        level["note"] = redaction.redact(level["note"], names, MAX_TEXT)
         level["speedup"]["high"] = _finite(level["speedup"]["high"])
     evidence = data["evidence"]
     for item in (*evidence["failures"], *evidence["not_offered"]):
-        item["reason"] = private.clean(item["reason"], names, MAX_TEXT)
+        item["reason"] = redaction.redact(item["reason"], names, MAX_TEXT)
     for item in evidence["failures"]:
-        item["changed"] = {key: private.clean_value(v, names, MAX_TEXT) for key, v in item["changed"].items()}
+        item["changed"] = {key: redaction.redact_value(v, names, MAX_TEXT) for key, v in item["changed"].items()}
     for item in evidence["not_offered"]:
-        item["value"] = private.clean_value(item["value"], names, MAX_TEXT)
-    evidence["warnings"] = [private.clean(text, names, MAX_TEXT) for text in evidence["warnings"]]
+        item["value"] = redaction.redact_value(item["value"], names, MAX_TEXT)
+    evidence["warnings"] = [redaction.redact(text, names, MAX_TEXT) for text in evidence["warnings"]]
     for key in ("failures", "not_offered", "warnings"):
         evidence[key] = evidence[key][:MAX_ITEMS]
     return data
@@ -127,7 +127,7 @@ def to_data(profile: Profile) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        # a named pipe must not hold up the reader, whoever put it there
+        # opening a named pipe must not block
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ProfileError(f"{path}: is not a plain file.")
@@ -178,7 +178,7 @@ def _beside(path: Path) -> Path:
 
 
 def _interrupted(path: Path) -> bool:
-    """Whether ``path`` is the profile of an interrupted run. What cannot be read may be anything, and is kept."""
+    """Whether ``path`` is a partial profile. A file that cannot be read is kept."""
     try:
         return read(path).evidence.partial
     except ProfileError:

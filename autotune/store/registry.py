@@ -1,14 +1,14 @@
 """Where profiles live, and which of them fits a machine.
 
 Project first (``profiles/<machine key>/<target>.yaml``, beside the training script and under version control), then
-the user's data folder in the same layout. Looking never raises: training must start with or without a profile.
+the user's data folder in the same layout. A lookup never raises: training must start with or without a profile.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,7 @@ from autotune.store import profiles
 
 APPLICATION = "torch-autotune"
 MAX_FILES = 500
-"""Files looked at in one folder tree: a wrong folder must not delay the start of training."""
-SOFTWARE = ("torch", "cuda", "python")
-"""Versions whose change can move the figures."""
+"""Most files read in one folder tree: a wrong folder must not delay the start of training."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 
 
@@ -45,22 +43,21 @@ class Match:
     exact: bool
     notes: tuple[str, ...]
 
-    def also(self, notes: Iterable[str]) -> Match:
+    def with_notes(self, notes: Iterable[str]) -> Match:
         """The same with more ``notes``."""
         return replace(self, notes=(*self.notes, *notes))
 
 
 @dataclass(frozen=True)
-class Search:
-    """The best match or None, and what there is to say (also where nothing matched): files that were skipped, or how to
-    name the target."""
+class Lookup:
+    """The best match or None, and notes (also without a match): files that were skipped, or how to name the target."""
 
     match: Match | None
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Listed:
+class ProfileFile:
     """One file: its profile, or the problem that keeps it from being read."""
 
     path: Path
@@ -69,7 +66,7 @@ class Listed:
 
 
 def default_roots() -> tuple[Path, ...]:
-    """The folders looked in, nearest first."""
+    """The folders to search, nearest first."""
     try:
         return Path("profiles"), Path(user_data_dir(APPLICATION, appauthor=False)) / "profiles"
     except (OSError, KeyError, RuntimeError):  # no home folder
@@ -88,54 +85,55 @@ def safe_name(text: str) -> str:
 
 
 def find(
-    machine: MachineType,
-    target: str | None,
-    roots: Sequence[Path] | None = None,
-    software: Mapping[str, Any] | None = None,
-    nnodes: int = 1,
+    machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1
 ) -> Match | None:
     """The best profile for ``machine`` and ``target``, or None; see `search`."""
-    return search(machine, target, roots, software, nnodes).match
+    return search(machine, target, roots, nnodes).match
 
 
-def search(
-    machine: MachineType,
-    target: str | None,
-    roots: Sequence[Path] | None = None,
-    software: Mapping[str, Any] | None = None,
-    nnodes: int = 1,
-) -> Search:
+def search(machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1) -> Lookup:
     """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
     The profile of an interrupted run is taken only where no complete one fits.
 
     Args:
         machine: this machine.
-        target: the task's name. Without one nothing matches: the profiles of other trainings are none for this one.
+        target: the task's name. Without one nothing matches: profiles of other tasks do not apply.
         roots: folders to look in instead of `default_roots`.
-        software: ``{torch, cuda, python}`` here, to note differences.
-        nnodes: how many machines train together. A profile of as many is preferred to one of a single machine, and
-            one of another number is none.
+        nnodes: how many machines train together. A profile for the same number is preferred, then one for a single
+            machine; profiles for other numbers do not match.
     """
     roots = default_roots() if roots is None else roots
     if target is None:
-        return Search(None, (_what_to_write(machine, roots),))
+        return Lookup(None, (_how_to_name_the_target(machine, roots),))
     skipped: list[str] = []
     interrupted: Match | None = None
     for exact in (True, False):
         found = list(_candidates(machine, target, roots, exact, skipped))
         complete, partial = (
-            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, software, nnodes)
+            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, nnodes)
             for kind in (False, True)
         )
         if complete is not None:
-            return Search(complete.also(skipped), tuple(skipped))
+            return Lookup(complete.with_notes(skipped), tuple(skipped))
         interrupted = interrupted or partial
-    return Search(interrupted.also(skipped) if interrupted else None, tuple(skipped))
+    return Lookup(interrupted.with_notes(skipped) if interrupted else None, tuple(skipped))
 
 
-def list_profiles(roots: Sequence[Path] | None = None) -> tuple[Listed, ...]:
+def list_profiles(roots: Sequence[Path] | None = None) -> tuple[ProfileFile, ...]:
     """Every profile file under ``roots``, readable or not."""
-    return tuple(_listed(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
+    return tuple(_read(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
+
+
+def another_torch(profile: Profile, here: str | None) -> tuple[str, ...]:
+    """A line where ``profile`` was measured with another minor version of PyTorch than ``here``; else nothing."""
+    measured = str(profile.software.get("torch") or "")
+    if not measured or not here or _minor(measured) == _minor(here):
+        return ()
+    return (f"the profile was measured with PyTorch {measured}, this is {here}: its speedup may differ",)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def differences(profile: Profile, machine: MachineType) -> tuple[str, ...]:
@@ -148,27 +146,26 @@ def _best(
     found: Sequence[tuple[Path, Profile]],
     machine: MachineType,
     exact: bool,
-    software: Mapping[str, Any] | None,
     nnodes: int,
 ) -> Match | None:
-    """The first of profiles for the same machine, the one that differs least of others."""
+    """The first profile for the same machine, or else the one whose machine differs least."""
     fitting = [item for item in found if item[1].target.nnodes == nnodes]
     fitting = fitting or [item for item in found if item[1].target.nnodes == 1]
     if not fitting:
         return None
     path, profile = fitting[0] if exact else min(fitting, key=lambda item: len(differences(item[1], machine)))
-    return Match(profile, path, exact, (*differences(profile, machine), *_versions(profile, software)))
+    return Match(profile, path, exact, differences(profile, machine))
 
 
-def _what_to_write(machine: MachineType, roots: Iterable[Path]) -> str:
-    """How to name the target, and which there are for this machine."""
+def _how_to_name_the_target(machine: MachineType, roots: Iterable[Path]) -> str:
+    """How to name the target, and the targets that have a profile for this machine."""
     names = sorted({profile.target.name for _, profile in _candidates(machine, None, roots, True, [])})
     known = f"; this machine has profiles for: {', '.join(names)}" if names else ""
     return f"no script names the target: write {NAMING}{known}"
 
 
 def _differs(theirs: Any, ours: Any) -> bool:
-    """True where two facts differ; the order of features says nothing."""
+    """True where two facts differ; the order of features does not matter."""
     if isinstance(ours, list):
         return sorted(theirs) != sorted(ours)
     return bool(theirs != ours)
@@ -193,7 +190,7 @@ def _candidates(
         for path in itertools.chain.from_iterable(_files(root, own if exact else None, stem) for stem in stems):
             if not exact and path.parent.name == own:
                 continue
-            listed = _listed(path)
+            listed = _read(path)
             if listed.profile is None:
                 skipped.append(f"skipped {listed.problem}")
             elif (target is None or listed.profile.target.name == target) and _fits(listed.profile, machine, exact):
@@ -223,19 +220,8 @@ def _visible(path: Path) -> bool:
     return not path.name.startswith(".") and not path.parent.name.startswith(".")
 
 
-def _listed(path: Path) -> Listed:
+def _read(path: Path) -> ProfileFile:
     try:
-        return Listed(path, profiles.read(path))
+        return ProfileFile(path, profiles.read(path))
     except ProfileError as error:
-        return Listed(path, None, str(error).splitlines()[0])
-
-
-def _versions(profile: Profile, software: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if software is None:
-        return ()
-    theirs = profile.software
-    return tuple(
-        f"{name}: measured with {theirs[name]}, here {software.get(name)}"
-        for name in SOFTWARE
-        if name in theirs and theirs[name] != software.get(name)
-    )
+        return ProfileFile(path, None, str(error).splitlines()[0])

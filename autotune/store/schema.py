@@ -274,6 +274,6 @@ def from_data(data: Mapping[str, Any]) -> Profile:
     """`Profile` from parsed ``data``.
 
     Raises:
-        pydantic.ValidationError: see `autotune.store.complaints` for its words.
+        pydantic.ValidationError: see `autotune.store.validation` for its words.
     """
     return ProfileRecord.model_validate(data).to_core()

@@ -1,9 +1,9 @@
 """YAML without its surprises: one plain document of groups, lists and single values.
 
-What PyYAML's safe loader accepts and this one refuses: anchors and aliases (a few lines can expand to gigabytes), merge
+PyYAML's safe loader accepts, and this one rejects: anchors and aliases (a few lines can expand to gigabytes), merge
 keys, tags, duplicate keys (the last would win silently), keys that are not text, deep nesting (RecursionError). Words
-keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is text and not 8, so that the
-schema can refuse them by what was written.
+keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is text and not 8, so that
+errors quote what was written.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def load(text: str) -> Any:
     """The one document in ``text`` as plain data.
 
     Raises:
-        yaml.YAMLError: not YAML, or YAML of a refused kind; the text names line and column.
+        yaml.YAMLError: not YAML, or YAML with a rejected feature; the text names line and column.
     """
     loader = PlainLoader(text)
     try:

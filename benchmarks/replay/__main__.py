@@ -19,9 +19,9 @@ import numpy as np
 import optuna
 
 from autotune.core.knobs.knob import LEVELS
+from autotune.testing import machines
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere
-from benchmarks.replay import machines
 from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune
 from benchmarks.replay.strategies import STRATEGIES, Run, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, World

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from autotune.core import binding
 from autotune.core import settings as core
-from autotune.launch.binding import by_hand
+from autotune.launch.binding import system_tools
 from autotune.launch.command import command
 from probes.inventory import probe
 from probes.software import mpiexec
@@ -77,7 +77,7 @@ def commands(settings: Settings, launcher: str, folder: Path) -> list[tuple[list
     trial = [str(TRIAL), str(folder)]
     if launcher == "plain":
         wanted = core.Settings.from_dict(settings)
-        binder = by_hand(binding.plan(wanted, probe()))
+        binder = system_tools(binding.plan(wanted, probe()))
         if wanted.backend == "mpi":
             launcher = mpiexec(System()) or "mpiexec"
             return [(command(wanted, str(TRIAL), [str(folder)], sys.executable, binder=binder, mpiexec=launcher), {})]

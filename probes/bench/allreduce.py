@@ -2,8 +2,8 @@
 
     python -m probes.bench.allreduce [backend]
 
-gloo runs over the loopback and meets in a file: no port, no name to resolve. nccl needs two GPUs. The result is null,
-with ``error``, where the backend does not start.
+gloo runs over the loopback with a file as rendezvous: it needs no port and no host name. nccl needs two GPUs. The
+result is null, with ``error``, where the backend does not start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 24)
 REPEATS = 9
-PATIENCE = 30
+TIMEOUT_SECONDS = 30
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def measure(backend: str) -> dict[str, Any]:
             for index in range(2)
         ]
         try:
-            output = ranks[0].communicate(timeout=PATIENCE)[0]
+            output = ranks[0].communicate(timeout=TIMEOUT_SECONDS)[0]
             return {"backend": backend, "seconds": json.loads(output)}
         except (subprocess.TimeoutExpired, ValueError):
             return {"backend": backend, "seconds": None, "error": f"{backend} gave no answer on this machine"}
@@ -63,7 +63,7 @@ def rank(backend: str, index: int, store: str) -> None:
 
     dist: Any = torch.distributed
     device = torch.device("cuda", index) if backend == "nccl" else torch.device("cpu")
-    timeout = datetime.timedelta(seconds=PATIENCE)
+    timeout = datetime.timedelta(seconds=TIMEOUT_SECONDS)
     rendezvous = dist.FileStore(store, 2)
     dist.init_process_group(backend, store=rendezvous, rank=index, world_size=2, timeout=timeout)
     seconds = {size: _best_seconds(dist, torch.ones(size // 4, device=device)) for size in SIZES}

@@ -1,4 +1,4 @@
-"""Runs the short benchmarks as children and remembers what they said. Needs the standard library only.
+"""Runs the short benchmarks as child processes and caches their results. Needs the standard library only.
 
 python -m probes.bench.run [name ...]
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from probes.system import Facts, System
 
 NAMES = ("start", "gemm", "bandwidth", "allreduce", "disk")
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 _ROOT = str(Path(__file__).resolve().parents[2])
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "LD_PRELOAD")
 
@@ -23,7 +23,7 @@ class BenchError(RuntimeError):
 
 
 def measure(system: System, names: Sequence[str] = NAMES) -> dict[str, Facts]:
-    """What each benchmark printed, by name. Remembered per boot, mask and software; ``{"error": why}`` is not."""
+    """Results by benchmark, cached per boot, mask and software; ``{"error": reason}`` is not cached."""
     return {name: _one(system, name) for name in names}
 
 
@@ -51,7 +51,7 @@ def _key(system: System, name: str) -> list[object]:
 
 def _run(system: System, name: str) -> Facts:
     arguments = [system.cwd()] if name == "disk" else []
-    done = system.run([system.python, "-m", f"probes.bench.{name}", *arguments], timeout=PATIENCE, cwd=_ROOT)
+    done = system.run([system.python, "-m", f"probes.bench.{name}", *arguments], timeout=TIMEOUT_SECONDS, cwd=_ROOT)
     try:
         facts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

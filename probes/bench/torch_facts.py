@@ -1,6 +1,6 @@
-"""What PyTorch is here, as one JSON object. Run as a child, because the answer costs an ``import torch``.
+"""Facts of the PyTorch installation as one JSON object. Run as a child process, because it imports torch.
 
-Every question is guarded: builds differ in what their ``torch.distributed`` has.
+Every query is guarded: builds differ in what their ``torch.distributed`` has.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
 
 
 def backends(distributed: Any) -> dict[str, bool]:
-    """Which backends this build holds; a build without ``torch.distributed`` has none of the questions."""
+    """Which backends this build holds; none where it was built without ``torch.distributed``."""
     names = ("gloo", "nccl", "mpi", "ucc")
     if not distributed.is_available():
         return dict.fromkeys(names, False)
@@ -76,13 +76,13 @@ def gloo_error(distributed: Any) -> str | None:
     try:
         distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
         distributed.destroy_process_group()
-    except Exception as error:  # whatever it is, it is the reason
+    except Exception as error:  # any error is the reason
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return None
 
 
 def compiler() -> tuple[str | None, str | None]:
-    """The C++ compiler TorchInductor would call, or why it could not: headers, OpenMP and loading are tried too."""
+    """The C++ compiler that TorchInductor would use, or why it could not; also tests headers, OpenMP and loading."""
     name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     base = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir())
     openmp = ["-Xclang", "-fopenmp"] if sys.platform == "darwin" else ["-fopenmp"]
@@ -106,7 +106,7 @@ def compiler() -> tuple[str | None, str | None]:
 
 
 def _load(library: Path) -> None:
-    """Load what was built in a process of its own: a cache folder mounted noexec refuses here."""
+    """Load what was built in a process of its own: a cache folder mounted noexec fails here."""
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, timeout=60, check=False)
     if done.returncode:

@@ -17,6 +17,7 @@ from autotune.core.decide import BASELINE
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed
+from autotune.testing.machines import conv
 from benchmarks.grid.file import Grid, Header, Recorded
 from benchmarks.grid.plan import HELD, everything, spaces
 from benchmarks.honesty import draws, record
@@ -26,7 +27,6 @@ from benchmarks.honesty.optimal import RebasedWorld, rows
 from benchmarks.honesty.proofs import NEEDED, prove, summary, table
 from benchmarks.honesty.ranking import agreement
 from benchmarks.honesty.ranks import ranks, spearman, spread
-from benchmarks.replay.machines import conv
 from benchmarks.replay.pipeline import Claim, Tuned
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
+from autotune.testing import machines
 from benchmarks.grid.file import Grid
-from benchmarks.replay import machines
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.strategies import STRATEGIES, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, shortened

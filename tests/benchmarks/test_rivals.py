@@ -10,7 +10,7 @@ import pytest
 
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
-from benchmarks.replay.simulator import GIB, context, inventory
+from autotune.testing.simulator import GIB, context, inventory
 from benchmarks.rivals import contest, launcher_sweep, measuring, optuna_tpe
 from benchmarks.rivals.history import Choice, Method, Point, Trial, best_so_far, ratio, thinned, time_to_quality
 

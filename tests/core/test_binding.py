@@ -22,7 +22,7 @@ from autotune.core.binding import (
 )
 from autotune.core.binding import given as given_plan
 from autotune.core.settings import Settings
-from benchmarks.replay.simulator import GIB, inventory
+from autotune.testing.simulator import GIB, inventory
 from probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 
 FAR = (10, 21, 31, 41)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.api import Options
-from autotune.core.budget import usual_budget
+from autotune.core.budget import default_budget
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, TimedOut
 
@@ -31,7 +31,7 @@ def baseline(step_seconds: float) -> Outcome:
 def test_the_step_and_the_training_ahead_decide(
     outcome: Outcome | None, train_seconds: float | None, expected: float
 ) -> None:
-    assert usual_budget(train_seconds, outcome) == expected
+    assert default_budget(train_seconds, outcome) == expected
 
 
 def test_what_the_user_says_is_final() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from autotune.core.cluster import PORT, Cluster, expanded, given, left_idle, slurm
+from autotune.core.cluster import PORT, Cluster, from_options, from_slurm, host_names, idle_machines
 from autotune.core.errors import UsageError
 
 STEP = {
@@ -20,21 +20,21 @@ STEP = {
 }
 
 
-class TestGiven:
+class TestFromOptions:
     @pytest.mark.parametrize("nodes", [None, 1])
     def test_one_machine_is_no_cluster(self, nodes: int | None) -> None:
-        assert given(nodes, None, None) is None
-        assert given(None, None, "only") is None
+        assert from_options(nodes, None, None) is None
+        assert from_options(None, None, "only") is None
 
     @pytest.mark.parametrize(
         ("endpoint", "host", "port"),
         [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
     )
     def test_machines_meet_at_an_endpoint(self, endpoint: str, host: str, port: int) -> None:
-        assert given(2, endpoint, None) == Cluster(2, host, port)
+        assert from_options(2, endpoint, None) == Cluster(2, host, port)
 
     def test_mpiexec_starts_all_from_one(self) -> None:
-        assert given(None, None, "a, b") == given(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
+        assert from_options(None, None, "a, b") == from_options(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
 
     @pytest.mark.parametrize(
         ("nodes", "endpoint", "hosts", "said"),
@@ -53,26 +53,26 @@ class TestGiven:
         self, nodes: int | None, endpoint: str | None, hosts: str | None, said: str
     ) -> None:
         with pytest.raises(UsageError, match=re.escape(said)):
-            given(nodes, endpoint, hosts)
+            from_options(nodes, endpoint, hosts)
 
 
 class TestSlurm:
     def test_sizes_come_from_the_step(self) -> None:
-        assert slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
+        assert from_slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
 
     @pytest.mark.parametrize(
         "environment", [{}, STEP | {"SLURM_STEP_NUM_NODES": "1"}, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}]
     )
     def test_one_machine_or_a_batch_script_is_no_cluster(self, environment: dict[str, str]) -> None:
-        assert slurm(environment) is None
+        assert from_slurm(environment) is None
 
     def test_several_tasks_on_a_machine_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--ntasks-per-node=1"):
-            slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
+            from_slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
 
     def test_machines_that_are_not_named_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--rdzv-endpoint"):
-            slurm(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
+            from_slurm(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
 
     @pytest.mark.parametrize(
         ("hostlist", "names"),
@@ -86,17 +86,17 @@ class TestSlurm:
         ],
     )
     def test_host_lists_are_written_out(self, hostlist: str, names: list[str]) -> None:
-        assert list(expanded(hostlist)) == names
+        assert list(host_names(hostlist)) == names
 
     @cases(st.lists(st.integers(0, 9999), min_size=1, max_size=30, unique=True), st.integers(1, 6))
     def test_what_is_folded_comes_back(self, numbers: list[int], width: int) -> None:
         names = [f"n{str(number).zfill(width)}" for number in numbers]
         folded = "n[" + ",".join(name[1:] for name in names) + "]"
-        assert list(expanded(folded)) == names
+        assert list(host_names(folded)) == names
 
     @cases(st.text("ab[]-,019", max_size=20))
     def test_nonsense_never_raises(self, hostlist: str) -> None:
-        assert all(isinstance(name, str) for name in expanded(hostlist))
+        assert all(isinstance(name, str) for name in host_names(hostlist))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ class TestSlurm:
     ],
 )
 def test_machines_of_a_slurm_job_that_stay_idle_are_mentioned(environment: dict[str, str], said: bool) -> None:
-    words = left_idle(environment)
+    words = idle_machines(environment)
     assert (words is not None) == said
     assert words is None or "4 machines" in words

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
-from benchmarks.replay.simulator import GIB, context, inventory
+from autotune.testing.simulator import GIB, context, inventory
 from probes.facts import Backend, Gpu
 
 

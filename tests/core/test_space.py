@@ -14,7 +14,7 @@ from autotune.core.errors import UsageError
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
-from benchmarks.replay.simulator import GIB, context, inventory
+from autotune.testing.simulator import GIB, context, inventory
 from probes.facts import Backend, Inventory
 
 BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.core.binding import Place, Plan
 from autotune.core.settings import Settings
-from autotune.launch.binding import by_hand, starter
+from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 
 ALONE = Plan((0, 1, 2, 3), (Place((0, 1), (2, 3)),))
@@ -18,7 +18,7 @@ LOCAL = Plan((0, 1, 2, 3), (Place((0, 1), (0, 1), (0,)), Place((2, 3), (2, 3), (
 
 
 def test_nothing_is_put_before_what_is_not_bound() -> None:
-    assert starter(Plan(), "py") == by_hand(Plan()) == []
+    assert starter(Plan(), "py") == system_tools(Plan()) == []
     assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
 
 
@@ -26,8 +26,8 @@ def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
         ["py", "-m", "autotune.runtime.bound", "py", "train.py", "x"]
     )
-    assert by_hand(ALONE) == ["taskset", "-c", "0-1"]
-    assert by_hand(Plan((0, 1), LOCAL.places[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+    assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
+    assert system_tools(Plan((0, 1), LOCAL.places[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
 
 
 def test_several_processes() -> None:
@@ -42,7 +42,7 @@ def test_several_processes() -> None:
         "--no-python",
     ]
     assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
-    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=by_hand(LOCAL))
+    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
     assert printed[:7] == torchrun
     assert printed[7:9] == ["sh", "-c"]
     assert printed[-4:] == ["py", "-u", "train.py", "x"]
@@ -54,6 +54,6 @@ def test_several_processes() -> None:
 def test_the_printed_form_binds_by_local_rank(rank: int) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     plan = Plan(tuple(cpus), tuple(Place((cpu,), (cpu,)) for cpu in cpus))
-    line = [*by_hand(plan), "grep", "Cpus_allowed_list", "/proc/self/status"]
+    line = [*system_tools(plan), "grep", "Cpus_allowed_list", "/proc/self/status"]
     done = subprocess.run(line, env={**os.environ, "LOCAL_RANK": str(rank)}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["Cpus_allowed_list:", str(cpus[rank])]

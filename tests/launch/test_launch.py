@@ -10,7 +10,7 @@ from autotune.core.backends import BACKENDS
 from autotune.core.cluster import Cluster
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from autotune.launch.environment import PASSIVE, Environment, environment, scrub
+from autotune.launch.environment import Environment, environment, scrub
 from probes.facts import Route
 
 from .records import inventory
@@ -107,19 +107,6 @@ def test_the_users_environment_wins_and_is_named(base: dict[str, str], added: di
     assert found.set == added
     assert [item.name for item in found.kept] == kept
     assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
-    assert found.over(base) == {**base, **added}
-
-
-@pytest.mark.parametrize("openmp", ["libgomp", "libiomp5", "libomp", None, "other"])
-@pytest.mark.parametrize("passive", [False, True])
-def test_each_openmp_runtime_gets_its_own_words_only(openmp: str | None, passive: bool) -> None:
-    here = inventory()
-    here = replace(here, software=replace(here.software, openmp=openmp))
-    found = environment(Settings(threads=2), here, {}, passive=passive).set
-    assert any(name.startswith("GOMP_") for name in found) == (passive and openmp == "libgomp")
-    assert any(name.startswith("KMP_") for name in found) == (passive and openmp in ("libiomp5", "libomp"))
-    assert "KMP_DUPLICATE_LIB_OK" not in found
-    assert set(found) - {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} == set(PASSIVE.get(openmp or "", {}) if passive else ())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +145,9 @@ def test_a_surrounding_jobs_marks_are_removed_and_the_rest_stays() -> None:
 
 
 def test_an_allocator_that_is_missing_is_said_not_raised() -> None:
-    found = environment(Settings(allocator="jemalloc"), inventory(), {}, folders=())
+    here = inventory()
+    here = replace(here, software=replace(here.software, allocators=()))
+    found = environment(Settings(allocator="jemalloc"), here, {})
     assert "LD_PRELOAD" not in found.set
     assert found.not_applied == (("allocator", "jemalloc is not installed here"),)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fake_nvml import FakeGpu, FakeNvml, FakeSlice
 
-from probes.recorded import Recorded, Recording
+from autotune.testing.recorded import Recorded, Recording
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 V1_UNLIMITED = "9223372036854771712"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from machines import host
 
+from autotune.testing.recorded import Recorded
 from probes.bench import run
-from probes.recorded import Recorded
 from probes.system import System
 
 

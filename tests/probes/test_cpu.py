@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import MACHINES, amd_cpuinfo, arm_server, caches, cpu_list, host, laptop, node, pod_v1, pod_v2, server
+from machines import MACHINES, amd_cpuinfo, caches, cpu_list, host, laptop, node, server
 
 from probes import cpu
 
@@ -90,12 +90,12 @@ def test_smt_siblings_are_one_core(tmp_path: Path, siblings: list[tuple[int, ...
 
 
 def test_restarted_core_ids_are_told_apart() -> None:
-    places = cpu.core_places({0: (0, 0, (0, 1)), 1: (0, 0, (0, 1)), 2: (0, 0, (2, 3)), 3: (0, 0, (2, 3))})
+    places = cpu.physical_cores({0: (0, 0, (0, 1)), 1: (0, 0, (0, 1)), 2: (0, 0, (2, 3)), 3: (0, 0, (2, 3))})
     assert places[0] == places[1] != places[2] == places[3]
 
 
 def test_core_ids_of_minus_one_are_replaced() -> None:
-    assert cpu.core_places({0: (0, -1, (0,)), 1: (0, -1, (1,))}) == {0: (0, 0), 1: (0, 1)}
+    assert cpu.physical_cores({0: (0, -1, (0,)), 1: (0, -1, (1,))}) == {0: (0, 0), 1: (0, 1)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 5), st.integers(1, 3)), min_size=1, max_size=20))
@@ -106,7 +106,7 @@ def test_cores_are_exactly_the_sibling_groups(groups: list[tuple[int, int, int]]
         topology |= dict.fromkeys(siblings, (package, core, siblings))
         expected |= dict.fromkeys(siblings, siblings)
         first += threads
-    places = cpu.core_places(topology)
+    places = cpu.physical_cores(topology)
     assert all((places[a] == places[b]) == (expected[a] == expected[b]) for a in places for b in places)
 
 
@@ -143,14 +143,3 @@ def test_caches_are_listed_once(tmp_path: Path) -> None:
 def test_a_cache_without_a_size_is_left_out(tmp_path: Path) -> None:
     machine = host([(0,)], cpuinfo="").having(caches(0, [(1, "Data", "", "0"), (2, "Unified", "1M", "0")]))
     assert [c.level for c in cpu.probe(machine.at(tmp_path)).caches] == [2]
-
-
-@pytest.mark.parametrize(("machine", "seconds"), [(pod_v2, 1.5), (pod_v1, 2.5), (laptop, None)])
-def test_throttled_seconds(tmp_path: Path, machine: object, seconds: float | None) -> None:
-    assert cpu.throttled_seconds(machine().at(tmp_path)) == seconds  # type: ignore[operator]
-
-
-def test_arm_without_a_model_name_is_called_by_its_family(tmp_path: Path) -> None:
-    found = cpu.probe(arm_server().at(tmp_path))
-    assert found.model == "neoverse-v1"
-    assert {"neon", "sve", "bf16"} <= set(found.features)

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from autotune.testing.recorded import Recorded, Recording
 from probes import cpu
-from probes.recorded import Recorded, Recording
-from probes.system import Completed
+from probes.system import CommandResult
 
 ANSWER = {
     "vendor_id_raw": "AuthenticAMD",
@@ -24,7 +24,7 @@ class Asked(Recorded):
     def run(self, command, timeout=60.0, cwd=None):
         if "cpuinfo" in command:
             type(self).calls += 1
-            return Completed(0, json.dumps(ANSWER), "")
+            return CommandResult(0, json.dumps(ANSWER), "")
         return super().run(command, timeout, cwd)
 
 

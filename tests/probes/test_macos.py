@@ -6,8 +6,8 @@ from pathlib import Path
 
 from machines import GIB, Machine
 
+from autotune.testing.recorded import Recording
 from probes import cpu, memory, power
-from probes.recorded import Recording
 
 SYSCTL = f"""hw.logicalcpu: 10
 hw.physicalcpu: 10

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from machines import host, interface, laptop
 
+from autotune.testing.recorded import Recorded, Recording
 from probes import network
 from probes.facts import Route
-from probes.recorded import Recorded, Recording
 from probes.system import System
 
 

@@ -84,7 +84,8 @@ def test_this_machine() -> None:
 
 
 def test_probing_imports_no_torch() -> None:
-    code = "import sys; from probes.inventory import probe; probe(); print({'torch', 'numpy'} & set(sys.modules))"
+    code = "from probes.inventory import probe; probe()\n"
+    code += "import sys; print({'torch', 'numpy'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 
 
@@ -158,5 +159,4 @@ def test_tiny_shared_memory() -> None:
 def test_the_counters_answer_on_this_machine() -> None:
     system = System()
     assert (memory.oom_kills(system) or 0) >= 0
-    assert (cpu.throttled_seconds(system) or 0.0) >= 0.0
     assert (limits.probe(system).processes or 1) >= 1

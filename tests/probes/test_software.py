@@ -1,4 +1,4 @@
-"""What PyTorch is, backends with reasons, allocators, environment."""
+"""What PyTorch is, backends with reasons, environment."""
 
 from __future__ import annotations
 
@@ -170,42 +170,3 @@ def test_no_path_ever_gets_through(variables: dict[str, str]) -> None:
 )
 def test_reasons_lose_their_paths(text: str, expected: str) -> None:
     assert software.without_paths(text) == expected
-
-
-LIB = "/usr/lib/x86_64-linux-gnu"
-
-
-def libraries(*names: str, **recording: Any) -> Machine:
-    return plain(**recording).having({f"{LIB}/{name}": "" for name in names})
-
-
-def test_allocators_are_found_by_name(tmp_path: Path) -> None:
-    names = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libjemalloc_pic.a", "libtcmalloc_debug.so.4")
-    system = libraries(*names).at(tmp_path)
-    found = {a.name: a.library for a in software.allocators(system)}
-    assert found == {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
-    assert software.allocator_path(system, "jemalloc") == f"{LIB}/libjemalloc.so.2"
-
-
-@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
-def test_a_library_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
-    system = libraries("libjemalloc.so.2").at(tmp_path)
-    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").chmod(mode)
-    assert software.allocators(system) == ()
-
-
-def test_a_library_in_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    system = libraries("libjemalloc.so.2").at(tmp_path)
-    (tmp_path / "root" / LIB[1:]).chmod(0o777)
-    assert software.allocators(system) == ()
-
-
-def test_a_library_that_root_does_not_own_is_refused(tmp_path: Path) -> None:
-    owners = {f"{LIB}/libjemalloc.so.2": 1000}
-    assert software.allocators(libraries("libjemalloc.so.2", owners=owners).at(tmp_path)) == ()
-
-
-def test_a_link_to_a_users_library_is_refused(tmp_path: Path) -> None:
-    system = libraries("libc.so.6", owners={"/home/me/evil.so": 1000}).having({"/home/me/evil.so": ""}).at(tmp_path)
-    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").symlink_to(tmp_path / "root/home/me/evil.so")
-    assert software.allocators(system) == ()

@@ -11,8 +11,8 @@ import pytest
 from machines import laptop
 
 import probes
-from probes.recorded import Recorded
-from probes.system import Completed, System
+from autotune.testing.recorded import Recorded
+from probes.system import CommandResult, System
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
 FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "autotune", "multiprocessing", "tempfile", "shutil"}
@@ -66,7 +66,7 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
 
 def test_commands_never_raise() -> None:
     system = System()
-    assert system.run([sys.executable, "-c", "print('hello')"]) == Completed(0, "hello\n", "")
+    assert system.run([sys.executable, "-c", "print('hello')"]) == CommandResult(0, "hello\n", "")
     assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
     assert system.run(["/no/such/program"]).returncode == 127
     assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124

@@ -18,11 +18,11 @@ from probes.facts import (
     CpuBudget,
     Gpu,
     Inventory,
-    Limits,
     LogicalCpu,
     Memory,
     NetworkInterface,
     NumaNode,
+    ResourceLimits,
     Software,
     Storage,
 )
@@ -69,7 +69,7 @@ def inventory(**changes: Any) -> Inventory:
             hints=("/dev/shm is small: docker: --shm-size=8g",),
         ),
         "gpus": (),
-        "limits": Limits(open_files_soft=1024, open_files_hard=4096, processes=None),
+        "limits": ResourceLimits(open_files_soft=1024, open_files_hard=4096, processes=None),
         "storage": Storage(kind="nvme", filesystem="ext4", free=200 * 2**30),
         "network": (NetworkInterface("lo", True, True, None), NetworkInterface("eth0", True, False, 10_000_000_000)),
         "software": Software(

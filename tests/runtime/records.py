@@ -2,86 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.core.knobs.knob import LEVELS
-from autotune.core.profile import Evidence, LevelResult, Profile, Target
-from autotune.core.proof import Proof
+from autotune.core.profile import Profile, Target
 from autotune.core.settings import Settings
 from autotune.runtime.session import Session
-from probes.facts import (
-    Backend,
-    Cpu,
-    CpuBudget,
-    Gpu,
-    Inventory,
-    Limits,
-    LogicalCpu,
-    Memory,
-    Software,
-    Storage,
-)
+from autotune.testing import profiles, simulator
+from probes.facts import Inventory
 
 
 def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx2",), **software: Any) -> Inventory:
     """A machine with so many CPUs and GPUs."""
-    logical = tuple(LogicalCpu(k, 0, k, 0) for k in range(threads))
-    backends = (Backend("gloo", True, ""), Backend("nccl", gpus > 0, "" if gpus else "no CUDA device"))
-    facts: dict[str, Any] = {"compiler": "g++", "compiler_reason": None, "backends": backends, **software}
-    return Inventory(
-        cpu=Cpu("amd", "test", "epyc-zen4", "x86_64", features, logical, (), ()),
-        budget=CpuBudget(tuple(range(threads)), None, threads, threads, threads, f"{threads} online CPUs"),
-        memory=Memory(2**34, 2**34, "MemTotal", 2**34, 0, None, None, None, None, None),
-        gpus=tuple(Gpu(k, "", "NVIDIA H200", 2**37, 2**37, (9, 0), False, 0) for k in range(gpus)),
-        limits=Limits(None, None, None),
-        storage=Storage("unknown", "unknown", None),
-        network=(),
-        software=Software(
-            python="3.11",
-            platform="linux",
-            torch="2.9.0",
-            cuda=None,
-            blas=None,
-            openmp=None,
-            default_threads=None,
-            default_interop_threads=None,
-            start_method="fork",
-            **facts,
-        ),
-    )
+    plain = simulator.inventory(threads, threads, gpus=gpus)
+    facts = {"torch": "2.9.0", "default_threads": None, **software}
+    return replace(plain, cpu=replace(plain.cpu, features=features), software=replace(plain.software, **facts))
 
 
 def profile(settings: Settings, *, device: str = "cpu", rate: float = 1000.0, **levels: Settings) -> Profile:
     """A profile that recommends level ``safe``; ``settings`` at every level but those named."""
-    proof = Proof(1.5, 1.4, 1.6, 0.95, 12)
-    chosen = dict.fromkeys(LEVELS, settings) | levels
-    results = {name: LevelResult(chosen[name], rate, proof, True) for name in LEVELS}
-    facts = {
-        "vendor": "amd",
-        "family": "epyc-zen4",
-        "architecture": "x86_64",
-        "threads": 64,
-        "cores": 64,
-        "sockets": 1,
-        "nodes": 1,
-        "memory_gib": 64,
-        "gpus": [],
-        "features": ["avx2"],
-    }
-    return Profile(
-        machine={"key": "amd-epyc-zen4-64c-64g", "facts": facts},
-        software={"python": "3.11.9", "torch": "2.9.0", "cuda": None},
-        target=Target("train", "samples", device, 100, 1000),
-        recommended="safe",
-        baseline=Settings(batch_size=settings.global_batch),
-        baseline_rate=500.0,
-        levels=results,
-        evidence=Evidence(trials=3, seconds=10.0),
-    )
+    machine = replace(profiles.MACHINE, key="amd-epyc-zen4-64c-64g", threads=64, cores=64, memory_gib=64)
+    target = Target("train", "samples", device, 100, 1000)
+    return replace(profiles.profile(settings, levels, machine, rate), target=target)
 
 
 def quiet(**changes: Any) -> Settings:

@@ -11,8 +11,8 @@ from autotune.core.outcome import OutOfMemory
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.search.protocol import STAGES, Observation, Proposal, Search
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Bench, Machine
+from autotune.testing import machines
+from autotune.testing.simulator import Bench, Machine
 
 
 class SearchContract:

@@ -15,8 +15,8 @@ from autotune.search.candidates import combinations
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch, finalists
 from autotune.search.study import open_study
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Bench, Machine
+from autotune.testing import machines
+from autotune.testing.simulator import Bench, Machine
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
 from tests.search.contract import SearchContract

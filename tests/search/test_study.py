@@ -14,8 +14,8 @@ from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler
 from autotune.search.staged import StagedSearch
 from autotune.search.study import Study, distributions, open_study, parameters
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Bench
+from autotune.testing import machines
+from autotune.testing.simulator import Bench
 from tests.strategies import settings as any_settings
 
 MEASURED = Completed(

@@ -157,11 +157,20 @@ def test_an_interrupted_runs_profile_is_found_where_nothing_else_fits(tmp_path: 
     assert registry.find(MACHINE, "resnet", [near, far]).path == elsewhere  # type: ignore[union-attr]
 
 
-def test_other_versions_are_noted(tmp_path: Path) -> None:
-    put(tmp_path)
-    match = registry.find(MACHINE, "resnet", [tmp_path], {"torch": "2.10.0", "cuda": None, "python": "3.11.9"})
-    assert match is not None
-    assert match.notes == ("torch: measured with 2.9.0, here 2.10.0",)
+@pytest.mark.parametrize(
+    ("measured", "here", "noted"),
+    [
+        ("2.9.0", "2.10.0", True),
+        ("2.9.0", "3.9.0", True),
+        ("2.9.0+cu128", "2.9.1+cpu", False),
+        (None, "2.9.0", False),
+        (2.9, "2.10.0", True),
+        ("2.9.0", None, False),
+    ],
+)
+def test_another_version_of_pytorch_is_noted(measured: str | float | None, here: str | None, noted: bool) -> None:
+    notes = registry.another_torch(profile(software={"torch": measured}), here)
+    assert [f"PyTorch {measured}, this is {here}" in note for note in notes] == [True] * noted
 
 
 @pytest.mark.parametrize(

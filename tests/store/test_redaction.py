@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.profile import Failure, NotOffered
-from autotune.store import private, profiles
+from autotune.store import profiles, redaction
 
 from .records import profile
 
@@ -47,12 +47,12 @@ def test_no_host_user_path_or_uuid_is_exported(tmp_path: Path) -> None:
     ["/dev/shm has 64 MiB free", "1240 samples/s", "fp32/bf16", "2 x 4 threads: a/b", "see /proc/meminfo", "n/a"],
 )
 def test_honest_reasons_stay_whole(text: str) -> None:
-    assert private.clean(text, (), 500) == text
+    assert redaction.redact(text, (), 500) == text
 
 
 def test_texts_become_one_printable_line() -> None:
-    assert private.clean(" a\n\tb\x1b[31m\u202e ", (), 500) == "a b?[31m?"
-    assert private.clean("x" * 600, (), 500) == "x" * 497 + "..."
+    assert redaction.redact(" a\n\tb\x1b[31m\u202e ", (), 500) == "a b?[31m?"
+    assert redaction.redact("x" * 600, (), 500) == "x" * 497 + "..."
 
 
 def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +61,4 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(getpass, "getuser", nameless)
     monkeypatch.setattr(platform, "node", lambda: HOST)
-    assert private.names() == (HOST,)
+    assert redaction.private_names() == (HOST,)

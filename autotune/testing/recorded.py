@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probes.system import Completed, DiskSpace, FileStat, System
+from probes.system import CommandResult, DiskSpace, FileStat, System
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Recorded(System):
     def which(self, name: str) -> str | None:
         return self.recording.programs.get(name)
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Completed:
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
         found = self.recording.commands.get(" ".join(command))
-        return Completed(found[0], found[1]) if found else Completed(127, "", "not recorded")
+        return CommandResult(found[0], found[1]) if found else CommandResult(127, "", "not recorded")
 
     def addresses(self, host: str) -> tuple[str, ...]:
         return tuple(self.recording.names.get(host, ()))

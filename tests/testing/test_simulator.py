@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.core.outcome import Completed, OutOfMemory
-from benchmarks.replay import machines
-from benchmarks.replay.simulator import Bench
+from autotune.testing import machines
+from autotune.testing.simulator import Bench
 
 
 @pytest.mark.parametrize("make", [machines.mlp, machines.images, machines.conv, machines.embedding])

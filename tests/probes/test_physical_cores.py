@@ -10,7 +10,7 @@ from machines import Machine, laptop, pod_v2, server, slurm_step
 
 from autotune.core.binding import plan, refusal, refusals
 from autotune.core.settings import Settings
-from benchmarks.replay.simulator import inventory
+from autotune.testing.simulator import inventory
 from probes import budget, cpu
 from probes.facts import Inventory
 

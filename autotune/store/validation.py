@@ -1,4 +1,4 @@
-"""pydantic's findings in the words of the file: dotted key, the value as written, what is allowed."""
+"""pydantic's errors as messages: the dotted key, the value as written, and what is allowed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-MAX_COMPLAINTS = 5
+MAX_ERRORS = 5
 MAX_QUOTE = 60
 
 Words = Callable[[str, Mapping[str, Any]], str]
@@ -39,9 +39,9 @@ SENTENCES: dict[str, Words] = {
 def describe(error: ValidationError) -> str:
     """One line per finding, ``levels.amp.settings.threads: 1000000000 is above 4096``; the first few only."""
     findings = error.errors(include_url=False)
-    lines = [_sentence(finding) for finding in findings[:MAX_COMPLAINTS]]
-    if len(findings) > MAX_COMPLAINTS:
-        lines.append(f"... and {len(findings) - MAX_COMPLAINTS} more")
+    lines = [_sentence(finding) for finding in findings[:MAX_ERRORS]]
+    if len(findings) > MAX_ERRORS:
+        lines.append(f"... and {len(findings) - MAX_ERRORS} more")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.core.constraints import replicas
 from autotune.core.settings import Settings
-from benchmarks.replay.simulator import GIB, Machine, Work, context, inventory
+from autotune.testing.simulator import GIB, Machine, Work, context, inventory
 
 
 def mlp() -> Machine:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC_PATHS = ("/dev/shm", "/proc", "/sys")
-"""The same on every machine, and named by honest reasons."""
+"""Paths that are the same on every machine; reasons of failures name them."""
 _PATH = re.compile(r"(?<![\w/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s'\",:;()\[\]<>|]+)")
 _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _SPACES = re.compile(r"\s+")
 
 
-def names() -> tuple[str, ...]:
+def private_names() -> tuple[str, ...]:
     """This machine's host name and this user's names, where long enough to be recognised in a text."""
     found = {platform.node(), platform.node().split(".")[0], *_user()}
     common = {"root", "user", "localhost", "home", "cpu", "gpu", "amp", "max", "safe", "torch", "train", "data"}
@@ -30,8 +30,8 @@ def _user() -> tuple[str, ...]:
         return ()
 
 
-def clean(text: str, private: Iterable[str], most: int) -> str:
-    """``text`` on one line, printable, at most ``most`` characters, with private things replaced by what they are."""
+def redact(text: str, private: Iterable[str], most: int) -> str:
+    """``text`` on one line, printable, at most ``most`` characters, without paths, uuids and ``private`` names."""
     text = _SPACES.sub(" ", text).strip()
     text = "".join(character if character.isprintable() else "?" for character in text)
     text = _UUID.sub("<uuid>", text)
@@ -41,8 +41,8 @@ def clean(text: str, private: Iterable[str], most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def clean_value(value: Any, private: Iterable[str], most: int) -> Any:
+def redact_value(value: Any, private: Iterable[str], most: int) -> Any:
     """``value`` where it is a plain number, word or null; its cleaned text otherwise."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return clean(str(value), private, most)
+    return redact(str(value), private, most)
