@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.settings import Settings
@@ -112,7 +114,38 @@ def join_for(
     world = join(None if why_not else backend, device, init_method, timeout)
     if world.joined:
         share_random_state()
+        return replace(world, leave=_in_both(world.leave, _joined_once(notes)))
     return world
+
+
+def _joined_once(notes: Notes) -> Callable[[], None]:
+    """Let a script's own ``init_process_group``, which comes too late, find the group made. Returns how to undo it."""
+    original = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*arguments: Any, **options: Any) -> None:
+        if not dist.is_initialized():
+            original(*arguments, **options)
+        else:
+            notes.say("autotune.load has made the process group already: init_process_group after it does nothing")
+
+    modules: tuple[Any, ...] = (dist, distributed_c10d)
+    for module in modules:
+        module.init_process_group = init_process_group
+
+    def undo() -> None:
+        for module in modules:
+            module.init_process_group = original
+
+    return undo
+
+
+def _in_both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        second()
+
+    return both
 
 
 def join(

@@ -15,6 +15,9 @@ from autotune.runtime.passes import Sharing
 from autotune.runtime.processes import agreed, from_rank_zero, store
 from autotune.runtime.relay import Relay
 
+EQUAL_PARTS = ("cpu",)
+"""Devices on which a ragged batch is cut into parts that weigh the same, so that no loss needs a weight. Elsewhere such a
+part might not fit into memory."""
 NO_INDICES = "a DataLoader without indices cannot be shared out"
 
 
@@ -61,8 +64,7 @@ class Sharer:
         world, rank = self.world.size, self.world.rank
         steps = lambda: self.training.progress.steps  # noqa: E731
         relay = Relay(store(), name, rank, world, steps, ahead, generator)
-        # On GPUs a whole ragged batch might not fit: parts of other sizes weigh otherwise there.
-        return Sharing(relay, world, rank, full, self.device.type == "cpu", deals)
+        return Sharing(relay, world, rank, full, self.device.type in EQUAL_PARTS, deals)
 
     def same_everywhere(self, number: int) -> bool:
         """Whether all processes have the same ``number``."""

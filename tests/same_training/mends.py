@@ -19,7 +19,6 @@ from unittest import mock
 
 from torch import Tensor
 
-from autotune.runtime.progress import WHOLE
 from tests.same_training.case import Case
 
 VARIABLE = "SAME_TRAINING_WITHOUT"
@@ -157,17 +156,41 @@ MENDS: Mapping[str, Mend] = {
         1,
         Case(world="gloo3", model="batchnorm1d", tail=3),
     ),
-    "weights": Mend(
-        "uneven parts weigh what they are",
-        "progress:Progress.part",
-        property(lambda self: WHOLE),
-        Case(world="gloo3", model="layernorm", tail=5),
+    "equal parts": Mend(
+        "parts of a ragged batch weigh the same, whichever batch was read last",
+        "sharing:EQUAL_PARTS",
+        (),
+        Case(world="gloo2", loop="reads_ahead", model="layernorm", tail=5),
     ),
-    "two loaders": Mend(
-        "parts of two loaders weigh the same",
-        "sharing:Sharer._several",
-        _false,
-        Case(world="gloo2", loop="two_loaders", model="layernorm", tail=5),
+    "two at once": Mend(
+        "two passes that are read together are two",
+        "relay:_Pass.read_now",
+        property(lambda self: False),
+        Case(world="gloo2", loop="twice_at_once", model="layernorm"),
+    ),
+    "thrown away": Mend(
+        "gradients made apart after averaged ones are averaged too",
+        "exchange:Exchange.before_backward",
+        _nothing,
+        Case(world="gloo2", loop="skip", model="layernorm"),
+    ),
+    "drawn everywhere": Mend(
+        "what rank 0's sampler draws is drawn on all ranks",
+        "random_state:write",
+        _nothing,
+        Case(world="gloo2", loop="reset", model="layernorm"),
+    ),
+    "statistics": Mend(
+        "all processes have the same running statistics",
+        "exchange:Exchange._statistics",
+        lambda self: [],
+        Case(world="gloo2", loop="evaluate", model="batchnorm", schedule="plateau"),
+    ),
+    "counted": Mend(
+        "an iterator has the length of its pass before it has begun",
+        "passes:_Pass.__len__",
+        lambda self: 0,
+        Case(loop="counted", num_workers=1),
     ),
     "random numbers": Mend(
         "a rebuilt loader draws what the user's draws",
