@@ -10,11 +10,11 @@ from typing import Any
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.gathering import Way, hello, join
-from autotune.trial.contract import recognise
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits, Trial
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Limits, Trial
+from autotune.trial.parent.tcp_connection import Wire
 from autotune.trial.spec import Meeting, TrialSpec
-from autotune.trial.wire import Wire
+from autotune.trial.task_file import recognise
 from autotune.tuning import Observer
 from probes.inventory import probe
 

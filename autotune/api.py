@@ -26,10 +26,10 @@ from autotune.core.space import Space, build
 from autotune.gathering import Door, for_several, hello
 from autotune.search.protocol import Observation, Search
 from autotune.store import profiles, registry
-from autotune.trial.bench import TrialBench
-from autotune.trial.contract import recognise
-from autotune.trial.fleet import Fleet
-from autotune.trial.runner import Runner
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from autotune.tuner import Tuner
 from autotune.tuning import Observer, settle_baseline
 from probes.bench.run import measure

@@ -18,10 +18,10 @@ from autotune.core.settings import Settings
 from autotune.launch.environment import environment as launch_environment
 from autotune.launch.environment import scrub
 from autotune.store import lock
-from autotune.trial.environment import trial_environment
-from autotune.trial.fleet import Fleet
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
 from autotune.tuning import Observer
 from probes.facts import Inventory
 from probes.memory import oom_kills

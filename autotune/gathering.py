@@ -18,8 +18,8 @@ from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint, no_way
 from autotune.core.errors import LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
-from autotune.trial.fleet import Agent, Fleet
-from autotune.trial.wire import Wire
+from autotune.trial.parent.fleet import Agent, Fleet
+from autotune.trial.parent.tcp_connection import Wire
 from autotune.tuning import Observer
 from probes import network
 from probes.facts import Inventory

@@ -23,12 +23,12 @@ from typing import Any
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.judge import judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Limits
+from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import judge
 from probes.software import mpiexec
 from probes.system import System
 

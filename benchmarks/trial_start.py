@@ -20,10 +20,10 @@ from pathlib import Path
 
 from autotune.core.settings import Settings
 from autotune.template import TASK
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Limits
+from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialSpec
 
 FRESH = """

@@ -32,12 +32,12 @@ from autotune.core.settings import Settings
 from autotune.finals import ROUNDS
 from autotune.launch.binding import starter
 from autotune.store import lock
-from autotune.trial.channel import Channel
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Limits
+from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.trial.unix_connection import Channel
 from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -25,7 +25,7 @@ from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK
-from autotune.trial.fleet import Fleet
+from autotune.trial.parent.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
 from benchmarks.replay.simulator import context, inventory

@@ -11,8 +11,8 @@ from autotune import gathering
 from autotune.core.cluster import Cluster
 from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.gathering import Door, Way
-from autotune.trial.fleet import Fleet
-from autotune.trial.wire import Wire
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.tcp_connection import Wire
 from probes.facts import Backend
 from tests.launch.records import inventory
 

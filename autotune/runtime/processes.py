@@ -20,7 +20,7 @@ from torch import Tensor
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.runtime import mpi
-from autotune.runtime.mpi_group import NAME
+from autotune.runtime.mpi.group import NAME
 
 GLOO_THREAD = "pt_gloo_runloop"
 """What PyTorch calls the threads that execute gloo's collectives."""

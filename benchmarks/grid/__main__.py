@@ -22,10 +22,10 @@ from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
-from autotune.trial.runner import Runner
+from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import check_losses, judge
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns

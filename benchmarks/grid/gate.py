@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from autotune.core.measurement import FAR
-from autotune.trial.crossing import Crossing
+from autotune.trial.child.core_latency import Crossing
 
 PAUSE_SECONDS = 0.2
 TRIES = 3

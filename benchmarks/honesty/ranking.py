@@ -13,9 +13,9 @@ from typing import Any
 from autotune.bringup import open_runner
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
+from autotune.trial.parent.judge import judge
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import judge
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate

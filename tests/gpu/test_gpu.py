@@ -10,10 +10,10 @@ import torch
 
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
 from probes import inventory
 from tests.end_to_end.harness import autotune
 
