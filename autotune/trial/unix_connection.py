@@ -17,14 +17,14 @@ KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 """macOS has no SEQPACKET for Unix sockets; datagrams keep borders too (but never signal the end)."""
 
 
-class Channel:
+class UnixConnection:
     """One end of a connected pair."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
 
     @classmethod
-    def pair(cls) -> tuple[Channel, Channel]:
+    def pair(cls) -> tuple[UnixConnection, UnixConnection]:
         """Two connected ends."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
         for end in (ours, theirs):
@@ -32,7 +32,7 @@ class Channel:
         return cls(ours), cls(theirs)
 
     @classmethod
-    def from_fd(cls, fd: int) -> Channel:
+    def from_fd(cls, fd: int) -> UnixConnection:
         """The end behind an inherited descriptor."""
         return cls(socket.socket(fileno=fd))
 

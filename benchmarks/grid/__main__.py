@@ -88,7 +88,7 @@ class Recorder:
         self.elapsed = max((trial.at for trial in self.grid.trials), default=0.0)
         self.started = time.monotonic()
         measured = [t.outcome.measurement for t in self.grid.trials if isinstance(t.outcome, Completed)]
-        known = [m.crossing for m in measured if m is not None and m.crossing]
+        known = [m.core_latency for m in measured if m is not None and m.core_latency]
         self.gate = Gate(min(known, default=0.0), patience)
         self.bench.remember(self._trial(self.baseline))
 
@@ -141,7 +141,7 @@ class Recorder:
             target_error=0.0,
             warmup_seconds=WARMUP_SECONDS,
         )
-        return judge(settings, self.runner.run(spec, self.bench.limits))
+        return judge(settings, self.runner.run(spec, self.bench.timeouts))
 
 
 def _line(data: object) -> str:

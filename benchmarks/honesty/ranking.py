@@ -67,7 +67,7 @@ def recorded(task: Path, path: Path, grid: Grid, settings: list[Settings], secon
                 if any(_same(run, key, each, grid) for run in data["runs"]):
                     continue
                 spec = replace(long, settings=each) if what == "long" else TrialSpec(settings=each)
-                outcome = judge(each, runner.run(spec, bench.limits))
+                outcome = judge(each, runner.run(spec, bench.timeouts))
                 data["runs"].append(key | _encoded(each, outcome, grid))
                 record.save(path, data)
                 print(what, f"{rate(outcome):.6g}", outcome.reason, flush=True)

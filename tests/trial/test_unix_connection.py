@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.trial.unix_connection import MAX_MESSAGE, Channel
+from autotune.trial.unix_connection import MAX_MESSAGE, UnixConnection
 
-Ends = tuple[Channel, Channel]
+Ends = tuple[UnixConnection, UnixConnection]
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=50),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -21,7 +21,7 @@ PLAIN = st.recursive(
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    ours, theirs = Channel.pair()
+    ours, theirs = UnixConnection.pair()
     for end in (ours, theirs):
         end.socket.settimeout(5.0)
     yield ours, theirs
@@ -51,7 +51,7 @@ def test_both_ways(ends: Ends) -> None:
 
 
 def test_two_writers_of_one_end_do_not_mix(ends: Ends) -> None:
-    second = Channel.from_fd(os.dup(ends[0].fileno()))
+    second = UnixConnection.from_fd(os.dup(ends[0].fileno()))
     for number in range(10):
         ends[0].send({"from": "first", "number": number, "pad": "a" * 3000})
         second.send({"from": "second", "number": number, "pad": "b" * 3000})
@@ -77,7 +77,7 @@ def test_descriptors_are_passed(ends: Ends) -> None:
 
 
 def test_from_an_inherited_descriptor(ends: Ends) -> None:
-    copy = Channel.from_fd(os.dup(ends[0].fileno()))
+    copy = UnixConnection.from_fd(os.dup(ends[0].fileno()))
     copy.send({"event": "hello"})
     assert ends[1].receive()[0] == {"event": "hello"}
     copy.close()

@@ -1,4 +1,4 @@
-"""How far apart a process's cores are just now: what one of them pays to read what another has written.
+"""Core-to-core latency just now: what one core pays to read what another has written.
 
 A virtual machine's processors move on their host. Where they leave a common cache, steps whose threads share data take
 half as long again, for minutes and with nothing in ``/proc`` to show it; work that each core does alone runs as before.
@@ -16,12 +16,12 @@ CHUNK = 32768
 TURNS, IDLE_TURNS = 9, 2
 
 
-class Crossing:
+class CoreLatencyTimer:
     """Times a copy in which every thread reads what another has written.
 
     Args:
-        device: nothing is measured on a GPU, whose training waits for other things...
-        threads: ...nor where one thread has nobody to share with.
+        device: nothing is measured on a GPU, whose training waits for other things.
+        threads: nothing is measured with one: it shares with nobody.
     """
 
     def __init__(self, device: str, threads: int) -> None:

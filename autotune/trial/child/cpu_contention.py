@@ -1,4 +1,4 @@
-"""How much of the processors' time others took meanwhile: other processes, and the hypervisor's other guests."""
+"""CPU time that others take: other processes, and the hypervisor's other guests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KNOWS_CHILDREN = Path("/proc/thread-self/children").exists()
 """Without it a trial cannot tell its own processes from others."""
 
 
-class CpuWatch:
+class CpuContention:
     """Counts from its construction on, over the processors that this process may run on.
 
     What belongs to this process's session (all ranks and loader workers of one trial) is its own.
@@ -21,7 +21,7 @@ class CpuWatch:
         self.total, self.used, self.stolen = _processors()
         self.own, _ = _session()
 
-    def taken(self) -> float:
+    def share(self) -> float:
         """Share of the processors' time, 0..1, that others took since construction; 0 where it cannot be read."""
         total, used, stolen = _processors()
         own, processes = _session()

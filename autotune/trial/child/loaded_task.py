@@ -1,13 +1,11 @@
-"""The user's task file, loaded in a child."""
+"""The user's task file, loaded: its parts with the defaults filled in."""
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
-import itertools
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,15 +16,9 @@ import torch
 import torch.distributed
 import torch.nn.parallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
-from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.core.baseline import no_knob
-from autotune.core.settings import KNOB_NAMES, OPTIMIZER_IMPLS
-from autotune.core.task import TaskFacts
-from autotune.runtime.loader import mover
-
-LOOKED_AT = 8
-"""Samples whose size is read."""
+from autotune.core.settings import KNOB_NAMES
 
 
 class TaskContractError(TypeError):
@@ -34,7 +26,7 @@ class TaskContractError(TypeError):
 
 
 @dataclass
-class Task:
+class LoadedTask:
     """The parts of a task file, with the defaults filled in."""
 
     module: ModuleType
@@ -112,7 +104,7 @@ class Task:
         return dict(current)
 
 
-def load(path: Path) -> Task:
+def load(path: Path) -> LoadedTask:
     """Import a task file as ``python FILE`` would see it: its own folder first on the module path."""
     _warm_lazy_imports()
     sys.path[0] = str(path.parent)
@@ -127,7 +119,7 @@ def load(path: Path) -> Task:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     device = "cuda" if _has_cuda() else "cpu"
-    return Task(module, path.stem, device)
+    return LoadedTask(module, path.stem, device)
 
 
 def _has_cuda() -> bool:
@@ -136,9 +128,7 @@ def _has_cuda() -> bool:
 
 
 def _warm_lazy_imports() -> None:
-    """Touch what torch imports on first use (0.5 s in all), so that trials do not: optimizer step, runtime."""
-    import autotune.runtime.session  # noqa: F401
-
+    """Touch what torch imports on first use (an optimizer's step: 0.5 s), so that trials do not."""
     weight = torch.zeros(2, requires_grad=True)
     weight.grad = torch.zeros(2)
     torch.optim.AdamW([weight], lr=0.0).step()
@@ -155,95 +145,6 @@ def run_eagerly() -> None:
     """Run what the user's code has compiled as it is written: compiling takes longer than a few steps are worth."""
     if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # from torch 2.6 on
         torch.compiler.set_stance("force_eager")
-
-
-def facts(task: Task, seed: int) -> TaskFacts:
-    """Read the facts off the real model, optimizer and dataset. Raises whatever the user's code raises."""
-    current = task.current()
-    dataset = task.build_dataset(seed)
-    model = task.build_model(seed)
-    optimizer = task.build_optimizer(model)
-    iterable = isinstance(dataset, IterableDataset)
-    sizes = [tensor_bytes(sample) for sample in _some_samples(dataset)]
-    median = sorted(sizes)[len(sizes) // 2] if sizes else 0
-    modules = list(model.modules())
-    return TaskFacts(
-        name=task.name,
-        samples=_length(dataset),
-        iterable=iterable,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        has_convolutions=any(isinstance(m, torch.nn.Conv2d | torch.nn.Conv3d) for m in modules),
-        has_batch_norm=any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in modules),
-        optimizer=type(optimizer).__name__,
-        optimizer_impls=_optimizer_impls(optimizer, task.device),
-        sample_bytes=max(sizes, default=0),
-        sample_variation=max(sizes) / median if median else 1.0,
-        unit="items" if hasattr(task.module, "count_items") else "samples",
-        device=task.device,
-        current=current,
-        processes_refused="an iterable dataset cannot be divided equally between processes" if iterable else None,
-    )
-
-
-def flops_per_item(task: Task, seed: int) -> float:
-    """Operations of one small batch's forward and backward, per item; 0 where they cannot be counted."""
-    try:
-        model = task.build_model(seed)
-        run_eagerly()
-        move = mover(torch.device(task.device), non_blocking=False)
-        batch = next(iter(task.build_loader(2, seed)))
-        batch = move(batch) if move is not None else batch
-        counter = FlopCounterMode(display=False)
-        with counter:
-            torch.autograd.backward(task.loss(model, batch))
-        return counter.get_total_flops() / max(1, task.counter()(batch))
-    except Exception:
-        return 0.0
-
-
-def _length(dataset: Dataset[Any]) -> int | None:
-    try:
-        return len(dataset)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def _some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
-    if isinstance(dataset, IterableDataset):
-        yield from itertools.islice(dataset, LOOKED_AT)
-        return
-    length = _length(dataset) or 0
-    for index in sorted({k * length // LOOKED_AT for k in range(LOOKED_AT)} if length else ()):
-        yield dataset[index]
-
-
-def _optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
-    """The implementations that the optimizer's class accepts on this device, found by trying."""
-    kind: Callable[..., Any] = type(optimizer)
-    accepted = inspect.signature(kind).parameters
-    offered = ["default"]
-    for impl in OPTIMIZER_IMPLS[1:]:
-        if impl not in accepted:
-            continue
-        try:
-            kind([torch.zeros(1, device=device, requires_grad=True)], lr=1e-3, **{impl: True})
-        except Exception:
-            continue
-        offered.append(impl)
-    return tuple(offered)
-
-
-def tensor_bytes(value: Any) -> int:
-    """Bytes of all tensors and arrays in a nested sample; numbers count 8."""
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, numpy.ndarray):
-        return int(value.nbytes)
-    if isinstance(value, dict):
-        return sum(tensor_bytes(inner) for inner in value.values())
-    if isinstance(value, list | tuple):
-        return sum(tensor_bytes(inner) for inner in value)
-    return len(value) if isinstance(value, str | bytes) else 8
 
 
 def batch_length(batch: Any) -> int:

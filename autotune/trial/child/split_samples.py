@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import torch
 
-from autotune.trial.child.loaded_task import tensor_bytes
+from autotune.trial.child.task_facts import tensor_bytes
 
 LOOKED_AT = 1000
 """Most samples that are read: a class may be rare."""
@@ -33,24 +33,24 @@ Split = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sample:
     """One sample.
 
     Attributes:
-        sample: as the dataset gives it.
+        value: as the dataset gives it.
         size: of all its tensors, in bytes.
         traits: for each tensor or number in it, whether it is of whole numbers, and their sum: a label, or tokens and
             how many are padding.
     """
 
-    sample: Any
+    value: Any
     size: int
     traits: tuple[Trait, ...]
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """One batch, and ways to share it out.
+class SplitBatch:
+    """One batch, and ways to split it between processes.
 
     Attributes:
         samples: of the batch.
@@ -65,24 +65,24 @@ class Sharing:
         return [[self.samples[position] for position in part] for part in split]
 
 
-def read(dataset: Any, clock: Callable[[], float]) -> list[Seen]:
+def read_samples(dataset: Any, clock: Callable[[], float]) -> list[Sample]:
     """Some samples in random order, each read once since augmentation is random.
 
     Evenly spaced ones would hold one class alone where classes come in turn.
     """
     length = len(dataset)
-    found: list[Seen] = []
+    found: list[Sample] = []
     started, size = clock(), 0
     for index in random.Random(0).sample(range(length), min(LOOKED_AT, length)):
         if len(found) >= FEW and (clock() - started > READ_SECONDS or size > READ_BYTES):
             break
-        sample = _sample(dataset, index)
-        found.append(Seen(sample, tensor_bytes(sample), tuple(_traits(sample))[-TRAITS:]))
+        value = _value(dataset, index)
+        found.append(Sample(value, tensor_bytes(value), tuple(_traits(value))[-TRAITS:]))
         size += found[-1].size
     return found
 
 
-def _sample(dataset: Any, index: int) -> Any:
+def _value(dataset: Any, index: int) -> Any:
     """As the DataLoader reads it."""
     together = getattr(dataset, "__getitems__", None)
     return together([index])[0] if together else dataset[index]
@@ -107,20 +107,20 @@ def _traits(value: Any) -> Iterator[Trait]:
         yield isinstance(value, int), float(value)
 
 
-def sharings(seen: Sequence[Seen], most: int) -> list[Sharing]:
+def split_batches(samples: Sequence[Sample], most: int) -> list[SplitBatch]:
     """Batches of up to ``most`` samples, the most telling for their time first.
 
     A few extremes; one of pairs with the same label, which losses over pairs need; one spread over sizes and labels.
     """
-    orders, by_label = _orders(seen)
-    count = min(most, len(seen))
-    found: list[Sharing] = []
+    orders, by_label = _orders(samples)
+    count = min(most, len(samples))
+    found: list[SplitBatch] = []
     if count > FEW:
-        found.append(_sharing(seen, orders[0][: FEW // 2] + orders[0][-FEW // 2 :], orders[:1]))
-    if count < len(seen):
-        starts = _spread(list(range(len(seen) - 1)), count // 2)
-        found.append(_sharing(seen, [by_label[start + away] for start in starts for away in (0, 1)], []))
-    return [*found, _sharing(seen, _mixed(orders, count), orders)]
+        found.append(_split_batch(samples, orders[0][: FEW // 2] + orders[0][-FEW // 2 :], orders[:1]))
+    if count < len(samples):
+        starts = _spread(list(range(len(samples) - 1)), count // 2)
+        found.append(_split_batch(samples, [by_label[start + away] for start in starts for away in (0, 1)], []))
+    return [*found, _split_batch(samples, _mixed(orders, count), orders)]
 
 
 def _spread(order: Order, count: int) -> Order:
@@ -135,7 +135,7 @@ def _mixed(orders: Sequence[Order], count: int) -> Order:
     return list(dict.fromkeys([*spread, *range(len(orders[0]))]))[:count]
 
 
-def _sharing(seen: Sequence[Seen], chosen: Order, orders: Sequence[Order]) -> Sharing:
+def _split_batch(samples: Sequence[Sample], chosen: Order, orders: Sequence[Order]) -> SplitBatch:
     """The ``chosen`` samples, split in the middle of each order, and at random: in uneven parts where they are many."""
     kept = sorted(set(chosen))
     place = {index: position for position, index in enumerate(kept)}
@@ -145,24 +145,24 @@ def _sharing(seen: Sequence[Seen], chosen: Order, orders: Sequence[Order]) -> Sh
     if count >= 3 * FEW:
         bounds = (0, count // 6, count // 2, count)
         splits[-1] = tuple(ranked[-1][start:end] for start, end in itertools.pairwise(bounds))
-    return Sharing(tuple(seen[index].sample for index in kept), tuple(dict.fromkeys(splits)))
+    return SplitBatch(tuple(samples[index].value for index in kept), tuple(dict.fromkeys(splits)))
 
 
-def _orders(seen: Sequence[Seen]) -> tuple[list[Order], Order]:
+def _orders(samples: Sequence[Sample]) -> tuple[list[Order], Order]:
     """Orders by size, label and other traits, the most telling first, and the one by label."""
-    as_read = list(range(len(seen)))
-    counted, measured = _columns(seen)
+    as_read = list(range(len(samples)))
+    counted, measured = _columns(samples)
     labels = [_ranked(column) for column in sorted(counted, key=lambda column: len(set(column)))]
-    sizes = [_ranked(column) for column in ([float(one.size) for one in seen],) if _varies(column)]
+    sizes = [_ranked(column) for column in ([float(one.size) for one in samples],) if _varies(column)]
     orders = _distinct([*sizes, *labels, *map(_ranked, measured)])
     return orders[:ORDERS] or [as_read], (labels or [as_read])[0]
 
 
-def _columns(seen: Sequence[Seen]) -> tuple[list[list[float]], list[list[float]]]:
+def _columns(samples: Sequence[Sample]) -> tuple[list[list[float]], list[list[float]]]:
     """Each trait of all samples where it varies, the last first: of whole numbers, and of others."""
-    if len({len(one.traits) for one in seen}) != 1:
+    if len({len(one.traits) for one in samples}) != 1:
         return [], []
-    columns = list(zip(*(one.traits for one in seen), strict=True))[::-1]
+    columns = list(zip(*(one.traits for one in samples), strict=True))[::-1]
     found = [(all(exact for exact, _ in column), [figure for _, figure in column]) for column in columns]
     varying = [(exact, figures) for exact, figures in found if _varies(figures)]
     return [figures for exact, figures in varying if exact], [figures for exact, figures in varying if not exact]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,16 +21,32 @@ from autotune.core.measurement import (
     is_steady,
 )
 from autotune.runtime.session import Session
-from autotune.trial.child.core_latency import Crossing
-from autotune.trial.child.cpu_contention import CpuWatch
-from autotune.trial.child.loaded_task import Task
+from autotune.trial.child.core_latency import CoreLatencyTimer
+from autotune.trial.child.cpu_contention import CpuContention
+from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
 WARMUP_BLOCK_SECONDS = 0.04
-PULSE_SECONDS = 0.5
+LIFE_SIGN_SECONDS = 0.5
 AUTOCAST_CHECKS = 2
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What a warm-up took, and whether it ended in a steady state."""
+
+    seconds: float
+    steps: int
+    steady: bool
+    first_step_seconds: float = 0.0
+    """The step before it, with everything that torch and the loader do once."""
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a step."""
+        return self.seconds / max(1, self.steps)
 
 
 class TrainingLoop:
@@ -39,19 +56,19 @@ class TrainingLoop:
         task: the loaded task file.
         session: the runtime with the trial's settings applied.
         spec: the trial.
-        pulse: called at least every half second of stepping: proof of life.
+        show_life: called at least every half second of stepping.
         find_unused_parameters: see `Session.prepare`.
     """
 
     def __init__(
         self,
-        task: Task,
+        task: LoadedTask,
         session: Session,
         spec: TrialSpec,
-        pulse: Callable[[], None],
+        show_life: Callable[[], None],
         find_unused_parameters: bool = False,
     ) -> None:
-        self.task, self.session, self.spec, self.pulse = task, session, spec, pulse
+        self.task, self.session, self.spec, self._show_life = task, session, spec, show_life
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
         loader = task.build_loader(
@@ -69,8 +86,8 @@ class TrainingLoop:
         self._items = 0.0
         self._step_items = 0.0
         self._total = torch.zeros((), device=task.device)
-        self._pulsed = time.perf_counter()
-        self._crossing = Crossing(task.device, spec.settings.threads)
+        self._last_sign_at = time.perf_counter()
+        self._latency = CoreLatencyTimer(task.device, spec.settings.threads)
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -96,7 +113,7 @@ class TrainingLoop:
         self._step_items = self.count(batch) * self.session.share
         if self.session.skipped_steps == skipped:
             self._items += self._step_items
-        self._show_life()
+        self._maybe_show_life()
 
     def _next_batch(self) -> Any:
         asked = time.perf_counter()
@@ -105,26 +122,26 @@ class TrainingLoop:
         self.batches += 1
         return batch
 
-    def _show_life(self) -> None:
+    def _maybe_show_life(self) -> None:
         now = time.perf_counter()
-        if now - self._pulsed > PULSE_SECONDS:
-            self._pulsed = now
-            self.pulse()
+        if now - self._last_sign_at > LIFE_SIGN_SECONDS:
+            self._last_sign_at = now
+            self._show_life()
 
     def block(self, steps: int) -> Block:
         """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
-        before = self._crossing.seconds()
+        before = self._latency.seconds()
         self._synchronize()
         self._items = 0.0
-        watch = CpuWatch()
+        others = CpuContention()
         started = time.perf_counter()
         for _ in range(steps):
             self.step()
         self._synchronize()
         seconds = time.perf_counter() - started
-        stolen, crossing = watch.taken(), math.sqrt(before * self._crossing.seconds())
+        stolen, latency = others.share(), math.sqrt(before * self._latency.seconds())
         self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, crossing)
+        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, latency)
 
     def _synchronize(self) -> None:
         self.session.synchronize()
@@ -141,30 +158,38 @@ class TrainingLoop:
 
     def first_step(self) -> float:
         """The first optimizer step, with everything that torch and the loader do once; in seconds."""
-        return self._warm_block(1)
+        return self._warm_up_block(1)
 
-    def warm_up(self) -> tuple[float, int, bool]:
-        """Step until steady, or clearly lost: (seconds, steps, steady)."""
+    def warm_up(self) -> WarmUp:
+        """Step until steady, clearly lost, or out of time."""
         started = time.perf_counter()
         paces: list[float] = []
         steps = 0
         while True:
-            elapsed = time.perf_counter() - started
-            due = elapsed >= self.spec.warmup_seconds and steps >= self._least_steps(elapsed, steps)
-            pace = paces[-1] if paces else 0.0
-            wanted = STEADY_BLOCKS if pace < SLOW_STEP_SECONDS else STEADY_BLOCKS - 1
-            steady = self._warm(steps, elapsed) and is_steady(paces, wanted)
-            count = max(1, math.ceil(WARMUP_BLOCK_SECONDS / pace)) if pace else 1
-            count = self.agree(0 if steady or due or self._lost(paces) else count)
+            seconds = time.perf_counter() - started
+            steady = self._is_primed(steps, seconds) and self._is_steady(paces)
+            over = steady or self._out_of_time(steps, seconds) or self._lost(paces)
+            count = self.agree(0 if over else _steps_of_warm_up_block(paces))
             if count == 0:
-                return elapsed, steps, steady
-            paces.append(self._warm_block(count) / count)
+                return WarmUp(seconds, steps, steady)
+            paces.append(self._warm_up_block(count) / count)
             steps += count
 
-    def _least_steps(self, elapsed: float, steps: int) -> int:
-        """Steps that a warm-up needs; a resident's slow steps need fewer, since its settings were measured before."""
-        slow = elapsed / max(1, steps) > SLOW_STEP_SECONDS
-        return 1 if slow and self.spec.resident else MIN_WARMUP_STEPS
+    def _is_primed(self, steps: int, seconds: float) -> bool:
+        """The loader's first queue is consumed and torch's first-step work is over."""
+        settings = self.spec.settings
+        queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+        return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and self.batches >= queue
+
+    def _is_steady(self, paces: list[float]) -> bool:
+        """The last blocks agree with those before; fewer blocks are compared where a step takes long."""
+        slow = bool(paces) and paces[-1] >= SLOW_STEP_SECONDS
+        return is_steady(paces, STEADY_BLOCKS - slow)
+
+    def _out_of_time(self, steps: int, seconds: float) -> bool:
+        """The cap is reached. A resident's slow steps need few, since its settings were measured before."""
+        slow = seconds / max(1, steps) > SLOW_STEP_SECONDS
+        return seconds >= self.spec.warmup_seconds and steps >= (1 if slow and self.spec.resident else MIN_WARMUP_STEPS)
 
     def _lost(self, paces: list[float]) -> bool:
         """True where two steps in a row are far below the bar already: no warm-up makes up for that."""
@@ -173,18 +198,12 @@ class TrainingLoop:
         bar = self._step_items * self.session.world_size / self.spec.give_up_below
         return min(paces[-2:]) > HOPELESS * bar
 
-    def _warm_block(self, steps: int) -> float:
+    def _warm_up_block(self, steps: int) -> float:
         started = time.perf_counter()
         for _ in range(steps):
             self.step()
         self.session.synchronize()
         return time.perf_counter() - started
-
-    def _warm(self, steps: int, elapsed: float) -> bool:
-        """The loader's primed queue is consumed and torch's first-step work is over."""
-        settings = self.spec.settings
-        primed = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-        return steps >= MIN_WARMUP_STEPS and elapsed >= MIN_WARMUP_SECONDS and self.batches >= primed
 
     def steps_for(self, seconds: float, pace: float) -> int:
         """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
@@ -206,3 +225,8 @@ class TrainingLoop:
             dist.all_reduce(means)
             means /= self.session.world_size
         return tuple(float(value) for value in means)
+
+
+def _steps_of_warm_up_block(paces: list[float]) -> int:
+    """As many as fill a block at the latest pace; one where none is known."""
+    return max(1, math.ceil(WARMUP_BLOCK_SECONDS / paces[-1])) if paces and paces[-1] else 1

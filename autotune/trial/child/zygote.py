@@ -1,10 +1,10 @@
 """The server that starts trials: imports torch and the user's module once, then forks one leader per trial.
 
 Forking is safe only while this process has one thread and no CUDA context, so that is checked before every fork;
-where it does not hold, trials start as fresh processes instead and say so. The zygote is also the guard: it is the
+where it does not hold, trials start as new processes instead and say so. The zygote is also the guard: it is the
 subreaper of everything below it and ends all of it when the tuner goes away, however that happens.
 
-Requests: load, start, kill, exit. Answers: loaded, started, exited.
+Requests: load, start, kill, exit. Replies: loaded, started, exited.
 """
 
 from __future__ import annotations
@@ -25,17 +25,25 @@ from typing import TYPE_CHECKING, Any
 from autotune.trial import process_tree
 from autotune.trial.child import leader, shm
 from autotune.trial.child_command import child_command
-from autotune.trial.unix_connection import Channel
+from autotune.trial.paths import SCRATCH_PREFIX
+from autotune.trial.spec import TrialRequest
+from autotune.trial.unix_connection import UnixConnection
+from autotune.trial.user_errors import describe
 
 if TYPE_CHECKING:
-    from autotune.trial.child.loaded_task import Task
+    from autotune.trial.child.loaded_task import LoadedTask
 
 CLEAN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Running:
-    """One living trial."""
+class Leader:
+    """The leader of one living trial.
+
+    Attributes:
+        folder: the trial's own.
+        memory: the shared memory of the trial.
+    """
 
     folder: Path
     memory: shm.Segments
@@ -44,68 +52,64 @@ class Running:
 class Zygote:
     """State of the server between requests."""
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.task: Task | None = None
-        self.task_path = ""
-        self.seed = 0
+    def __init__(self, connection: UnixConnection) -> None:
+        self.connection = connection
+        self.task: LoadedTask | None = None
         self.scratch = Path()
-        self.running: dict[int, Running] = {}
-        self.fresh_reason = ""
+        self.leaders: dict[int, Leader] = {}
+        self.no_fork_reason: str | None = None
         self.spared: frozenset[int] = frozenset()
+        """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
 
     def load(self, request: dict[str, Any]) -> None:
         """Import torch and the user's module, build the dataset, and say whether forking is safe."""
-        self.task_path, self.seed, self.scratch = request["task"], request["seed"], Path(request["scratch"])
-        started = time.monotonic()
+        self.scratch = Path(request["scratch"])
         error = None
         try:
-            from autotune.trial.child import loaded_task
+            from autotune.trial.child import loaded_task, rank  # noqa: F401  # ranks find their imports done
 
-            self.task = loaded_task.load(Path(self.task_path))
-            self.task.build_dataset(self.seed)
+            self.task = loaded_task.load(Path(request["task"]))
+            self.task.build_dataset(request["seed"])
         except BaseException as failure:
-            from autotune.trial.user_errors import describe
-
             error = describe(failure)
-        # What the user's module started on import belongs to it, as in training: it is not a leftover of a trial.
         self.spared = frozenset(process_tree.descendants(os.getpid()))
-        self.fresh_reason = unsafe_to_fork()
-        seconds = time.monotonic() - started
-        self.channel.send({"answer": "loaded", "error": error, "seconds": seconds, "fresh": self.fresh_reason})
+        self.no_fork_reason = why_not_fork()
+        self._reply("loaded", error=error, no_fork_reason=self.no_fork_reason)
 
-    def start(self, request: dict[str, Any], fd: int) -> None:
+    def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial; its leader talks to the tuner over descriptor ``fd``."""
-        self.fresh_reason = self.fresh_reason or unsafe_to_fork()
-        folder = Path(request["folder"])
-        pid = self._spawn(request, fd) if self.fresh_reason else self._fork(request, fd)
+        self.no_fork_reason = self.no_fork_reason or why_not_fork()
+        pid = self._spawn(request, fd) if self.no_fork_reason else self._fork(request, fd)
         os.close(fd)
-        self.running[pid] = Running(folder, shm.Segments(folder))
-        self.channel.send({"answer": "started", "pid": pid, "fresh": self.fresh_reason})
+        folder = Path(request.folder)
+        self.leaders[pid] = Leader(folder, shm.Segments(folder))
+        self._reply("started", pid=pid, no_fork_reason=self.no_fork_reason)
 
-    def _fork(self, request: dict[str, Any], fd: int) -> int:
+    def _reply(self, what: str, **content: Any) -> None:
+        self.connection.send({"reply": what, **content})
+
+    def _fork(self, request: TrialRequest, fd: int) -> int:
         pid = os.fork()
         if pid:
             return pid
         code = 1
         try:
-            self.channel.close()
+            self.connection.close()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(signum, signal.SIG_DFL)
-            code = leader.lead(request, Channel.from_fd(fd), self.task)
+            code = leader.lead(request, UnixConnection.from_fd(fd), self.task)
         finally:
             os._exit(code)
 
-    def _spawn(self, request: dict[str, Any], fd: int) -> int:
-        whole = request | {"task": self.task_path, "seed": self.seed}
-        command = child_command("leader", str(fd), json.dumps(whole))
+    def _spawn(self, request: TrialRequest, fd: int) -> int:
+        command = child_command("leader", str(fd), json.dumps(request.as_dict()))
         return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
 
     def collect(self) -> None:
         """Reap ended children. After a leader's end nothing of its trial stays."""
         for pid, status in process_tree.reap():
-            trial = self.running.pop(pid, None)
+            trial = self.leaders.pop(pid, None)
             if trial is None:
                 continue
             orphans = self._orphans()
@@ -116,12 +120,12 @@ class Zygote:
             if not any(map(shm.is_manager, orphans)):  # their sockets are in there
                 shutil.rmtree(trial.folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
-            self.channel.send({"answer": "exited", "pid": pid, "code": code, "leftovers": len(leftovers)})
+            self._reply("exited", pid=pid, code=code, leftovers=len(leftovers))
 
     def _orphans(self) -> set[int]:
         """Processes below the zygote that belong to no running trial."""
-        owned = set(self.running)
-        for pid in self.running:
+        owned = set(self.leaders)
+        for pid in self.leaders:
             owned |= process_tree.descendants(pid)
         return process_tree.descendants(os.getpid()) - owned - self.spared
 
@@ -132,42 +136,42 @@ class Zygote:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            ready, _, _ = select.select([self.channel.fileno(), wakeup], [], [])
+            ready, _, _ = select.select([self.connection.fileno(), wakeup], [], [])
             if wakeup in ready:
                 os.read(wakeup, 4096)
                 self.collect()
-            if self.channel.fileno() in ready:
-                message, fds = self.channel.receive()
+            if self.connection.fileno() in ready:
+                message, fds = self.connection.receive()
                 if message is None or message["request"] == "exit":
                     return
-                self._answer(message, fds)
+                self._serve_one(message, fds)
 
-    def _answer(self, message: dict[str, Any], fds: list[int]) -> None:
+    def _serve_one(self, message: dict[str, Any], fds: list[int]) -> None:
         if message["request"] == "load":
             self.load(message)
         elif message["request"] == "start":
-            self.start(message, fds[0])
-        elif message["request"] == "kill" and message["pid"] in self.running:
-            self.running[message["pid"]].memory.end(process_tree.descendants(message["pid"]) | {message["pid"]})
-            process_tree.kill_tree(message["pid"])
+            self.start(TrialRequest.from_dict(message["trial"]), fds[0])
+        elif message["request"] == "kill" and (pid := message["pid"]) in self.leaders:
+            self.leaders[pid].memory.end(process_tree.descendants(pid) | {pid})
+            process_tree.kill_tree(pid)
 
     def shut_down(self) -> None:
         """Leave nothing behind: processes, shared memory, files."""
         below = process_tree.descendants(os.getpid()) - self.spared
-        for trial in self.running.values():
+        for trial in self.leaders.values():
             trial.memory.end(below)
         shm.wait_for_managers(below)
         process_tree.kill_tree(os.getpid(), include_root=False)
-        for trial in self.running.values():
+        for trial in self.leaders.values():
             trial.memory.remove()
         give_up = time.monotonic() + CLEAN_SECONDS
-        while self.scratch.name.startswith("autotune-") and self.scratch.exists() and time.monotonic() < give_up:
+        while self.scratch.name.startswith(SCRATCH_PREFIX) and self.scratch.exists() and time.monotonic() < give_up:
             # Other zygotes of the run remove it at the same time, and may trip over each other.
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def unsafe_to_fork() -> str:
-    """Why a fork now could hang or corrupt the child; empty where it is safe."""
+def why_not_fork() -> str | None:
+    """Why a fork now could hang or corrupt the child; None where it is safe."""
     threads = process_tree.own_threads()
     if threads > 1:
         return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
@@ -176,16 +180,16 @@ def unsafe_to_fork() -> str:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "the task initialised CUDA while it was imported or its dataset was built"
-    return ""
+    return None
 
 
 def main(arguments: list[str]) -> None:
-    """Entry of the server process; ``arguments[0]`` is the descriptor of its channel."""
+    """Entry of the server process; ``arguments[0]`` is the descriptor of its connection."""
     process_tree.die_with_parent(signal.SIGTERM)
     process_tree.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    zygote = Zygote(Channel.from_fd(int(arguments[0])))
+    zygote = Zygote(UnixConnection.from_fd(int(arguments[0])))
     with contextlib.suppress(OSError, SystemExit):
         zygote.serve()
     while True:

@@ -1,8 +1,7 @@
-"""The other machines of a run as its runner sees them: an agent on each, which starts its part of every trial."""
+"""The other machines of a run as its runner sees them: an agent on each, which starts its ranks of every trial."""
 
 from __future__ import annotations
 
-import selectors
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from autotune.core.errors import LaunchError
-from autotune.trial.parent.running_trial import Trial
-from autotune.trial.parent.tcp_connection import Wire
-from autotune.trial.spec import Meeting, TrialSpec
+from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.parent.running_trial import RemoteEnd, RunningTrial
+from autotune.trial.parent.tcp_connection import TcpConnection
+from autotune.trial.spec import Rendezvous, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,20 @@ class Agent:
 
     name: str
     node: int
-    wire: Wire
+    connection: TcpConnection
     machine: str = ""
 
 
 @dataclass
-class Part:
+class RemoteRanks:
     """What runs of one trial on other machines."""
 
     running: set[str]
-    trial: Trial | None = None
-    """Its part here, once that has started."""
+    """Names of the agents whose ranks have not ended."""
+    trial: RunningTrial | None = None
+    """The ranks on this machine, once these have started."""
     early: list[tuple[Agent, dict[str, Any]]] = field(default_factory=list)
-    """What was said before that."""
+    """Messages that came before that."""
 
 
 class Fleet:
@@ -47,95 +48,93 @@ class Fleet:
 
     def __init__(self, agents: Sequence[Agent] = (), host: str = "", interface: str | None = None) -> None:
         self.agents, self.host, self.interface = tuple(agents), host, interface
-        self.parts: dict[int, Part] = {}
+        self._remote: dict[int, RemoteRanks] = {}
 
     @property
     def nnodes(self) -> int:
         """How many machines there are, this one included."""
         return 1 + len(self.agents)
 
-    def watch(self, selector: selectors.BaseSelector) -> None:
-        """Let ``selector`` call `_hear` when an agent says something."""
+    def listen(self, loop: EventLoop) -> None:
+        """Take messages of the agents as they come."""
         for agent in self.agents:
-            selector.register(agent.wire, selectors.EVENT_READ, partial(self._hear, agent))
+            loop.add(agent.connection, partial(self._receive, agent))
 
-    def meeting(self) -> Meeting | None:
+    def rendezvous(self) -> Rendezvous | None:
         """Where the ranks of the next trial meet; None where all of them are here."""
         if not self.agents:
             return None
-        return Meeting(self.host, _free_ports(self.host), self.nnodes, 0, self.interface)
+        return Rendezvous(self.host, _free_ports(self.host), self.nnodes, 0, self.interface)
 
-    def start(self, number: int, spec: TrialSpec, meeting: Meeting | None) -> None:
-        """Start the other machines' part of trial ``number``."""
-        if meeting is None:
+    def start(self, number: int, spec: TrialSpec, rendezvous: Rendezvous | None) -> None:
+        """Start the other machines' ranks of trial ``number``."""
+        if rendezvous is None:
             return
-        self.parts[number] = Part({agent.name for agent in self.agents})
+        self._remote[number] = RemoteRanks({agent.name for agent in self.agents})
         for agent in self.agents:
-            own = replace(meeting, node=agent.node, interface=None)
-            agent.wire.send({"order": "start", "trial": number, "spec": spec.as_dict(), "meeting": asdict(own)})
+            own = asdict(replace(rendezvous, node=agent.node, interface=None))
+            agent.connection.send({"order": "start", "trial": number, "spec": spec.as_dict(), "rendezvous": own})
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial: RunningTrial) -> None:
         """``trial`` runs here too."""
-        part = self.parts.get(trial.number)
-        if part is not None:
-            part.trial = trial
-            for agent, message in part.early:
-                self._book(agent, message)
+        remote = self._remote.get(trial.number)
+        if remote is not None:
+            remote.trial = trial
+            for agent, message in remote.early:
+                self._record(agent, message)
 
-    def signal(self, trial: Trial, signum: int) -> None:
-        """Pause or continue the other machines' part."""
+    def signal(self, trial: RunningTrial, signum: int) -> None:
+        """Pause or continue the other machines' ranks."""
         for agent in self._running(trial):
-            agent.wire.send({"order": "signal", "trial": trial.number, "signal": signum})
+            agent.connection.send({"order": "signal", "trial": trial.number, "signal": signum})
 
-    def stop(self, trial: Trial) -> None:
-        """Have the other machines' part ended."""
+    def stop(self, trial: RunningTrial) -> None:
+        """Have the other machines' ranks ended."""
         for agent in self._running(trial):
-            agent.wire.send({"order": "stop", "trial": trial.number})
+            agent.connection.send({"order": "stop", "trial": trial.number})
 
-    def ended(self, trial: Trial) -> bool:
+    def ended(self, trial: RunningTrial) -> bool:
         """True once nothing of ``trial`` is left on other machines."""
         return not self._running(trial)
 
-    def forget(self, trial: Trial) -> None:
+    def forget(self, trial: RunningTrial) -> None:
         """``trial`` is over."""
-        self.parts.pop(trial.number, None)
+        self._remote.pop(trial.number, None)
 
     def close(self) -> None:
         """Send the agents home."""
         for agent in self.agents:
-            agent.wire.send({"order": "exit"})
-            agent.wire.close()
+            agent.connection.send({"order": "exit"})
+            agent.connection.close()
         self.agents = ()
 
-    def _running(self, trial: Trial) -> list[Agent]:
-        part = self.parts.get(trial.number)
-        return [agent for agent in self.agents if part is not None and agent.name in part.running]
+    def _running(self, trial: RunningTrial) -> list[Agent]:
+        remote = self._remote.get(trial.number)
+        return [agent for agent in self.agents if remote is not None and agent.name in remote.running]
 
-    def _hear(self, agent: Agent) -> None:
-        agent.wire.read()
-        while agent.wire.inbox:
-            self._book(agent, agent.wire.inbox.popleft())
-        if agent.wire.closed:
+    def _receive(self, agent: Agent) -> None:
+        agent.connection.read()
+        while agent.connection.inbox:
+            self._record(agent, agent.connection.inbox.popleft())
+        if agent.connection.closed:
             raise LaunchError(
                 f"{agent.name}: the agent there is gone; what it said last is on its own screen. Start the command on"
                 " all machines again; --resume goes on from here"
             )
 
-    def _book(self, agent: Agent, message: dict[str, Any]) -> None:
-        part = self.parts.get(message["trial"])
-        if part is None:
+    def _record(self, agent: Agent, message: dict[str, Any]) -> None:
+        remote = self._remote.get(message["trial"])
+        if remote is None:
             return
-        if part.trial is None:
-            part.early.append((agent, message))
-            return
-        if "event" in message:
-            part.trial.take(message["event"])
-            return
-        part.running.discard(agent.name)
-        part.trial.elsewhere.append((agent.name, message))
-        if message["code"] != 0:
-            # Ranks here would wait for those that are gone.
-            part.trial.server.request("kill", pid=part.trial.pid)
+        if remote.trial is None:
+            remote.early.append((agent, message))
+        elif "event" in message:
+            remote.trial.record(message["event"])
+        else:
+            remote.running.discard(agent.name)
+            remote.trial.remote_ends.append(RemoteEnd(agent.name, message["oom_kills"], message["log"]))
+            if message["code"] != 0:
+                remote.trial.kill()  # ranks here would wait for those that are gone
 
 
 def _free_ports(host: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
 OTHER_BATCH_TOLERANCE = 0.3
 NOISE_FACTOR = 4.0
 SHM_FULL = "/dev/shm is too small for the batches that loader workers hand over (docker: --shm-size)"
-ECHOES = ("closed by peer", "Connection reset by peer")
+PEER_GONE = ("closed by peer", "Connection reset by peer")
 MAX_SKIPPED = 0.10
 OOM_TYPES = (
     "torch.OutOfMemoryError",
@@ -51,7 +51,7 @@ OOM_TEXTS = (
 
 
 @dataclass(frozen=True)
-class End:
+class TrialEnd:
     """How a trial's processes ended.
 
     Attributes:
@@ -64,7 +64,7 @@ class End:
         seconds: from request to end.
         start_seconds: from request to the end of the first training step.
         leftovers: processes that outlived the trial and were ended.
-        fresh: why it ran as a fresh process; empty where it was forked.
+        no_fork_reason: why it ran as a new process; None where it was forked.
     """
 
     report: TrialReport | None
@@ -76,15 +76,15 @@ class End:
     seconds: float = 0.0
     start_seconds: float = 0.0
     leftovers: int = 0
-    fresh: str = ""
+    no_fork_reason: str | None = None
 
 
-def judge(settings: Settings, end: End) -> Outcome:
+def judge(settings: Settings, end: TrialEnd) -> Outcome:
     """The outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
-    report = end.report
-    if report is not None and report.error_type is not None and not _echo(report, end):
+    report, killed = end.report, any(code < 0 for code in end.rank_codes)
+    if report is not None and report.error_type is not None and not (killed and lost_its_peer(report)):
         return _raised(report, end)
-    if report is None or report.error_type is not None or any(code < 0 for code in end.rank_codes):
+    if report is None or report.error_type is not None or killed:
         return how_it_ended(end)
     if report.not_applied:
         knob, reason = report.not_applied[0]
@@ -109,17 +109,12 @@ def judge(settings: Settings, end: End) -> Outcome:
     )
 
 
-def _echo(report: TrialReport, end: End) -> bool:
-    """True where a rank only reports that another one, which a signal ended, is gone."""
-    return is_echo(report) and any(code < 0 for code in end.rank_codes)
+def lost_its_peer(report: TrialReport) -> bool:
+    """True where the error only says that another rank is gone."""
+    return any(text in (report.error or "") for text in PEER_GONE)
 
 
-def is_echo(report: TrialReport) -> bool:
-    """True where the error is no more than the end of another rank."""
-    return any(text in (report.error or "") for text in ECHOES)
-
-
-def _raised(report: TrialReport, end: End) -> Outcome:
+def _raised(report: TrialReport, end: TrialEnd) -> Outcome:
     text, kind = report.error or "", report.error_type or ""
     if kind == "SystemExit":
         return Crashed(f"called sys.exit({text}) before the trial was over", report.traceback)
@@ -143,7 +138,7 @@ def out_of_memory(kind: str, text: str) -> str | None:
     return None
 
 
-def how_it_ended(end: End) -> Outcome:
+def how_it_ended(end: TrialEnd) -> Outcome:
     """The outcome of a trial that ended without a report of its own: by timeout, exit code or signal."""
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)

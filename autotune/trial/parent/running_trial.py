@@ -10,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.trial.parent.judge import End, is_echo
-from autotune.trial.parent.zygote_process import Server
+from autotune.core.measurement import Block
+from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.parent.judge import TrialEnd, lost_its_peer
+from autotune.trial.parent.zygote_process import ZygoteProcess
 from autotune.trial.spec import TrialReport
-from autotune.trial.unix_connection import Channel
+from autotune.trial.unix_connection import UnixConnection
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """Seconds without a sign of life after which a trial counts as hung, by phase, and the end of the whole budget."""
 
     starting: float = 60.0
@@ -27,33 +29,53 @@ class Limits:
     """On the monotonic clock."""
 
     def of(self, phase: str) -> float:
-        """The limit of ``phase``."""
+        """The timeout of ``phase``."""
         return float(getattr(self, phase))
 
 
-class Trial:
-    """One running trial as the parent sees it. Made by `Runner.start`."""
+@dataclass(frozen=True)
+class RemoteEnd:
+    """How a trial's ranks on another machine ended: the machine's name, OOM kills meanwhile, the log of a failure."""
+
+    machine: str
+    oom_kills: int | None
+    log: str
+
+
+class RunningTrial:
+    """A trial from its start until nothing of it is left. Made by `Runner.start`.
+
+    Attributes:
+        events: messages that wait for the runner: facts of the task, or signs of a resident trial.
+        code: exit code of the leader; None while it runs.
+        timed_out: the phase in which the watchdog ended it; None where it did not.
+        remote_ends: how it ended on other machines.
+        on_message: told every message too.
+    """
 
     def __init__(
-        self, server: Server, channel: Channel, pid: int, limits: Limits, oom_kills: int | None, number: int = 0
+        self,
+        zygote: ZygoteProcess,
+        connection: UnixConnection,
+        pid: int,
+        timeouts: Timeouts,
+        number: int = 0,
+        oom_kills: int | None = None,
     ) -> None:
-        self.server, self.channel, self.pid, self.limits = server, channel, pid, limits
-        self.number = number
-        self.oom_before = oom_kills
-        self.requested = self.signed = time.monotonic()
-        self.phase = "starting"
-        self.start_seconds = 0.0
+        self.zygote, self.connection, self.pid, self.timeouts, self.number = zygote, connection, pid, timeouts, number
+        self.requested_at = self.last_sign_at = time.monotonic()
         self.events: deque[dict[str, Any]] = deque()
-        self.reports: list[TrialReport] = []
-        self.rank_codes: list[int] = []
         self.code: int | None = None
-        self.leftovers = 0
         self.timed_out: str | None = None
-        self.listening = True
-        self.elsewhere: list[tuple[str, dict[str, Any]]] = []
-        """How its part on each other machine ended."""
-        self.relay: Callable[[dict[str, Any]], None] = lambda message: None
-        """Told every message too."""
+        self.remote_ends: list[RemoteEnd] = []
+        self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
+        self.phase = "starting"
+        self.rank_codes: list[int] = []
+        self._oom_kills_before = oom_kills
+        self._start_seconds = 0.0
+        self._reports: list[TrialReport] = []
+        self._leftovers = 0
+        self._loop: EventLoop | None = None
 
     @property
     def ended(self) -> bool:
@@ -61,9 +83,19 @@ class Trial:
         return self.code is not None
 
     @property
-    def quiet_until(self) -> float:
-        """When the watchdog's patience ends, on the monotonic clock."""
-        return min(self.signed + self.limits.of(self.phase), self.limits.deadline)
+    def hung_at(self) -> float:
+        """When the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
+        return min(self.last_sign_at + self.timeouts.of(self.phase), self.timeouts.deadline)
+
+    def has_events(self, count: int = 1) -> bool:
+        """True once ``count`` events wait."""
+        return len(self.events) >= count
+
+    def listen(self, loop: EventLoop) -> None:
+        """Take messages as they come, and the word of the zygote that all is over."""
+        self._loop = loop
+        loop.add(self.connection, self._read)
+        self.zygote.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
         """Send ``signum`` to the whole process group."""
@@ -71,45 +103,90 @@ class Trial:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)
 
-    def take(self, message: dict[str, Any]) -> None:
-        """Book one message of the trial's own."""
-        self.signed = time.monotonic()
-        self.relay(message)
+    def kill(self) -> None:
+        """Have the zygote end the whole process tree."""
+        self.zygote.send("kill", pid=self.pid)
+
+    def ask_for_block(self, seconds: float) -> None:
+        """Have a resident trial measure a block."""
+        self.last_sign_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            self.connection.send({"request": "block", "seconds": seconds})
+
+    def take_block(self) -> Block | None:
+        """The block that it has measured; None where it ended, or a loss was not finite."""
+        message = self.events.popleft() if self.events else None
+        return Block(**message["block"]) if message is not None and message["finite"] else None
+
+    def record(self, message: dict[str, Any]) -> None:
+        """Book a message."""
+        self.last_sign_at = time.monotonic()
+        self.on_message(message)
         event = message["event"]
         if event == "phase":
             self.phase = message["phase"]
             if message.get("first_step"):
-                self.start_seconds = self.signed - self.requested
+                self._start_seconds = self.last_sign_at - self.requested_at
         elif event == "report":
-            self.reports.append(TrialReport.from_dict(message["report"]))
+            self._reports.append(TrialReport.from_dict(message["report"]))
         elif event == "rank-ended":
             self.rank_codes.append(message["code"])
         else:
             self.events.append(message)
 
-    def end(self, oom_kills: int | None) -> End:
+    def report(self) -> TrialReport | None:
+        """The most telling report: the first error that is not a peer's, else any error, else a knob that did not take
+        effect."""
+        errors = [report for report in self._reports if report.error_type is not None]
+        own = [report for report in errors if not lost_its_peer(report)]
+        lacking = [report for report in self._reports if report.not_applied]
+        return next(iter((*own, *errors, *lacking, *self._reports)), None)
+
+    def end(self, oom_kills: int | None) -> TrialEnd:
         """How it ended, here and elsewhere; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
-        own = oom_kills - self.oom_before if oom_kills is not None and self.oom_before is not None else None
-        counted = [own, *(said["oom_kills"] for _, said in self.elsewhere)]
-        known = [count for count in counted if count is not None]
-        logs = [f"{name}:\n{said['log']}" for name, said in self.elsewhere if said["log"]]
-        return End(
+        before = self._oom_kills_before
+        here = oom_kills - before if oom_kills is not None and before is not None else None
+        known = [kills for kills in (here, *(end.oom_kills for end in self.remote_ends)) if kills is not None]
+        logs = [f"{end.machine}:\n{end.log}" for end in self.remote_ends if end.log]
+        return TrialEnd(
             report=self.report(),
             rank_codes=tuple(self.rank_codes),
             code=self.code,
             timed_out=self.timed_out,
             oom_kills=sum(known) if known else None,
-            log="\n".join([self.server.tail(), *logs]),
-            seconds=time.monotonic() - self.requested,
-            start_seconds=self.start_seconds,
-            leftovers=self.leftovers,
-            fresh=self.server.fresh,
+            log="\n".join([self.zygote.tail(), *logs]),
+            seconds=time.monotonic() - self.requested_at,
+            start_seconds=self._start_seconds,
+            leftovers=self._leftovers,
+            no_fork_reason=self.zygote.no_fork_reason,
         )
 
-    def report(self) -> TrialReport | None:
-        """The first report of an error that is not the echo of another rank's end, else the first of something that
-        was not applied, else any report."""
-        errors = [report for report in self.reports if report.error_type is not None]
-        own = [report for report in errors if not is_echo(report)]
-        lacking = [report for report in self.reports if report.not_applied]
-        return next(iter((*own, *errors, *lacking, *self.reports)), None)
+    def close(self) -> None:
+        """Listen no longer."""
+        self._stop_listening()
+        self.zygote.on_exit.pop(self.pid, None)
+        self.connection.close()
+
+    def _stop_listening(self) -> None:
+        if self._loop is not None:
+            self._loop.remove(self.connection)
+            self._loop = None
+
+    def _read(self) -> bool:
+        """Record the next message; False where none waits. At the end of the stream, listen no longer."""
+        try:
+            message, _ = self.connection.receive()
+        except BlockingIOError:
+            return False
+        if message is None:
+            self._stop_listening()
+            return False
+        self.record(message)
+        return True
+
+    def _exited(self, code: int, leftovers: int) -> None:
+        """Its process tree is gone: record what it said before, then how it ended."""
+        self.connection.socket.setblocking(False)
+        while self._read():
+            pass
+        self.code, self._leftovers = code, leftovers

@@ -11,10 +11,10 @@ from typing import Any
 MAX_LINE = 2**20
 CHUNK = 65536
 QUIET_SECONDS, PROBES = 10, 3
-"""A machine that vanishes without a word is noticed after this long, and as long again for each of the probes."""
+"""TCP keepalive: a machine that vanishes is noticed after this idle time and as long again for each probe."""
 
 
-class Wire:
+class TcpConnection:
     """One end of a connection."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The parent's end of one zygote: the process, its answers, and the tail of everything that its trials print."""
+"""The parent's end of one zygote: its process, its replies, and the tail of everything that its trials print."""
 
 from __future__ import annotations
 
@@ -6,38 +6,52 @@ import contextlib
 import os
 import subprocess
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import LaunchError
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
-from autotune.trial.unix_connection import Channel
+from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.unix_connection import UnixConnection
 
 LOG_BYTES = 2**20
 TAIL_BYTES = 4096
 EXIT_SECONDS = 5.0
+OnExit = Callable[[int, int], None]
+"""Told a trial's exit code and how many processes outlived it."""
 
 
-class Server:
-    """One living zygote."""
+class ZygoteProcess:
+    """One living zygote.
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, log_fd: int) -> None:
-        self.process, self.channel, self.log_fd = process, channel, log_fd
-        self.answers: deque[dict[str, Any]] = deque()
+    Attributes:
+        gone: True once it has ended.
+        no_fork_reason: why it starts trials as new processes; None where it forks them.
+        on_exit: whom to tell that a trial has ended, by the trial's pid.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: UnixConnection, log_fd: int, loop: EventLoop
+    ) -> None:
+        self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
         self.gone = False
-        self.fresh = ""
+        self.no_fork_reason: str | None = None
+        self.on_exit: dict[int, OnExit] = {}
+        self._replies: deque[dict[str, Any]] = deque()
         self._log = bytearray()
+        loop.add(connection, self._read_message)
+        loop.add(log_fd, self._read_log)
 
     @classmethod
-    def launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
+    def launch(cls, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> ZygoteProcess:
         """Start a zygote in ``folder``, in a session of its own.
 
         Raises:
             LaunchError: the process could not be started.
         """
-        ours, theirs = Channel.pair()
+        ours, theirs = UnixConnection.pair()
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
         try:
@@ -56,23 +70,22 @@ class Server:
         finally:
             theirs.close()
             os.close(write_end)
-        return cls(process, ours, read_end)
+        return cls(process, ours, read_end, loop)
 
-    def request(self, name: str, fds: tuple[int, ...] = (), **content: Any) -> None:
-        """Send one request; a zygote that is gone is noticed by its silence."""
+    def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
+        """Send a request; a zygote that is gone is noticed by its silence."""
         with contextlib.suppress(OSError):
-            self.channel.send({"request": name, **content}, fds)
+            self.connection.send({"request": request, **content}, fds)
 
-    def read_log(self) -> bool:
-        """Move what was printed into the ring; False at the end of the stream."""
-        try:
-            data = os.read(self.log_fd, 65536)
-        except BlockingIOError:
-            return True
-        self._log += data
-        if len(self._log) > LOG_BYTES:
-            del self._log[: -LOG_BYTES // 2]
-        return bool(data)
+    def ask(self, request: str, seconds: float, fds: tuple[int, ...] = (), **content: Any) -> dict[str, Any] | None:
+        """The reply to a request; None where the zygote is gone or silent for ``seconds``."""
+        self.send(request, fds, **content)
+        self.loop.wait_until(lambda: bool(self._replies) or self.gone, seconds)
+        if not self._replies:
+            return None
+        reply = self._replies.popleft()
+        self.no_fork_reason = reply["no_fork_reason"]
+        return reply
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
@@ -82,13 +95,37 @@ class Server:
         """The last lines printed."""
         return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
 
+    def kill(self) -> int:
+        """End the zygote and everything below it at once; returns its exit code."""
+        process_tree.kill_tree(self.process.pid)
+        return self.process.wait()
+
     def close(self) -> None:
         """Ask the zygote to end everything below it and itself; insist after a few seconds."""
-        self.request("exit")
+        self.send("exit")
         try:
             self.process.wait(timeout=EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            process_tree.kill_tree(self.process.pid)
-            self.process.wait()
-        self.channel.close()
+            self.kill()
+        self.connection.close()
         os.close(self.log_fd)
+
+    def _read_message(self) -> None:
+        message, _ = self.connection.receive()
+        if message is None:
+            self.gone = True
+            self.loop.remove(self.connection)
+        elif message["reply"] != "exited":
+            self._replies.append(message)
+        elif message["pid"] in self.on_exit:
+            self.on_exit.pop(message["pid"])(message["code"], message["leftovers"])
+
+    def _read_log(self) -> None:
+        """Keep the end of what was printed."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.log_fd, 65536)
+            self._log += data
+            if len(self._log) > LOG_BYTES:
+                del self._log[: -LOG_BYTES // 2]
+            if not data:
+                self.loop.remove(self.log_fd)

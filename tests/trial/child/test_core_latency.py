@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from autotune.trial.child.core_latency import Crossing
+from autotune.trial.child.core_latency import CoreLatencyTimer
 
 
 def test_several_threads_share_data_and_one_does_not():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert 0 < Crossing("cpu", 2).seconds() < 1
+        assert 0 < CoreLatencyTimer("cpu", 2).seconds() < 1
     finally:
         torch.set_num_threads(before)
-    assert Crossing("cpu", 1).seconds() == 0.0
+    assert CoreLatencyTimer("cpu", 1).seconds() == 0.0
 
 
 def test_a_gpu_waits_for_other_things():
-    assert Crossing("cuda", 8).seconds() == 0.0
+    assert CoreLatencyTimer("cuda", 8).seconds() == 0.0
 
 
 def test_it_leaves_no_graph_behind_and_autograd_as_it_was():
     with torch.enable_grad():
-        Crossing("cpu", 2).seconds()
+        CoreLatencyTimer("cpu", 2).seconds()
         assert torch.is_grad_enabled()

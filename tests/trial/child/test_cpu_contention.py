@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.trial.child import cpu_contention
-from autotune.trial.child.cpu_contention import CpuWatch
+from autotune.trial.child.cpu_contention import CpuContention
 
 SPIN = "while True: pass"
 LINUX = pytest.mark.skipif(not cpu_contention.KNOWS_CHILDREN, reason="the kernel does not list a process's children")
@@ -55,42 +55,42 @@ def record(proc: Path, processors: tuple[int, int, int], own: tuple[int, int]) -
 def test_what_is_not_our_own_is_others(
     proc: Path, processors: tuple[int, int, int], own: tuple[int, int], share: float
 ) -> None:
-    watch = CpuWatch()
+    others = CpuContention()
     record(proc, processors, own)
-    assert watch.taken() == pytest.approx(share)
+    assert others.share() == pytest.approx(share)
 
 
 def test_a_worker_that_has_ended_stays_our_own(proc: Path) -> None:
     record(proc, (50, 0, 0), (10, 40))
-    watch = CpuWatch()
+    others = CpuContention()
     (proc / "10" / "task" / "10" / "children").write_text("")
     record(proc, (100, 0, 0), (10, 40))
     (proc / "10" / "stat").write_text("10 (a) S 1 10 10 0 0 0 0 0 0 0 20 0 60 20")
-    assert watch.taken() == 0.0
+    assert others.share() == 0.0
 
 
 @pytest.mark.parametrize("text", ["", "cpu0 a b c", "cpu0"])
 def test_an_unreadable_proc_takes_nothing(proc: Path, text: str) -> None:
-    watch = CpuWatch()
+    others = CpuContention()
     (proc / "stat").write_text(text)
-    assert watch.taken() == 0.0
+    assert others.share() == 0.0
 
 
 def test_a_kernel_that_hides_children_says_only_what_was_stolen(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_contention, "KNOWS_CHILDREN", False)
-    watch = CpuWatch()
+    others = CpuContention()
     record(proc, (60, 10, 30), (0, 0))
-    assert watch.taken() == pytest.approx(0.3)
+    assert others.share() == pytest.approx(0.3)
 
 
 MEASURE = """
 import os, time
-from autotune.trial.child.cpu_contention import CpuWatch
+from autotune.trial.child.cpu_contention import CpuContention
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-watch, end = CpuWatch(), time.process_time() + 0.3
+others, end = CpuContention(), time.process_time() + 0.3
 while time.process_time() < end:
     pass
-print(watch.taken())
+print(others.share())
 """
 
 

@@ -1,4 +1,4 @@
-"""The wire protocol as MPICH speaks it; `test_misbehaving` runs MPI itself over it."""
+"""The connection protocol as MPICH speaks it; `test_misbehaving` runs MPI itself over it."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from autotune.trial.child.loaded_task import Task
-from autotune.trial.child.split_check import CHECK_SECONDS, SplitVerdict, check
+from autotune.trial.child.loaded_task import LoadedTask
+from autotune.trial.child.split_check import CHECK_SECONDS, SplitResult, check
 from autotune.trial.child.split_samples import LOOKED_AT
 
 WIDTH, CLASSES, LONGEST, PAD = 6, 4, 12, -100
-FINE = SplitVerdict()
+FINE = SplitResult()
 
 
 class Clock:
@@ -257,13 +257,13 @@ def task(
     build_model: Callable[[], nn.Module] = mlp,
     dataset: Dataset[Any] | None = None,
     **parts: Any,
-) -> Task:
+) -> LoadedTask:
     module = ModuleType("fake_task")
     data = table() if dataset is None else dataset
     named = {"build_model": build_model, "build_dataset": lambda: data, "compute_loss": compute_loss, **parts}
     for name, value in named.items():
         setattr(module, name, value)
-    return Task(module, "fake_task", "cpu")
+    return LoadedTask(module, "fake_task", "cpu")
 
 
 KEPT = {
@@ -303,7 +303,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
-def test_a_mean_over_samples_may_be_shared(kept: Task) -> None:
+def test_a_mean_over_samples_may_be_shared(kept: LoadedTask) -> None:
     assert check(kept, 0, Clock()) == FINE
 
 
@@ -356,27 +356,27 @@ REWEIGHED = {
 
 
 @pytest.mark.parametrize("reweighed", REWEIGHED.values(), ids=REWEIGHED)
-def test_any_other_loss_is_refused(reweighed: Task) -> None:
-    verdict = check(reweighed, 0, Clock())
-    assert verdict.refusal is not None, verdict
-    assert "not the mean of its samples' losses" in verdict.refusal
-    assert verdict.note is None
+def test_any_other_loss_is_refused(reweighed: LoadedTask) -> None:
+    result = check(reweighed, 0, Clock())
+    assert result.why_not is not None, result
+    assert "not the mean of its samples' losses" in result.why_not
+    assert result.note is None
 
 
-def test_a_refusal_says_how_far_off_the_gradient_is() -> None:
-    verdict = check(task(classified(reduction="sum")), 0, Clock())
-    assert "is off by 50%" in str(verdict.refusal)
-    assert "a mean over samples would not" in str(verdict.refusal)
+def test_the_reason_says_how_far_off_the_gradient_is() -> None:
+    result = check(task(classified(reduction="sum")), 0, Clock())
+    assert "is off by 50%" in str(result.why_not)
+    assert "a mean over samples would not" in str(result.why_not)
 
 
-def test_a_part_that_fails_is_a_refusal_with_its_first_line() -> None:
-    refusal = str(check(task(fails_below(16)), 0, Clock()).refusal)
-    assert "fails with ValueError: needs 16 samples)" in refusal
-    assert "says more" not in refusal
+def test_a_part_that_fails_is_a_reason_with_its_first_line() -> None:
+    why_not = str(check(task(fails_below(16)), 0, Clock()).why_not)
+    assert "fails with ValueError: needs 16 samples)" in why_not
+    assert "says more" not in why_not
 
 
-def test_a_part_that_is_not_finite_is_a_refusal() -> None:
-    assert "is not finite" in str(check(task(nan_below(16)), 0, Clock()).refusal)
+def test_a_part_that_is_not_finite_is_a_reason() -> None:
+    assert "is not finite" in str(check(task(nan_below(16)), 0, Clock()).why_not)
 
 
 NOTED = {
@@ -392,10 +392,10 @@ NOTED = {
 
 
 @pytest.mark.parametrize(("noted", "words"), NOTED.values(), ids=NOTED)
-def test_what_cannot_be_compared_is_noted_and_not_refused(noted: Task, words: str) -> None:
-    verdict = check(noted, 0, Clock())
-    assert verdict.refusal is None
-    assert words in str(verdict.note)
+def test_what_cannot_be_compared_is_noted_and_not_refused(noted: LoadedTask, words: str) -> None:
+    result = check(noted, 0, Clock())
+    assert result.why_not is None
+    assert words in str(result.note)
 
 
 def seldom(draw: Callable[[int], Tensor], chance: float) -> Callable[[nn.Module, Any], Tensor]:
@@ -406,8 +406,8 @@ def seldom(draw: Callable[[int], Tensor], chance: float) -> Callable[[nn.Module,
 @pytest.mark.parametrize("chance", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("draw", [torch.rand, lambda count: torch.rand(count, generator=OWN)], ids=["seeded", "own"])
 def test_what_is_drawn_now_and_then_is_no_difference(draw: Callable[[int], Tensor], chance: float) -> None:
-    verdicts = [check(task(seldom(draw, chance)), seed, Clock()) for seed in range(10)]
-    assert [verdict.refusal for verdict in verdicts] == [None] * 10
+    results = [check(task(seldom(draw, chance)), seed, Clock()) for seed in range(10)]
+    assert [result.why_not for result in results] == [None] * 10
 
 
 def test_an_iterable_dataset_is_not_looked_at() -> None:
@@ -441,9 +441,9 @@ def test_a_slow_step_costs_no_more_than_the_limit_and_is_noted() -> None:
         steps.append(len(batch[0]))
         return classified(reduction="sum")(model, batch)
 
-    verdict = check(task(compute_loss), 0, clock)
-    assert (verdict.refusal, steps) == (None, [4])
-    assert "takes too long" in str(verdict.note)
+    result = check(task(compute_loss), 0, clock)
+    assert (result.why_not, steps) == (None, [4])
+    assert "takes too long" in str(result.note)
 
 
 def test_where_time_is_short_a_few_samples_tell() -> None:
@@ -453,8 +453,8 @@ def test_where_time_is_short_a_few_samples_tell() -> None:
         clock.now += CHECK_SECONDS * len(batch[0]) / 16
         return classified(reduction="sum")(model, batch)
 
-    verdict = check(task(compute_loss), 0, clock)
-    assert "is off by 50%" in str(verdict.refusal)
+    result = check(task(compute_loss), 0, clock)
+    assert "is off by 50%" in str(result.why_not)
     assert clock.now < 100 + 2 * CHECK_SECONDS
 
 
@@ -472,5 +472,5 @@ def test_slow_reading_is_cut_short() -> None:
             clock.now += 0.2
             return torch.randn(WIDTH), index % CLASSES
 
-    assert check(task(classified(reduction="sum"), dataset=Slow()), 0, clock).refusal is not None
+    assert check(task(classified(reduction="sum"), dataset=Slow()), 0, clock).why_not is not None
     assert Slow.reads == 4

@@ -17,7 +17,7 @@ from autotune.core.settings import Settings
 from autotune.runtime import precision
 from autotune.runtime.session import Session
 from autotune.trial.child import training_loop
-from autotune.trial.child.loaded_task import Task
+from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.child.training_loop import TrainingLoop
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
@@ -59,7 +59,7 @@ class Workshop:
         self.clock = Clock()
         self.cost: Callable[[int], float] = lambda _: STEP
         self.steps = 0
-        self.pulses: list[float] = []
+        self.signs: list[float] = []
         self.syncs = 0
         self.sessions: list[Session] = []
         monkeypatch.setattr(training_loop, "time", SimpleNamespace(perf_counter=self.clock))
@@ -85,7 +85,9 @@ class Workshop:
         self.sessions.append(session)
         self.count_syncs(session)
         whole = TrialSpec(settings=settings, **(spec or {}))
-        return TrainingLoop(Task(module, "fake", "cpu"), session, whole, lambda: self.pulses.append(self.clock.now))
+        return TrainingLoop(
+            LoadedTask(module, "fake", "cpu"), session, whole, lambda: self.signs.append(self.clock.now)
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """Mean squared error; moves the clock by the step's cost."""
@@ -152,7 +154,7 @@ class TestBlock:
         assert loop.block(10).seconds == pytest.approx(1.0)
 
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(training_loop.CpuWatch, "taken", lambda _: 0.3)
+        monkeypatch.setattr(training_loop.CpuContention, "share", lambda _: 0.3)
         assert workshop.loop().block(1).stolen == 0.3
 
 
@@ -215,46 +217,46 @@ class TestWarmUp:
         workshop.cost = lambda step: STEP * {0: 10, 1: 5, 2: 2}.get(step, 1)
         loop = workshop.loop()
         first = loop.first_step()
-        _, steps, steady = loop.warm_up()
-        assert steady
-        assert steps >= 6
+        warm_up = loop.warm_up()
+        assert warm_up.steady
+        assert warm_up.steps >= 6
         assert first == pytest.approx(10 * STEP)
         assert loop.block(10).rate == pytest.approx(BATCH / STEP, rel=0.03)
 
     def test_never_steady_ends_at_the_cap_and_says_so(self, workshop: Workshop) -> None:
         workshop.cost = lambda step: STEP * 1.05**step
-        seconds, steps, steady = workshop.loop(spec={"warmup_seconds": 2.0}).warm_up()
-        assert not steady
-        assert seconds >= 2.0
-        assert seconds < 3.0
-        assert steps >= 3
+        warm_up = workshop.loop(spec={"warmup_seconds": 2.0}).warm_up()
+        assert not warm_up.steady
+        assert 2.0 <= warm_up.seconds < 3.0
+        assert warm_up.steps >= 3
 
     @pytest.mark.parametrize("cost", [5.0, 0.2])
     def test_takes_three_steps_however_slow(self, workshop: Workshop, cost: float) -> None:
         workshop.cost = lambda _: cost
-        seconds, steps, steady = workshop.loop(spec={"warmup_seconds": 0.1}).warm_up()
-        assert (steps, steady) == (3, False)
-        assert seconds == pytest.approx(3 * cost)
+        warm_up = workshop.loop(spec={"warmup_seconds": 0.1}).warm_up()
+        assert (warm_up.steps, warm_up.steady) == (3, False)
+        assert warm_up.seconds == pytest.approx(3 * cost)
+        assert warm_up.pace == pytest.approx(cost)
 
     def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
         workshop.cost = lambda _: 1e-4
-        seconds, steps, steady = workshop.loop().warm_up()
-        assert steady
-        assert 0.3 <= seconds < 0.4
-        assert steps == pytest.approx(seconds / 1e-4, rel=0.01)
+        warm_up = workshop.loop().warm_up()
+        assert warm_up.steady
+        assert 0.3 <= warm_up.seconds < 0.4
+        assert warm_up.steps == pytest.approx(warm_up.seconds / 1e-4, rel=0.01)
 
     @pytest.mark.parametrize(("cost", "steps"), [(STEP, 12), (STEP / 4, 0)])
     def test_a_clear_loser_ends_at_once(self, workshop: Workshop, cost: float, steps: int) -> None:
         """A bar that a step of a quarter of `STEP` would just clear."""
         workshop.cost = lambda _: cost
-        taken = workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)}).warm_up()[1]
+        taken = workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)}).warm_up().steps
         assert taken <= steps if steps else taken > 12
 
     @pytest.mark.parametrize(("workers", "prefetch"), [(2, 2), (2, 32)])
     def test_consumes_what_the_loader_had_ready(self, workshop: Workshop, workers: int, prefetch: int) -> None:
         settings = Settings(batch_size=BATCH, num_workers=workers, prefetch_factor=prefetch)
         loop = workshop.loop(settings, spec={"warmup_seconds": 60.0})
-        assert loop.warm_up()[1] >= workers * (prefetch + 1)
+        assert loop.warm_up().steps >= workers * (prefetch + 1)
 
 
 class TestStepsOfABlock:
@@ -275,9 +277,9 @@ class TestStepsOfABlock:
         loop = workshop.loop()
         start = workshop.clock.now
         loop.block(20)
-        gaps = [after - before for before, after in zip([start, *workshop.pulses], workshop.pulses, strict=False)]
+        gaps = [after - before for before, after in zip([start, *workshop.signs], workshop.signs, strict=False)]
         assert len(gaps) >= 5
-        assert max(gaps) <= training_loop.PULSE_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
+        assert max(gaps) <= training_loop.LIFE_SIGN_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
 
 
 class TestNumbers:

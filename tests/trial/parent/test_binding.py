@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from autotune.core.outcome import Completed, NotApplied, Outcome
 from autotune.core.settings import Settings
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Limits
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialSpec
@@ -24,7 +26,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs: this process may use one, or has no masks"),
 ]
-LIMITS = Limits(starting=30.0, stepping=10.0)
+TIMEOUTS = Timeouts(starting=30.0, stepping=10.0)
 TASK = """
 import os
 from pathlib import Path
@@ -79,15 +81,15 @@ def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
     def environment(_: str) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
-    with Runner(folder / "masks.py", paths, environment, folder) as runner:
+    with Runner(TrialSetup(folder / "masks.py", paths, environment, folder)) as runner:
         runner.warm()
         yield runner
 
 
 def attempt(runner: Runner, settings: Settings, *places: Place) -> Outcome:
-    runner.places = lambda _: Plan(tuple(CPUS), places)
+    runner.setup = replace(runner.setup, binding=lambda _: Plan(tuple(CPUS), places))
     spec = TrialSpec(settings=settings, min_seconds=0.05, max_seconds=0.1, warmup_seconds=0.2)
-    return judge(settings, runner.run(spec, LIMITS))
+    return judge(settings, runner.run(spec, TIMEOUTS))
 
 
 def masks(out: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from autotune.core.task import TaskFacts
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
 
@@ -58,13 +59,13 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     def environment(_: str) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=1, memory=2**34)
 
-    with Runner(folder / "model.py", paths, environment, folder) as runner:
+    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
         runner.warm()
         yield runner
 
 
 def described(runner: Runner, how: str) -> TaskFacts:
-    (runner.origin / "behaviour").write_text(how)
+    (runner.setup.origin / "behaviour").write_text(how)
     return runner.describe()
 
 

@@ -20,10 +20,10 @@ from autotune.trial.parent.judge import (
     LOSS_TOLERANCE,
     OTHER_BATCH_TOLERANCE,
     SHM_FULL,
-    End,
+    TrialEnd,
     check_losses,
-    is_echo,
     judge,
+    lost_its_peer,
     out_of_memory,
     short,
 )
@@ -41,13 +41,13 @@ def raised(kind: str, text: str, traceback: str = "Traceback") -> TrialReport:
     return TrialReport(error=text, error_type=kind, traceback=traceback)
 
 
-def ended(report: TrialReport | None = None, *codes: int, code: int | None = None, **more: Any) -> End:
+def ended(report: TrialReport | None = None, *codes: int, code: int | None = None, **more: Any) -> TrialEnd:
     """An end with these ranks' codes; the leader's follows from them where it is not given."""
     leader = code if code is not None else int(any(codes))
-    return End(report=report, rank_codes=codes or (0,), code=leader, **more)
+    return TrialEnd(report=report, rank_codes=codes or (0,), code=leader, **more)
 
 
-TABLE: list[tuple[str, End, Outcome]] = [
+TABLE: list[tuple[str, TrialEnd, Outcome]] = [
     ("measured", ended(GOOD), Completed(measurement=MEASURED, losses=GOOD.losses)),
     ("raised", ended(raised("ValueError", "bad shape"), 1), Crashed("ValueError: bad shape", "Traceback")),
     (
@@ -87,7 +87,7 @@ TABLE: list[tuple[str, End, Outcome]] = [
     ),
     (
         "bus error of the leader",
-        End(None, (), -signal.SIGBUS),
+        TrialEnd(None, (), -signal.SIGBUS),
         OutOfMemory(SHM_FULL, "", where="shm"),
     ),
     (
@@ -142,7 +142,7 @@ TABLE: list[tuple[str, End, Outcome]] = [
 
 
 @pytest.mark.parametrize(("end", "outcome"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_ends_and_what_is_made_of_them(end: End, outcome: Outcome) -> None:
+def test_ends_and_what_is_made_of_them(end: TrialEnd, outcome: Outcome) -> None:
     assert judge(OWN, end) == outcome
 
 
@@ -293,13 +293,13 @@ class TestOutOfMemory:
 class TestEchoes:
     @pytest.mark.parametrize("text", [ECHO, "Read error [127.0.0.1]:4711: Connection reset by peer"])
     def test_of_a_dead_rank(self, text: str) -> None:
-        assert is_echo(raised("RuntimeError", text))
+        assert lost_its_peer(raised("RuntimeError", text))
 
     @pytest.mark.parametrize("report", [GOOD, raised("ValueError", "bad shape"), raised("RuntimeError", "")])
     def test_are_nothing_else(self, report: TrialReport) -> None:
-        assert not is_echo(report)
+        assert not lost_its_peer(report)
 
-    def test_a_timeout_beats_an_echo(self) -> None:
+    def test_a_timeout_beats_a_lost_peer(self) -> None:
         outcome = judge(OWN, ended(raised("RuntimeError", ECHO), -9, timed_out="stepping"))
         assert isinstance(outcome, TimedOut)
 

@@ -13,9 +13,10 @@ from _pytest.mark import ParameterSet
 from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.settings import Settings
 from autotune.trial import process_tree
-from autotune.trial.parent.judge import End, judge
+from autotune.trial.parent.judge import TrialEnd, judge
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Limits
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialSpec
@@ -23,7 +24,7 @@ from autotune.trial.spec import TrialSpec
 pytestmark = pytest.mark.torch
 
 SHORT = {"min_seconds": 0.05, "max_seconds": 0.15, "warmup_seconds": 0.1}
-LIMITS = Limits(starting=20.0, stepping=2.0)
+TIMEOUTS = Timeouts(starting=20.0, stepping=2.0)
 ONE = Settings(threads=1, batch_size=8)
 WORKERS = ONE.but(num_workers=1)
 TWO = Settings(threads=1, processes=2, batch_size=4)
@@ -109,7 +110,7 @@ def runner(folder: Path) -> Iterator[Runner]:
     def environment(_: str) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
-    with Runner(folder / "stub.py", paths, environment, folder) as runner:
+    with Runner(TrialSetup(folder / "stub.py", paths, environment, folder)) as runner:
         runner.warm()
         yield runner
     assert not paths.root.exists()
@@ -123,10 +124,10 @@ def shared_memory() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "sem.mp-", "mpich_"))}
 
 
-def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, End]:
+def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
     (folder / "behaviour").write_text(how)
-    limits = Limits(starting=2.0, stepping=2.0) if how == "worker_hangs" else LIMITS
-    end = runner.run(TrialSpec(settings=settings, **SHORT), limits)
+    timeouts = Timeouts(starting=2.0, stepping=2.0) if how == "worker_hangs" else TIMEOUTS
+    end = runner.run(TrialSpec(settings=settings, **SHORT), timeouts)
     return judge(settings, end), end
 
 
@@ -139,11 +140,11 @@ def test_every_fault_is_classified_and_leaves_nothing(
     outcome, _ = attempt(runner, folder, how, settings)
     assert type(outcome) is kind, outcome
     assert words in outcome.reason
-    zygote = runner.servers["default"].process.pid
+    zygote = runner.warm().process.pid
     assert process_tree.descendants(os.getpid()) - others - {zygote} == set()
     assert shared_memory() <= memory
     assert listing(folder) == files
-    assert [path.name for path in runner.paths.root.iterdir() if path.name.startswith("t")] == []
+    assert [path.name for path in runner.setup.paths.root.iterdir() if path.name.startswith("t")] == []
 
 
 def test_a_users_traceback_starts_in_the_users_code(runner: Runner, folder: Path) -> None:
@@ -203,7 +204,7 @@ def test_mpi_gives_the_losses_of_gloo(runner: Runner, folder: Path) -> None:
 def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Settings, ...]) -> None:
     (folder / "behaviour").write_text("well")
     others = process_tree.descendants(os.getpid())
-    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), LIMITS) for settings in contenders]
+    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), TIMEOUTS) for settings in contenders]
     try:
         assert all(runner.ready(trial) for trial in trials)
         for _ in range(2):
@@ -212,4 +213,4 @@ def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Se
     finally:
         for trial in trials:
             runner.stop(trial)
-    assert process_tree.descendants(os.getpid()) - others - {runner.servers["default"].process.pid} == set()
+    assert process_tree.descendants(os.getpid()) - others - {runner.warm().process.pid} == set()

@@ -11,11 +11,11 @@ import pytest
 from autotune.core.measurement import Block
 from autotune.trial.parent.trial_bench import TrialContest
 
-NEAR, APART = 25e-6, 75e-6
+LOW, HIGH = 25e-6, 75e-6
 
 
-def block(rate: float, crossing: float = 0.0, stolen: float = 0.0) -> Block:
-    return Block(round(1000 * rate), 1000.0, 1, stolen, crossing)
+def block(rate: float, latency: float = 0.0, stolen: float = 0.0) -> Block:
+    return Block(round(1000 * rate), 1000.0, 1, stolen, latency)
 
 
 class Turns:
@@ -38,20 +38,20 @@ def test_a_disturbed_block_is_taken_once_more() -> None:
     assert not turns.left
 
 
-def test_a_round_in_which_the_cores_moved_is_taken_once_more() -> None:
-    same = [block(10, NEAR), block(10, NEAR)]
-    moved = [block(10, NEAR), block(6, APART)]
-    apart = [block(6, APART), block(6, APART)]
+def test_a_round_in_which_latency_changed_is_taken_once_more() -> None:
+    same = [block(10, LOW), block(10, LOW)]
+    moved = [block(10, LOW), block(6, HIGH)]
+    apart = [block(6, HIGH), block(6, HIGH)]
     turns = Turns(*same, *moved, *apart, *apart)
     held = contest(turns, "a", "b")
     assert list(held.round(0.3).values()) == [10, 10]
-    assert list(held.round(0.3).values()) == [6, 6], "the round with moved cores is left out"
-    assert list(held.round(0.3).values()) == [6, 6], "both are apart: that is fair"
+    assert list(held.round(0.3).values()) == [6, 6], "the round in between is left out"
+    assert list(held.round(0.3).values()) == [6, 6], "high for both: that is fair"
     assert not turns.left
 
 
-def test_one_thread_has_no_distance_to_keep() -> None:
-    turns = Turns(block(10, NEAR), block(5), block(6, APART), block(5))
+def test_one_thread_has_no_latency() -> None:
+    turns = Turns(block(10, LOW), block(5), block(6, HIGH), block(5))
     held = contest(turns, "a", "b")
     held.round(0.3)
     assert sorted(held.round(0.3).values()) == [5, 6]
@@ -59,13 +59,13 @@ def test_one_thread_has_no_distance_to_keep() -> None:
 
 @pytest.mark.parametrize("missing", [1, 2])
 def test_who_ended_is_left_out(missing: int) -> None:
-    turns = Turns(*[None] * missing, *[block(1, NEAR)] * (3 - missing))
+    turns = Turns(*[None] * missing, *[block(1, LOW)] * (3 - missing))
     assert len(contest(turns, "a", "b", "c").round(0.3)) == 3 - missing
 
 
-def test_what_counts_says_where_the_cores_were() -> None:
-    turns = Turns(block(10, NEAR), block(5), block(6, APART), block(5))
+def test_latencies_of_what_counts_are_kept() -> None:
+    turns = Turns(block(10, LOW), block(5), block(6, HIGH), block(5))
     held = contest(turns, "a", "b")
     held.round(0.3)
     held.round(0.3)
-    assert sorted(crossing for _, crossing in held.crossings) == [NEAR, APART]
+    assert sorted(latency for _, latency in held.latencies) == [LOW, HIGH]
