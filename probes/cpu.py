@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from probes import cgroup, families
+from probes import families
 from probes.facts import Cache, Cpu, LogicalCpu, NumaNode
 from probes.system import Facts, System
 
@@ -57,13 +57,6 @@ def _asked(system: System) -> dict[str, str]:
     names = {"vendor_id": "vendor_id_raw", "cpu family": "family", "model": "model", "model name": "brand_raw"}
     record = {name: str(found[key]) for name, key in names.items() if key in found}
     return record | ({"flags": " ".join(map(str, found["flags"]))} if isinstance(found.get("flags"), list) else {})
-
-
-def throttled_seconds(system: System) -> float | None:
-    """Seconds that CPU quotas on this process's groups have stopped them so far, or None where nobody counts."""
-    found = [_throttled(group.read(system, "cpu.stat")) for group in cgroup.ancestors(system, "cpu")]
-    known = [seconds for seconds in found if seconds is not None]
-    return sum(known) if known else None
 
 
 def online_cpus(system: System) -> tuple[int, ...]:
@@ -191,12 +184,6 @@ def parse_size(text: str) -> int | None:
     """``1024K`` in bytes, or None."""
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip())
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else None
-
-
-def _throttled(stat: str | None) -> float | None:
-    """Version 1 counts nanoseconds in ``throttled_time``, version 2 microseconds in ``throttled_usec``."""
-    match = re.search(r"^throttled_(time|usec) (\d+)$", stat or "", re.MULTILINE)
-    return int(match[2]) / (1e9 if match[1] == "time" else 1e6) if match else None
 
 
 def _int(text: str | None, default: int) -> int:

@@ -92,11 +92,6 @@ def allocators(system: System) -> tuple[Allocator, ...]:
     return tuple(Allocator(name, posixpath.basename(path)) for name, path in found if path)
 
 
-def allocator_path(system: System, name: str) -> str | None:
-    """Full path of ``jemalloc`` or ``tcmalloc`` on this machine, fit to preload: only root can change it."""
-    return _library(system, _ALLOCATORS[name])
-
-
 def _library(system: System, stems: Iterable[str]) -> str | None:
     for stem in stems:
         for folder in _LIBRARY_FOLDERS:

@@ -36,13 +36,6 @@ SCRUBBED = (
 SCRUBBED_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
 """Marks of a surrounding job: a process that inherits them believes that it is one of that job's ranks."""
 
-PASSIVE: dict[str, dict[str, str]] = {
-    "libgomp": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},
-    "libiomp5": {"KMP_BLOCKTIME": "0"},
-    "libomp": {"KMP_BLOCKTIME": "0"},
-}
-"""Waiting threads sleep at once, in the words of each OpenMP runtime. A runtime never gets another's words."""
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -67,17 +60,12 @@ class Environment:
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)``."""
 
-    def over(self, base: Mapping[str, str]) -> dict[str, str]:
-        """A whole environment: ``base`` with the additions."""
-        return {**base, **self.set}
-
 
 def environment(
     settings: Settings,
     inventory: Inventory,
     base_env: Mapping[str, str],
     *,
-    passive: bool = False,
     interface: str | None = None,
     folders: tuple[Path, ...] = allocators.SYSTEM_FOLDERS,
 ) -> Environment:
@@ -88,13 +76,10 @@ def environment(
         inventory: this machine.
         base_env: the user's environment.
         interface: the way to the other machines; the loopback where None.
-        passive: let waiting OpenMP threads sleep at once; a trial must have measured it.
         folders: where allocator libraries may be.
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
-    if passive:
-        wanted.update(PASSIVE.get(inventory.software.openmp or "", {}))
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
     kept = [Kept(name, base_env[name], value) for name, value in wanted.items() if base_env.get(name, value) != value]
     preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""), folders)

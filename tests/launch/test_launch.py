@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from autotune.core.backends import BACKENDS
@@ -11,7 +9,7 @@ from autotune.core.cluster import Cluster
 from autotune.core.settings import BACKENDS as BACKEND_NAMES
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from autotune.launch.environment import PASSIVE, Environment, environment, scrub
+from autotune.launch.environment import Environment, environment, scrub
 from probes.facts import Route
 
 from .records import inventory
@@ -109,19 +107,6 @@ def test_the_users_environment_wins_and_is_named(base: dict[str, str], added: di
     assert found.set == added
     assert [item.name for item in found.kept] == kept
     assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
-    assert found.over(base) == {**base, **added}
-
-
-@pytest.mark.parametrize("openmp", ["libgomp", "libiomp5", "libomp", None, "other"])
-@pytest.mark.parametrize("passive", [False, True])
-def test_each_openmp_runtime_gets_its_own_words_only(openmp: str | None, passive: bool) -> None:
-    here = inventory()
-    here = replace(here, software=replace(here.software, openmp=openmp))
-    found = environment(Settings(threads=2), here, {}, passive=passive).set
-    assert any(name.startswith("GOMP_") for name in found) == (passive and openmp == "libgomp")
-    assert any(name.startswith("KMP_") for name in found) == (passive and openmp in ("libiomp5", "libomp"))
-    assert "KMP_DUPLICATE_LIB_OK" not in found
-    assert set(found) - {"OMP_NUM_THREADS", "MKL_NUM_THREADS"} == set(PASSIVE.get(openmp or "", {}) if passive else ())
 
 
 @pytest.mark.parametrize(

@@ -158,5 +158,4 @@ def test_tiny_shared_memory() -> None:
 def test_the_counters_answer_on_this_machine() -> None:
     system = System()
     assert (memory.oom_kills(system) or 0) >= 0
-    assert (cpu.throttled_seconds(system) or 0.0) >= 0.0
     assert (limits.probe(system).processes or 1) >= 1
