@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.cluster import endpoint
@@ -33,13 +33,9 @@ class TrialSpec:
     resident: bool = False
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
-        """The inverse of `as_dict`."""
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
         return cls(**{**data, "settings": Settings.from_dict(data["settings"])})
 
 
@@ -103,13 +99,9 @@ class TrialRequest:
         """How many ranks there are, on all machines."""
         return self.spec.settings.processes if self.spec is not None else 1
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
-        """The inverse of `as_dict`."""
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
         spec, rendezvous = data["spec"], data["rendezvous"]
         parts = {
             "spec": TrialSpec.from_dict(spec) if spec is not None else None,
@@ -133,17 +125,14 @@ class TrialReport:
     """``(knob, reason)`` for everything asked that did not take effect."""
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:
-        """The inverse of `as_dict`."""
-        values = dict(data)
-        if values.get("measurement") is not None:
-            values["measurement"] = Measurement.from_dict(values["measurement"])
-        values["losses"] = tuple(values.get("losses", ()))
-        values["not_applied"] = tuple((knob, reason) for knob, reason in values.get("not_applied", ()))
-        values["notes"] = tuple(values.get("notes", ()))
-        return cls(**values)
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        measured = data["measurement"]
+        parts = {
+            "measurement": Measurement.from_dict(measured) if measured is not None else None,
+            "losses": tuple(data["losses"]),
+            "not_applied": tuple((knob, reason) for knob, reason in data["not_applied"]),
+            "notes": tuple(data["notes"]),
+        }
+        return cls(**{**data, **parts})

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def run_rank(request: TrialRequest, connection: UnixConnection, task: LoadedTask
     except BaseException as error:
         fault = describe(error)
         report = TrialReport(error=fault["text"], error_type=fault["type"], traceback=fault["traceback"])
-        connection.send({"event": "report", "rank": rank, "report": report.as_dict()})
+        _send(report, connection, rank)
         return 1
 
 
@@ -98,16 +98,15 @@ class _Rank:
         self._report(measurement, loop, losses)
 
     def _report(self, measurement: Measurement, loop: TrainingLoop, losses: tuple[float, ...]) -> None:
-        session = loop.session
         report = TrialReport(
             measurement=measurement,
             losses=losses,
             finite=loop.finite,
-            not_applied=session.not_applied,
-            notes=session.notes,
+            not_applied=loop.session.not_applied,
+            notes=loop.session.notes,
         )
         if self.rank == 0 or report.not_applied:
-            self.connection.send({"event": "report", "rank": self.rank, "report": report.as_dict()})
+            _send(report, self.connection, self.rank)
 
     def _warm(self, find_unused_parameters: bool = False) -> tuple[TrainingLoop, WarmUp]:
         """The loop with settings in force and warm, and what the warm-up took."""
@@ -166,6 +165,10 @@ class _Rank:
         if message is None or message["request"] != "block":
             return 0
         return loop.steps_for(float(message["seconds"]), pace)
+
+
+def _send(report: TrialReport, connection: UnixConnection, rank: int) -> None:
+    connection.send({"event": "report", "rank": rank, "report": asdict(report)})
 
 
 def _peak_memory(device: str) -> int:

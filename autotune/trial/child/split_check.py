@@ -54,7 +54,7 @@ NOTHING = "the gradient is zero or not finite"
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What the comparison says; neither where parts have the gradient of the whole."""
+    """Neither field is set where parts have the gradient of the whole."""
 
     why_not: str | None = None
     """Why another number of processes would change training."""

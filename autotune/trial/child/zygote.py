@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ class Zygote:
             os._exit(code)
 
     def _spawn(self, request: TrialRequest, fd: int) -> int:
-        command = child_command("leader", str(fd), json.dumps(request.as_dict()))
+        command = child_command("leader", str(fd), json.dumps(asdict(request)))
         return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
 
     def collect(self) -> None:

@@ -73,7 +73,7 @@ class Fleet:
         self._remote[number] = RemoteRanks({agent.name for agent in self.agents})
         for agent in self.agents:
             own = asdict(replace(rendezvous, node=agent.node, interface=None))
-            agent.connection.send({"order": "start", "trial": number, "spec": spec.as_dict(), "rendezvous": own})
+            agent.connection.send({"order": "start", "trial": number, "spec": asdict(spec), "rendezvous": own})
 
     def started(self, trial: RunningTrial) -> None:
         """``trial`` runs here too."""

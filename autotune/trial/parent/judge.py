@@ -114,6 +114,14 @@ def lost_its_peer(report: TrialReport) -> bool:
     return any(text in (report.error or "") for text in PEER_GONE)
 
 
+def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
+    """The first error but that of a lost peer, else any error, else a knob that did not take effect, else any report."""
+    errors = [report for report in reports if report.error_type is not None]
+    own = [report for report in errors if not lost_its_peer(report)]
+    lacking = [report for report in reports if report.not_applied]
+    return next(iter((*own, *errors, *lacking, *reports)), None)
+
+
 def _raised(report: TrialReport, end: TrialEnd) -> Outcome:
     text, kind = report.error or "", report.error_type or ""
     if kind == "SystemExit":

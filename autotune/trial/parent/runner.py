@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.setup import TrialSetup
-from autotune.trial.parent.zygote_process import ZygoteProcess
-from autotune.trial.parent.zygotes import Zygotes
+from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 
@@ -149,7 +148,7 @@ class Runner:
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
         request = self._request(number, spec, rendezvous)
-        reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=request.as_dict())
+        reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
             zygote.gone = True

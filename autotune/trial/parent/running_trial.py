@@ -12,8 +12,8 @@ from typing import Any
 
 from autotune.core.measurement import Block
 from autotune.trial.parent.event_loop import EventLoop
-from autotune.trial.parent.judge import TrialEnd, lost_its_peer
-from autotune.trial.parent.zygote_process import ZygoteProcess
+from autotune.trial.parent.judge import TrialEnd, most_telling
+from autotune.trial.parent.zygotes import ZygoteProcess
 from autotune.trial.spec import TrialReport
 from autotune.trial.unix_connection import UnixConnection
 
@@ -27,10 +27,6 @@ class Timeouts:
     stepping: float = 30.0
     deadline: float = float("inf")
     """On the monotonic clock."""
-
-    def of(self, phase: str) -> float:
-        """The timeout of ``phase``."""
-        return float(getattr(self, phase))
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class RunningTrial:
     @property
     def hung_at(self) -> float:
         """When the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
-        return min(self.last_sign_at + self.timeouts.of(self.phase), self.timeouts.deadline)
+        return min(self.last_sign_at + float(getattr(self.timeouts, self.phase)), self.timeouts.deadline)
 
     def has_events(self, count: int = 1) -> bool:
         """True once ``count`` events wait."""
@@ -134,14 +130,6 @@ class RunningTrial:
         else:
             self.events.append(message)
 
-    def report(self) -> TrialReport | None:
-        """The most telling report: the first error that is not a peer's, else any error, else a knob that did not take
-        effect."""
-        errors = [report for report in self._reports if report.error_type is not None]
-        own = [report for report in errors if not lost_its_peer(report)]
-        lacking = [report for report in self._reports if report.not_applied]
-        return next(iter((*own, *errors, *lacking, *self._reports)), None)
-
     def end(self, oom_kills: int | None) -> TrialEnd:
         """How it ended, here and elsewhere; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
         before = self._oom_kills_before
@@ -149,7 +137,7 @@ class RunningTrial:
         known = [kills for kills in (here, *(end.oom_kills for end in self.remote_ends)) if kills is not None]
         logs = [f"{end.machine}:\n{end.log}" for end in self.remote_ends if end.log]
         return TrialEnd(
-            report=self.report(),
+            report=most_telling(self._reports),
             rank_codes=tuple(self.rank_codes),
             code=self.code,
             timed_out=self.timed_out,
