@@ -115,7 +115,7 @@ def lost_its_peer(report: TrialReport) -> bool:
 
 
 def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
-    """The first error but that of a lost peer, else any error, else a knob that did not take effect, else any report."""
+    """The first error but for lost peers, else any error, else a knob that did not take effect, else any report."""
     errors = [report for report in reports if report.error_type is not None]
     own = [report for report in errors if not lost_its_peer(report)]
     lacking = [report for report in reports if report.not_applied]
