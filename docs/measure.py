@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|channel|compile|bound|latency|machines [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -106,7 +106,7 @@ def measured(found: TrialReport | None) -> Measurement:
     return found.measurement
 
 
-def channel(pairs: int) -> None:
+def messages(pairs: int) -> None:
     """Decision 004: microseconds for one message there and back, over a socket and as a file renamed into place."""
     message, count = {"event": "block", "block": {"items": 640, "seconds": 0.25, "steps": 10}}, 1000
     ours, theirs = UnixConnection.pair()
@@ -276,7 +276,7 @@ FIGURES = {
     "start": start,
     "proof": proof,
     "batch": batch,
-    "channel": channel,
+    "messages": messages,
     "compile": compiled,
     "bound": bound,
     "latency": latency,

@@ -18,7 +18,7 @@ class StudyPaths:
 
     @classmethod
     def create(cls) -> StudyPaths:
-        """A fresh private folder in the system's temporary folder."""
+        """A new private folder in the system's temporary folder."""
         return cls(Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX)))
 
     def trial(self, number: int) -> Path:

@@ -22,7 +22,7 @@ LINUX = sys.platform == "linux"
 
 
 def _prctl(option: int, value: int) -> None:
-    """Best effort: a kernel or sandbox that refuses leaves the other safeguards in place."""
+    """Best effort: where a kernel or sandbox forbids it, the other safeguards stay."""
     if LINUX:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

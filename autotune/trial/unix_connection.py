@@ -41,7 +41,7 @@ class UnixConnection:
         return self.socket.fileno()
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        """Send one message, with ``fds`` if given. Raises OSError when the other end is gone."""
+        """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
         data = json.dumps(message).encode()
         for kept in KEPT:
             if len(data) <= MAX_MESSAGE:

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     _run(backend, script, arguments[1:], line, under_mpi)
 
 
-def places(api: Any) -> dict[str, str]:
+def torchrun_variables(api: Any) -> dict[str, str]:
     """What torchrun would say: ranks, sizes, and where to meet."""
     world = api.COMM_WORLD
     here = world.Split_type(api.COMM_TYPE_SHARED)
@@ -89,7 +89,7 @@ def _start_mpi() -> None:
 
     os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
-    os.environ.update(places(mpi.start()))
+    os.environ.update(torchrun_variables(mpi.start()))
 
 
 def _free_port() -> int:

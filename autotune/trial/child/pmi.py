@@ -1,6 +1,6 @@
 """The process manager that forked ranks find instead of mpiexec's: MPICH's PMI-1 protocol, as far as starting needs it.
 
-Ranks started by mpiexec are fresh processes that import torch for seconds. MPICH asks its process manager for little
+Ranks started by mpiexec are new processes that import torch for seconds. MPICH asks its process manager for little
 more than "who am I, of how many", in lines of text over an inherited socket; answering them here lets ranks be forked
 like those of every other backend. MPI itself is loaded after the fork only.
 """

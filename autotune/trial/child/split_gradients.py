@@ -20,7 +20,7 @@ Gradient = list[Tensor | None]
 
 
 class Gradients:
-    """Gradients of a task's loss over given samples.
+    """Gradients of a task's loss over samples.
 
     Args:
         task: the loaded task file.
@@ -86,7 +86,7 @@ class Gradients:
 
 
 def _copy(sample: Any) -> Any:
-    """A copy: some collate functions change what they are given. A deep one would copy all that a view is of."""
+    """A copy: some collate functions change their argument. A deep copy would copy all that a view is of."""
     return tree_map(_copied_leaf, sample)
 
 

@@ -97,12 +97,12 @@ print(others.share())
 @LINUX
 def test_a_busy_process_on_the_same_processor_is_seen() -> None:
     cpu = min(os.sched_getaffinity(0))
-    neighbour = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{SPIN}"])
+    other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{SPIN}"])
     try:
         taken = subprocess.run(
             [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, start_new_session=True
         )
     finally:
-        neighbour.kill()
-        neighbour.wait()
+        other.kill()
+        other.wait()
     assert float(taken.stdout) > 0.2

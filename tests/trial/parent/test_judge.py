@@ -24,6 +24,7 @@ from autotune.trial.parent.judge import (
     check_losses,
     judge,
     lost_its_peer,
+    most_telling,
     out_of_memory,
     short,
 )
@@ -34,7 +35,7 @@ OWN = Settings(threads=1, batch_size=8)
 FP16 = OWN.but(precision="fp16")
 MEASURED = Measurement((Block(80, 1.0, 10), Block(80, 1.0, 10)), warmup_seconds=0.3, warmup_steps=5)
 GOOD = TrialReport(measurement=MEASURED, losses=(1.0, 0.9, 0.8))
-ECHO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
+LOST_PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
 
 
 def raised(kind: str, text: str, traceback: str = "Traceback") -> TrialReport:
@@ -117,11 +118,11 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
         ended(GOOD, 0, -9, oom_kills=2),
         OutOfMemory("the kernel killed the process: memory limit reached", "", where="host"),
     ),
-    ("a rank hears of a segfault", ended(raised("RuntimeError", ECHO), -11, 1), Crashed("ended by SIGSEGV", "")),
+    ("a rank hears of a segfault", ended(raised("RuntimeError", LOST_PEER), -11, 1), Crashed("ended by SIGSEGV", "")),
     (
         "the network itself failed",
-        ended(raised("RuntimeError", ECHO), 1),
-        Crashed(f"RuntimeError: {short(ECHO)}", "Traceback"),
+        ended(raised("RuntimeError", LOST_PEER), 1),
+        Crashed(f"RuntimeError: {short(LOST_PEER)}", "Traceback"),
     ),
     (
         "a worker killed by the kernel",
@@ -147,7 +148,7 @@ def test_ends_and_what_is_made_of_them(end: TrialEnd, outcome: Outcome) -> None:
 
 
 def test_a_signal_is_the_reason_also_where_the_rank_that_heard_of_it_ended_first() -> None:
-    outcome = judge(OWN, ended(raised("RuntimeError", ECHO), 1, -9, oom_kills=1))
+    outcome = judge(OWN, ended(raised("RuntimeError", LOST_PEER), 1, -9, oom_kills=1))
     assert outcome == OutOfMemory("the kernel killed the process: memory limit reached", "", where="host")
 
 
@@ -290,8 +291,8 @@ class TestOutOfMemory:
         assert out_of_memory("RuntimeError", text) == "host"
 
 
-class TestEchoes:
-    @pytest.mark.parametrize("text", [ECHO, "Read error [127.0.0.1]:4711: Connection reset by peer"])
+class TestLostPeers:
+    @pytest.mark.parametrize("text", [LOST_PEER, "Read error [127.0.0.1]:4711: Connection reset by peer"])
     def test_of_a_dead_rank(self, text: str) -> None:
         assert lost_its_peer(raised("RuntimeError", text))
 
@@ -299,8 +300,17 @@ class TestEchoes:
     def test_are_nothing_else(self, report: TrialReport) -> None:
         assert not lost_its_peer(report)
 
+    def test_the_cause_is_more_telling_than_who_lost_a_peer(self) -> None:
+        lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
+        lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
+        assert most_telling([GOOD, lost, cause, lacking]) is cause
+        assert most_telling([GOOD, lacking, lost]) is lost
+        assert most_telling([GOOD, lacking]) is lacking
+        assert most_telling([GOOD]) is GOOD
+        assert most_telling([]) is None
+
     def test_a_timeout_beats_a_lost_peer(self) -> None:
-        outcome = judge(OWN, ended(raised("RuntimeError", ECHO), -9, timed_out="stepping"))
+        outcome = judge(OWN, ended(raised("RuntimeError", LOST_PEER), -9, timed_out="stepping"))
         assert isinstance(outcome, TimedOut)
 
 
