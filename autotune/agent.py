@@ -61,7 +61,7 @@ class _Agent:
     def serve(self) -> None:
         """Obey until the run ends."""
         # Only read there: starting a trial waits in the same loop.
-        self.runner.loop.add(self.wire, self.wire.read)
+        self.runner.loop.add(self.wire.fileno(), self.wire.read)
         while not self.done:
             self.runner.loop.wait(IDLE_SECONDS)
             while self.wire.inbox:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -107,10 +108,15 @@ def kill_tree(root: int, *, include_root: bool = True) -> None:
         if not targets:
             return
         for signum in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in targets:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signum)
+            send_signal(signum, targets)
         time.sleep(0.002)
+
+
+def send_signal(signum: int, pids: Iterable[int]) -> None:
+    """Send ``signum`` to each process that is still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
 
 
 def alive(pid: int) -> bool:

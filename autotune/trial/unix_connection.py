@@ -37,7 +37,7 @@ class UnixConnection:
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The descriptor that `EventLoop` watches."""
         return self.socket.fileno()
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+from autotune.trial.spec import TrialReport
+
 OURS = str(Path(__file__).resolve().parents[1])
 
 
-def describe(error: BaseException) -> dict[str, str]:
-    """``{type, text, traceback}`` of an exception; the traceback starts at the user's first frame."""
+def error_report(error: BaseException) -> TrialReport:
+    """What a child says of an exception; the traceback starts at the user's first frame."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    return {"type": name, "text": str(error), "traceback": user_traceback(error)}
+    return TrialReport(error=str(error), error_type=name, traceback=user_traceback(error))
 
 
 def user_traceback(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.user_errors import OURS, describe, user_traceback
+from autotune.trial.user_errors import OURS, error_report, user_traceback
 
 
 class Custom(Exception):
@@ -22,9 +22,9 @@ class Custom(Exception):
     ],
 )
 def test_type_and_text(error: BaseException, kind: str, text: str) -> None:
-    found = describe(error)
-    assert (found["type"], found["text"]) == (kind, text)
-    assert found["traceback"].strip()
+    found = error_report(error)
+    assert (found.error_type, found.error) == (kind, text)
+    assert found.traceback.strip()
 
 
 def test_the_traceback_starts_in_the_users_file(tmp_path: Path) -> None:

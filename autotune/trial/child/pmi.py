@@ -71,7 +71,8 @@ class ProcessManager:
                     continue
                 *lines, rests[ours] = (rests[ours] + received).split(b"\n")
                 for line in lines:
-                    self._answer(ours, dict(_pair(word) for word in line.decode(errors="replace").split()))
+                    words = (word.partition("=") for word in line.decode(errors="replace").split())
+                    self._answer(ours, {name: value for name, _, value in words})
 
     def _answer(self, ours: socket.socket, request: dict[str, str]) -> None:
         verb = request.get("cmd", "")
@@ -94,11 +95,6 @@ class ProcessManager:
         if value is None:
             return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
         return f"cmd=get_result rc=0 value={value}"
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
 
 
 def _receive(ours: socket.socket) -> bytes:

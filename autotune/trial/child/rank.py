@@ -22,7 +22,7 @@ from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop, WarmUp
 from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
-from autotune.trial.user_errors import describe
+from autotune.trial.user_errors import error_report
 
 UNUSED = "find_unused_parameters"
 UNUSED_NOTE = (
@@ -44,9 +44,7 @@ def run_rank(request: TrialRequest, connection: UnixConnection, task: LoadedTask
             _Rank(request.spec, task, connection, rank, request.rendezvous).run()
         return 0
     except BaseException as error:
-        fault = describe(error)
-        report = TrialReport(error=fault["text"], error_type=fault["type"], traceback=fault["traceback"])
-        _send(report, connection, rank)
+        _send(error_report(error), connection, rank)
         return 1
 
 
@@ -95,9 +93,6 @@ class _Rank:
             load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
             peak_memory=_peak_memory(self.task.device),
         )
-        self._report(measurement, loop, losses)
-
-    def _report(self, measurement: Measurement, loop: TrainingLoop, losses: tuple[float, ...]) -> None:
         report = TrialReport(
             measurement=measurement,
             losses=losses,

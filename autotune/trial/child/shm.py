@@ -52,11 +52,11 @@ class Segments:
         """Kill processes of the trial; trackers and managers go on, to finish. Returns the killed ones."""
         trackers, managers = set(filter(is_tracker, pids)), set(filter(is_manager, pids))
         killed = set(pids) - trackers - managers
-        _signal(signal.SIGSTOP, killed)
+        process_tree.send_signal(signal.SIGSTOP, killed)
         self.held.update(_own(killed))
-        _signal(signal.SIGKILL, killed)
+        process_tree.send_signal(signal.SIGKILL, killed)
         _wait(killed, KILL_SECONDS)
-        _signal(signal.SIGCONT, trackers | managers)
+        process_tree.send_signal(signal.SIGCONT, trackers | managers)
         _wait(trackers, TRACKER_SECONDS)
         return killed
 
@@ -150,12 +150,6 @@ def _held_by(pids: Iterable[int]) -> set[Segment]:
                     if path.parent == FOLDER:
                         found.add((path.name, descriptor.stat().st_ino))
     return found
-
-
-def _signal(signum: signal.Signals, pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signum)
 
 
 def _wait(pids: Collection[int], seconds: float) -> None:

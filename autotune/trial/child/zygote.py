@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,25 +28,12 @@ from autotune.trial.child_command import child_command
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
-from autotune.trial.user_errors import describe
+from autotune.trial.user_errors import error_report
 
 if TYPE_CHECKING:
     from autotune.trial.child.loaded_task import LoadedTask
 
 CLEAN_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Leader:
-    """The leader of one living trial.
-
-    Attributes:
-        folder: the trial's own.
-        memory: the shared memory of the trial.
-    """
-
-    folder: Path
-    memory: shm.Segments
 
 
 class Zygote:
@@ -56,7 +43,8 @@ class Zygote:
         self.connection = connection
         self.task: LoadedTask | None = None
         self.scratch = Path()
-        self.leaders: dict[int, Leader] = {}
+        self.trials: dict[int, shm.Segments] = {}
+        """Shared memory of the living trials, by their leader's pid."""
         self.no_fork_reason: str | None = None
         self.spared: frozenset[int] = frozenset()
         """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
@@ -71,7 +59,7 @@ class Zygote:
             self.task = loaded_task.load(Path(request["task"]))
             self.task.build_dataset(request["seed"])
         except BaseException as failure:
-            error = describe(failure)
+            error = asdict(error_report(failure))
         self.spared = frozenset(process_tree.descendants(os.getpid()))
         self.no_fork_reason = why_not_fork()
         self._reply("loaded", error=error, no_fork_reason=self.no_fork_reason)
@@ -81,8 +69,7 @@ class Zygote:
         self.no_fork_reason = self.no_fork_reason or why_not_fork()
         pid = self._spawn(request, fd) if self.no_fork_reason else self._fork(request, fd)
         os.close(fd)
-        folder = Path(request.folder)
-        self.leaders[pid] = Leader(folder, shm.Segments(folder))
+        self.trials[pid] = shm.Segments(Path(request.folder))
         self._reply("started", pid=pid, no_fork_reason=self.no_fork_reason)
 
     def _reply(self, what: str, **content: Any) -> None:
@@ -109,23 +96,23 @@ class Zygote:
     def collect(self) -> None:
         """Reap ended children. After a leader's end nothing of its trial stays."""
         for pid, status in process_tree.reap():
-            trial = self.leaders.pop(pid, None)
-            if trial is None:
+            memory = self.trials.pop(pid, None)
+            if memory is None:
                 continue
             orphans = self._orphans()
-            leftovers = trial.memory.end(orphans)
+            leftovers = memory.end(orphans)
             for orphan in leftovers:
                 process_tree.kill_tree(orphan)
-            trial.memory.remove()
+            memory.remove()
             if not any(map(shm.is_manager, orphans)):  # their sockets are in there
-                shutil.rmtree(trial.folder, ignore_errors=True)
+                shutil.rmtree(memory.folder, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
             self._reply("exited", pid=pid, code=code, leftovers=len(leftovers))
 
     def _orphans(self) -> set[int]:
         """Processes below the zygote that belong to no running trial."""
-        owned = set(self.leaders)
-        for pid in self.leaders:
+        owned = set(self.trials)
+        for pid in self.trials:
             owned |= process_tree.descendants(pid)
         return process_tree.descendants(os.getpid()) - owned - self.spared
 
@@ -151,19 +138,19 @@ class Zygote:
             self.load(message)
         elif message["request"] == "start":
             self.start(TrialRequest.from_dict(message["trial"]), fds[0])
-        elif message["request"] == "kill" and (pid := message["pid"]) in self.leaders:
-            self.leaders[pid].memory.end(process_tree.descendants(pid) | {pid})
+        elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
+            self.trials[pid].end(process_tree.descendants(pid) | {pid})
             process_tree.kill_tree(pid)
 
     def shut_down(self) -> None:
         """Leave nothing behind: processes, shared memory, files."""
         below = process_tree.descendants(os.getpid()) - self.spared
-        for trial in self.leaders.values():
-            trial.memory.end(below)
+        for memory in self.trials.values():
+            memory.end(below)
         shm.wait_for_managers(below)
         process_tree.kill_tree(os.getpid(), include_root=False)
-        for trial in self.leaders.values():
-            trial.memory.remove()
+        for memory in self.trials.values():
+            memory.remove()
         give_up = time.monotonic() + CLEAN_SECONDS
         while self.scratch.name.startswith(SCRATCH_PREFIX) and self.scratch.exists() and time.monotonic() < give_up:
             # Other zygotes of the run remove it at the same time, and may trip over each other.

@@ -58,7 +58,7 @@ class Fleet:
     def listen(self, loop: EventLoop) -> None:
         """Take messages of the agents as they come."""
         for agent in self.agents:
-            loop.add(agent.connection, partial(self._receive, agent))
+            loop.add(agent.connection.fileno(), partial(self._receive, agent))
 
     def rendezvous(self) -> Rendezvous | None:
         """Where the ranks of the next trial meet; None where all of them are here."""

@@ -27,27 +27,14 @@ OOM_TYPES = (
     "numpy._core._exceptions.MemoryError",  # its class is _ArrayMemoryError, its __name__ is not
     "numpy.core._exceptions.MemoryError",
 )
-OOM_TEXTS = (
-    (
-        re.compile(
-            r"insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)"
-            r"|unable to write to file </torch_",
-            re.I,
-        ),
-        "shm",
-    ),
-    (
-        re.compile(r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory"),
-        "device",
-    ),
-    (
-        re.compile(
-            r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
-            r"|_ArrayMemoryError: Unable to allocate"
-        ),
-        "host",
-    ),
-)
+OOM_TEXTS = {
+    "shm": r"(?i:insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)"
+    r"|unable to write to file </torch_)",
+    "device": r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory",
+    "host": r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
+    r"|_ArrayMemoryError: Unable to allocate",
+}
+"""Which memory ran out -> what messages say then."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +129,7 @@ def out_of_memory(kind: str, text: str) -> str | None:
     if kind in OOM_TYPES:
         return "device" if "OutOfMemoryError" in kind else "host"
     if kind in ("RuntimeError", "OSError", "torch.AcceleratorError"):
-        return next((where for pattern, where in OOM_TEXTS if pattern.search(text)), None)
+        return next((where for where, pattern in OOM_TEXTS.items() if re.search(pattern, text)), None)
     return None
 
 

@@ -90,7 +90,7 @@ class RunningTrial:
     def listen(self, loop: EventLoop) -> None:
         """Take messages as they come, and the word of the zygote that all is over."""
         self._loop = loop
-        loop.add(self.connection, self._read)
+        loop.add(self.connection.fileno(), self._read)
         self.zygote.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
@@ -157,7 +157,7 @@ class RunningTrial:
 
     def _stop_listening(self) -> None:
         if self._loop is not None:
-            self._loop.remove(self.connection)
+            self._loop.remove(self.connection.fileno())
             self._loop = None
 
     def _read(self) -> bool:

@@ -29,7 +29,7 @@ class TcpConnection:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The descriptor that `EventLoop` watches."""
         return self.socket.fileno()
 
     def send(self, message: dict[str, Any]) -> None:

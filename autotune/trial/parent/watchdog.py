@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -38,7 +36,5 @@ def _time_out(loop: EventLoop, trial: RunningTrial) -> None:
 
 def _dump_stacks(loop: EventLoop, trial: RunningTrial) -> None:
     """Ask every rank where it is stuck; the answer lands in the log."""
-    for pid in process_tree.descendants(trial.pid):
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGUSR1)
+    process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
     loop.wait_until(lambda: False, STACK_DUMP_SECONDS)

@@ -44,7 +44,7 @@ class ZygoteProcess:
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
         self._log = bytearray()
-        loop.add(connection, self._read_message)
+        loop.add(connection.fileno(), self._read_message)
         loop.add(log_fd, self._read_log)
 
     @classmethod
@@ -117,7 +117,7 @@ class ZygoteProcess:
         message, _ = self.connection.receive()
         if message is None:
             self.gone = True
-            self.loop.remove(self.connection)
+            self.loop.remove(self.connection.fileno())
         elif message["reply"] != "exited":
             self._replies.append(message)
         elif message["pid"] in self.on_exit:
@@ -171,4 +171,4 @@ class Zygotes:
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
         if reply["error"] is not None:
             error = reply["error"]
-            raise UserCodeError(f"{task}: {error['type']}: {error['text']}", error["traceback"])
+            raise UserCodeError(f"{task}: {error['error_type']}: {error['error']}", error["traceback"])

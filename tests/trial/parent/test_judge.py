@@ -29,7 +29,7 @@ from autotune.trial.parent.judge import (
     short,
 )
 from autotune.trial.spec import TrialReport
-from autotune.trial.user_errors import describe
+from autotune.trial.user_errors import error_report
 
 OWN = Settings(threads=1, batch_size=8)
 FP16 = OWN.but(precision="fp16")
@@ -273,14 +273,14 @@ class TestOutOfMemory:
 
     def test_python_and_system_errors_of_this_interpreter(self) -> None:
         for error in (MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")):
-            fault = describe(error)
-            assert out_of_memory(fault["type"], fault["text"]) == "host"
+            report = error_report(error)
+            assert out_of_memory(str(report.error_type), str(report.error)) == "host"
 
     def test_numpys_own(self) -> None:
         with pytest.raises(MemoryError) as error:
             numpy.zeros(1 << 50)
-        fault = describe(error.value)
-        assert out_of_memory(fault["type"], fault["text"]) == "host"
+        report = error_report(error.value)
+        assert out_of_memory(str(report.error_type), str(report.error)) == "host"
 
     def test_numpys_own_in_a_loader_worker(self) -> None:
         text = (
