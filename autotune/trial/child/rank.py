@@ -19,7 +19,8 @@ from autotune.runtime.session import Session
 from autotune.trial.child import split_check
 from autotune.trial.child.loaded_task import LoadedTask, load
 from autotune.trial.child.task_facts import facts, flops_per_item
-from autotune.trial.child.training_loop import TrainingLoop, WarmUp
+from autotune.trial.child.training_loop import TrainingLoop
+from autotune.trial.child.warm_up import WarmUp, warm_up
 from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
@@ -71,25 +72,25 @@ class _Rank:
     def run(self) -> None:
         """Warm up, measure and report."""
         try:
-            loop, warm_up = self._warm()
+            loop, warmed = self._warm()
         except RuntimeError as error:
             if UNUSED not in str(error):
                 raise
-            loop, warm_up = self._warm(find_unused_parameters=True)
+            loop, warmed = self._warm(find_unused_parameters=True)
         loop.waited = 0.0
         started = time.perf_counter()
-        blocks = self._resident(loop, warm_up.pace) if self.spec.resident else self._measure(loop, warm_up.pace)
+        blocks = self._resident(loop, warmed.pace) if self.spec.resident else self._measure(loop, warmed.pace)
         seconds = time.perf_counter() - started
         losses = loop.checked_losses()
         if self.spec.settings.precision in ("bf16", "fp16") and not self.spec.resident:
             loop.check_whole_autocast()
         measurement = Measurement(
             blocks=tuple(blocks),
-            warmup_seconds=warm_up.seconds,
-            warmup_steps=warm_up.steps,
-            steady=warm_up.steady,
+            warmup_seconds=warmed.seconds,
+            warmup_steps=warmed.steps,
+            steady=warmed.steady,
             skipped_steps=loop.session.skipped_steps,
-            first_step_seconds=warm_up.first_step_seconds,
+            first_step_seconds=warmed.first_step_seconds,
             load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
             peak_memory=_peak_memory(self.task.device),
         )
@@ -115,9 +116,9 @@ class _Rank:
             show_life = partial(self._say, "phase", phase="stepping")
             loop = TrainingLoop(self.task, session, self.spec, show_life, find_unused_parameters)
             self._say("phase", phase="compiling" if settings.compile != "off" else "starting")
-            first = loop.first_step()
+            first = loop.timed(1)
             self._say("phase", phase="stepping", first_step=True)
-            return loop, replace(loop.warm_up(), first_step_seconds=first)
+            return loop, replace(warm_up(loop), first_step_seconds=first)
         except BaseException:
             session.close()
             raise
