@@ -20,8 +20,8 @@ from autotune.launch.environment import scrub
 from autotune.store import lock
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.tuning import Observer
 from probes.facts import Inventory

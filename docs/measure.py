@@ -34,8 +34,8 @@ from autotune.launch.binding import starter
 from autotune.store import lock
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.unix_connection import UnixConnection

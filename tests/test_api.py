@@ -26,7 +26,7 @@ from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK
 from autotune.trial.parent.fleet import Fleet
-from autotune.trial.parent.setup import TrialSetup
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
 from benchmarks.replay.simulator import context, inventory

@@ -18,7 +18,7 @@ from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.parent.setup import TrialSetup
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection

@@ -15,7 +15,7 @@ from autotune.core.errors import LaunchError, UserCodeError
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
 from autotune.trial.parent.event_loop import EventLoop
-from autotune.trial.parent.setup import TrialSetup
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.unix_connection import UnixConnection
 
 LOG_BYTES = 2**20

@@ -10,8 +10,8 @@ import pytest
 from autotune.core.task import TaskFacts
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 
 pytestmark = pytest.mark.torch

@@ -16,8 +16,8 @@ from autotune.trial import process_tree
 from autotune.trial.parent.judge import TrialEnd, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.setup import TrialSetup
 from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialSpec
 
