@@ -18,7 +18,7 @@ class TaskFacts:
     iterable: bool
     parameters: int
     has_convolutions: bool
-    """Convolutions over images or volumes: what ``channels_last`` may help."""
+    """Convolutions that a knob acts on: those over images, and on CUDA those over volumes too."""
     has_batch_norm: bool
     optimizer: str
     optimizer_impls: tuple[str, ...]

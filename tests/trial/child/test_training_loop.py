@@ -4,116 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from types import MethodType, ModuleType, SimpleNamespace
+from types import MethodType
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 from autotune.core.settings import Settings
 from autotune.runtime import precision
 from autotune.runtime.session import Session
 from autotune.trial.child import training_loop
-from autotune.trial.child import warm_up as warming
-from autotune.trial.child.loaded_task import LoadedTask
-from autotune.trial.child.training_loop import TrainingLoop
-from autotune.trial.child.warm_up import warm_up
-from autotune.trial.spec import CHECK_STEPS, TrialSpec
+from autotune.trial.spec import CHECK_STEPS
 
-BATCH = 8
-STEP = 0.01
-"""Seconds of one step, where a test says nothing else."""
-
-
-class Clock:
-    """Seconds that pass when somebody says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Samples(Dataset[Any]):
-    """``count`` samples; reading one takes ``seconds``."""
-
-    def __init__(self, clock: Clock, count: int, seconds: float) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.inputs = torch.randn(count, 3, generator=generator)
-        self.clock, self.seconds = clock, seconds
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        self.clock.now += self.seconds
-        return self.inputs[index], self.inputs[index].sum()
-
-
-class Workshop:
-    """Makes loops over a small regression task, and sees what happens in them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = Clock()
-        self.cost: Callable[[int], float] = lambda _: STEP
-        self.steps = 0
-        self.signs: list[float] = []
-        self.syncs = 0
-        self.sessions: list[Session] = []
-        for module in (training_loop, warming):
-            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=self.clock))
-
-    def loop(
-        self,
-        settings: Settings | None = None,
-        *,
-        samples: int = 64,
-        reading: float = 0.0,
-        spec: dict[str, Any] | None = None,
-        **parts: Any,
-    ) -> TrainingLoop:
-        """A loop under ``settings``; ``parts`` replace functions of the task file."""
-        settings = settings or Settings(batch_size=BATCH)
-        module = ModuleType("fake_task")
-        module.build_model = lambda: nn.Linear(3, 1)  # type: ignore[attr-defined]
-        module.build_dataset = lambda: Samples(self.clock, samples, reading)  # type: ignore[attr-defined]
-        module.build_optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.01)  # type: ignore[attr-defined]
-        module.compute_loss = self.loss  # type: ignore[attr-defined]
-        vars(module).update(parts)
-        session = Session(replace(settings, num_workers=0, threads=torch.get_num_threads()), device="cpu")
-        self.sessions.append(session)
-        self.count_syncs(session)
-        whole = TrialSpec(settings=settings, **(spec or {}))
-        return TrainingLoop(
-            LoadedTask(module, "fake", "cpu"), session, whole, lambda: self.signs.append(self.clock.now)
-        )
-
-    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        """Mean squared error; moves the clock by the step's cost."""
-        inputs, targets = batch
-        self.clock.now += self.cost(self.steps)
-        self.steps += 1
-        return nn.functional.mse_loss(model(inputs).squeeze(1), targets)
-
-    def count_syncs(self, session: Session) -> None:
-        """Count how often the loop waits for the device."""
-
-        def synchronize() -> None:
-            self.syncs += 1
-
-        session.synchronize = synchronize  # type: ignore[method-assign]
-
-
-@pytest.fixture
-def workshop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
-    found = Workshop(monkeypatch)
-    yield found
-    for session in found.sessions:
-        session.close()
+from .conftest import BATCH, STEP, Workshop
 
 
 class TestBlock:
@@ -212,54 +117,6 @@ class TestSkippedSteps:
         assert block.steps == 10
         assert block.seconds == pytest.approx(10 * STEP)
         assert loop.session.skipped_steps == 10 - earning
-
-
-class TestWarmUp:
-    def test_10_5_2_1_1_is_measured_as_1(self, workshop: Workshop) -> None:
-        """G02: compiling, tuning and turbo are over before the first block."""
-        workshop.cost = lambda step: STEP * {0: 10, 1: 5, 2: 2}.get(step, 1)
-        loop = workshop.loop()
-        first = loop.timed(1)
-        warmed = warm_up(loop)
-        assert warmed.steady
-        assert warmed.steps >= 6
-        assert first == pytest.approx(10 * STEP)
-        assert loop.block(10).rate == pytest.approx(BATCH / STEP, rel=0.03)
-
-    def test_never_steady_ends_at_the_cap_and_says_so(self, workshop: Workshop) -> None:
-        workshop.cost = lambda step: STEP * 1.05**step
-        warmed = warm_up(workshop.loop(spec={"warmup_seconds": 2.0}))
-        assert not warmed.steady
-        assert 2.0 <= warmed.seconds < 3.0
-        assert warmed.steps >= 3
-
-    @pytest.mark.parametrize("cost", [5.0, 0.2])
-    def test_takes_three_steps_however_slow(self, workshop: Workshop, cost: float) -> None:
-        workshop.cost = lambda _: cost
-        warmed = warm_up(workshop.loop(spec={"warmup_seconds": 0.1}))
-        assert (warmed.steps, warmed.steady) == (3, False)
-        assert warmed.seconds == pytest.approx(3 * cost)
-        assert warmed.pace == pytest.approx(cost)
-
-    def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
-        workshop.cost = lambda _: 1e-4
-        warmed = warm_up(workshop.loop())
-        assert warmed.steady
-        assert 0.3 <= warmed.seconds < 0.4
-        assert warmed.steps == pytest.approx(warmed.seconds / 1e-4, rel=0.01)
-
-    @pytest.mark.parametrize(("cost", "steps"), [(STEP, 12), (STEP / 4, 0)])
-    def test_a_clear_loser_ends_at_once(self, workshop: Workshop, cost: float, steps: int) -> None:
-        """A bar that a step of a quarter of `STEP` would just clear."""
-        workshop.cost = lambda _: cost
-        taken = warm_up(workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)})).steps
-        assert taken <= steps if steps else taken > 12
-
-    @pytest.mark.parametrize(("workers", "prefetch"), [(2, 2), (2, 32)])
-    def test_consumes_what_the_loader_had_ready(self, workshop: Workshop, workers: int, prefetch: int) -> None:
-        settings = Settings(batch_size=BATCH, num_workers=workers, prefetch_factor=prefetch)
-        loop = workshop.loop(settings, spec={"warmup_seconds": 60.0})
-        assert warm_up(loop).steps >= workers * (prefetch + 1)
 
 
 class TestStepsOfABlock:
