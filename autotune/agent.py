@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import selectors
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.gathering import Way, hello, join
-from autotune.trial.contract import recognise
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits, Trial
-from autotune.trial.spec import Meeting, TrialSpec
-from autotune.trial.wire import Wire
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.tcp_connection import TcpConnection
+from autotune.trial.spec import Rendezvous, TrialSpec
+from autotune.trial.task_file import recognise
 from autotune.tuning import Observer
 from probes.inventory import probe
 
-NO_LIMITS = Limits(float("inf"), float("inf"), float("inf"))
+NO_LIMITS = Timeouts(float("inf"), float("inf"), float("inf"))
 """The controller watches: only rank 0 shows signs of life."""
 IDLE_SECONDS = 3600.0
 
@@ -53,42 +52,42 @@ def serve(task: Path, way: Way, patience: float, observe: Observer) -> None:
 
 
 class _Agent:
-    def __init__(self, runner: Runner, wire: Wire, way: Way) -> None:
+    def __init__(self, runner: Runner, wire: TcpConnection, way: Way) -> None:
         self.runner, self.wire, self.way = runner, wire, way
-        self.trials: dict[int, Trial] = {}
+        self.trials: dict[int, RunningTrial] = {}
         """By the controller's number."""
         self.done = False
 
     def serve(self) -> None:
         """Obey until the run ends."""
-        # Only read there: starting a trial waits in the same selector.
-        self.runner.selector.register(self.wire, selectors.EVENT_READ, self.wire.read)
+        # Only read there: starting a trial waits in the same loop.
+        self.runner.loop.add(self.wire.fileno(), self.wire.read)
         while not self.done:
-            self.runner.pump(IDLE_SECONDS)
+            self.runner.loop.wait(IDLE_SECONDS)
             while self.wire.inbox:
                 self._obey(self.wire.inbox.popleft())
             if self.wire.closed and not self.done:
                 raise LaunchError(f"the run at {self.way.place} ended without a word: see the screen there")
             for number, trial in list(self.trials.items()):
-                if trial.ended or trial.server.gone:
+                if trial.ended or trial.zygote.gone:
                     self._end(number, trial)
 
     def _obey(self, order: dict[str, Any]) -> None:
         kind, number = order["order"], order.get("trial", 0)
         trial = self.trials.get(number)
         if kind == "start":
-            meeting = replace(Meeting.from_dict(order["meeting"]), interface=self.way.interface)
-            trial = self.runner.start(TrialSpec.from_dict(order["spec"]), NO_LIMITS, meeting)
-            trial.relay = lambda message: self.wire.send({"trial": number, "event": message})
+            rendezvous = replace(Rendezvous.from_dict(order["rendezvous"]), interface=self.way.interface)
+            trial = self.runner.start(TrialSpec.from_dict(order["spec"]), NO_LIMITS, rendezvous)
+            trial.on_message = lambda message: self.wire.send({"trial": number, "event": message})
             self.trials[number] = trial
         elif kind == "signal" and trial is not None:
             trial.signal(order["signal"])
         elif kind == "stop" and trial is not None:
-            trial.server.request("kill", pid=trial.pid)
+            trial.kill()
         elif kind == "exit":
             self.done = True
 
-    def _end(self, number: int, trial: Trial) -> None:
+    def _end(self, number: int, trial: RunningTrial) -> None:
         self.runner.stop(trial)
         end = self.runner.end(trial)
         code = 1 if end.code is None else end.code

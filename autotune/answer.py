@@ -10,7 +10,7 @@ from autotune.core.constraints import normalised
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import Context
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Places
+from autotune.core.measurement import CoreLatencies
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.space import LeftOut
 from autotune.tuning import Tuning
@@ -63,14 +63,14 @@ def profile_of(
     )
 
 
-def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
+def cores_apart(proof: CoreLatencies, nearest: Mapping[int, float]) -> list[str]:
     """What to mind where the host had moved the cores apart: nothing else shows it.
 
     Args:
         proof: of the blocks that decided.
-        nearest: the least crossing that this machine has shown, by number of threads.
+        nearest: the lowest core-to-core latency that this machine has shown, by number of threads.
     """
-    share, times = proof.apart(nearest)
+    share, times = proof.high(nearest)
     if not share:
         return []
     return [

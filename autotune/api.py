@@ -19,7 +19,7 @@ from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Places
+from autotune.core.measurement import CoreLatencies
 from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
@@ -27,10 +27,10 @@ from autotune.core.space import Space, build
 from autotune.gathering import Door, for_several, hello
 from autotune.search.protocol import Observation, Search
 from autotune.store import profiles, registry
-from autotune.trial.bench import TrialBench
-from autotune.trial.contract import recognise
-from autotune.trial.fleet import Fleet
-from autotune.trial.runner import Runner
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from autotune.tuner import Tuner
 from autotune.tuning import Observer, settle_baseline
 from probes.bench.run import measure
@@ -178,7 +178,9 @@ class _Session:
         self.runner.deadline = self.deadline
         facts = self.runner.describe()
         if self.nnodes > 1 and facts.iterable:
-            raise UsageError(f"{self.runner.task}: cannot be trained on several machines: {facts.processes_refused}")
+            raise UsageError(
+                f"{self.runner.setup.task}: cannot be trained on several machines: {facts.processes_refused}"
+            )
         wanted = baseline_settings(facts, self.inventory)
         self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
         study = self._study(path, wanted)
@@ -209,9 +211,9 @@ class _Session:
             results = tuner.run(self.observe).results(tuple(spaces))
         except (Interrupted, LaunchError) as ended:
             interrupted, results = ended, tuner.tuning.partial_results(tuple(spaces))
-        if bench.fresh:
-            self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
-        self.warnings += cores_apart(Places(tuple(bench.crossings)), self._nearest(bench))
+        if bench.no_fork_reason:
+            self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.no_fork_reason}")
+        self.warnings += cores_apart(CoreLatencies(tuple(bench.contest_latencies)), self._nearest(bench))
         profile = profile_of(
             tuner.tuning,
             results,
@@ -230,9 +232,8 @@ class _Session:
 
     def _nearest(self, bench: TrialBench) -> dict[int, float]:
         """How near the cores have been since the machine was started, by number of threads."""
-        system, own = System(), Places((*bench.searched, *bench.crossings)).nearest
-        boot = system.read("/proc/sys/kernel/random/boot_id")
-        known = system.lowest("crossing", boot, {str(threads): seconds for threads, seconds in own.items()})
+        system, own = System(), CoreLatencies((*bench.trial_latencies, *bench.contest_latencies)).lowest
+        known = system.lowest("core-latency", system.boot_id(), {str(count): least for count, least in own.items()})
         return {threads: float(known[str(threads)]) for threads in own}
 
     def _study(self, path: Path, baseline: Settings) -> Study:
@@ -242,7 +243,7 @@ class _Session:
         journal = path.with_suffix(".journal")
         if not self.options.resume:
             journal.unlink(missing_ok=True)
-        identity = [self.runner.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
+        identity = [self.runner.setup.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
         identity += [f"{self.nnodes} machines"] if self.nnodes > 1 else []
         digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
         try:

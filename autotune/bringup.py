@@ -18,10 +18,11 @@ from autotune.core.settings import Settings
 from autotune.launch.environment import environment as launch_environment
 from autotune.launch.environment import scrub
 from autotune.store import lock
-from autotune.trial.environment import trial_environment
-from autotune.trial.fleet import Fleet
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
 from autotune.tuning import Observer
 from probes.facts import Inventory
 from probes.memory import oom_kills
@@ -51,17 +52,17 @@ def open_runner(
     with signals_raise(), waiting:
         paths = StudyPaths.create()
         environment = environment_by_allocator(inventory, paths)
-        with Runner(
+        setup = TrialSetup(
             task,
             paths,
             environment,
             Path.cwd(),
             seed,
             oom_kills=lambda: oom_kills(system),
-            places=functools.partial(plan, inventory=inventory),
-            spread=functools.partial(over_machines, inventory=inventory),
-            fleet=fleet,
-        ) as runner:
+            binding=functools.partial(plan, inventory=inventory),
+            over_machines=functools.partial(over_machines, inventory=inventory),
+        )
+        with Runner(setup, fleet) as runner:
             yield runner
 
 

@@ -11,8 +11,8 @@ from autotune.core.decide import BASELINE
 from autotune.core.errors import NothingUsable, UsageError
 from autotune.core.proof import Proof, Round, compare
 from autotune.store.profiles import read
-from autotune.trial.bench import TrialBench
-from autotune.trial.contract import recognise
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from autotune.tuning import Observer
 from probes.inventory import probe
 

@@ -18,8 +18,8 @@ from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint, no_route
 from autotune.core.errors import LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
-from autotune.trial.fleet import Agent, Fleet
-from autotune.trial.wire import Wire
+from autotune.trial.parent.fleet import Agent, Fleet
+from autotune.trial.parent.tcp_connection import TcpConnection
 from autotune.tuning import Observer
 from probes import network
 from probes.facts import Inventory
@@ -142,7 +142,7 @@ class Door:
         finally:
             fleet.close()
             for agent in agents:
-                agent.wire.close()
+                agent.connection.close()
 
 
 def listen(found: Way, nnodes: int) -> Door | None:
@@ -165,7 +165,7 @@ def listen(found: Way, nnodes: int) -> Door | None:
         ) from error
 
 
-def join(found: Way, own: Mapping[str, Any], patience: float) -> tuple[Wire, int]:
+def join(found: Way, own: Mapping[str, Any], patience: float) -> tuple[TcpConnection, int]:
     """Knock until the controller opens: the connection to it and the seed of the run.
 
     Raises:
@@ -173,7 +173,7 @@ def join(found: Way, own: Mapping[str, Any], patience: float) -> tuple[Wire, int
         UsageError: it refused this machine.
         LaunchError: what answers there is no tuning run.
     """
-    wire = Wire(_knock(found, time.monotonic() + patience))
+    wire = TcpConnection(_knock(found, time.monotonic() + patience))
     wire.send({"hello": dict(own)})
     answer = wire.receive(HELLO_SECONDS)
     if answer is not None and "seed" in answer:
@@ -205,7 +205,7 @@ def _admit(door: socket.socket, node: int, own: Mapping[str, Any], seed: int, gi
         raise NothingUsable(
             "not all machines came. Start the same command on each, with the same --nnodes and --rdzv-endpoint"
         ) from None
-    wire = Wire(knocking)
+    wire = TcpConnection(knocking)
     said = (wire.receive(HELLO_SECONDS) or {}).get("hello")
     if not isinstance(said, dict):
         wire.close()
@@ -228,7 +228,7 @@ def _differences(agents: Sequence[Agent], own: Mapping[str, Any]) -> tuple[str, 
 
 
 def _wait_loaded(agent: Agent) -> None:
-    said = agent.wire.receive(LOAD_SECONDS)
+    said = agent.connection.receive(LOAD_SECONDS)
     if said is None:
         raise LaunchError(f"{agent.name} left, or has not loaded the task within {LOAD_SECONDS:.0f} s: see its screen")
     if "failed" in said:

@@ -1,7 +1,7 @@
 """Gradients averaged after the backward pass (what the runtime does on CPUs) against `DistributedDataParallel`.
 
     torchrun --standalone --nproc-per-node=2 benchmarks/averaging.py
-    mpiexec -n 2 python -m autotune.runtime.launched mpi benchmarks/averaging.py
+    mpiexec -n 2 python -m autotune.runtime.entry mpi benchmarks/averaging.py
 
 The two take turns in the same processes. Printed are the median milliseconds of a step, forward and backward, and the
 median of the turns' ratios.

@@ -23,12 +23,13 @@ from typing import Any
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.judge import judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import judge
 from probes.software import mpiexec
 from probes.system import System
 
@@ -191,12 +192,12 @@ def training(rounds: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {"gloo": [], "mpi": []}
     losses: dict[str, tuple[float, ...]] = {}
     starts: dict[str, list[float]] = {"gloo": [], "mpi": []}
-    with Runner(ROOT / "examples" / "tabular_mlp.py", paths, environment, ROOT) as runner:
+    with Runner(TrialSetup(ROOT / "examples" / "tabular_mlp.py", paths, environment, ROOT)) as runner:
         runner.warm()
         for turn in range(rounds):
             for backend in ("gloo", "mpi") if turn % 2 == 0 else ("mpi", "gloo"):
                 settings = SHARED.but(backend=backend)
-                end = runner.run(TrialSpec(settings=settings), Limits())
+                end = runner.run(TrialSpec(settings=settings), Timeouts())
                 outcome = judge(settings, end)
                 measurement = getattr(outcome, "measurement", None)
                 if measurement is None:

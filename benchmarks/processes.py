@@ -24,7 +24,7 @@ from autotune.core.proof import compare
 from autotune.core.settings import Settings
 from autotune.core.space import build
 from autotune.store import profiles
-from autotune.trial.bench import TrialBench
+from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import quality, stamp
 from probes.inventory import probe
 

@@ -24,7 +24,7 @@ from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
 from autotune.core.settings import Settings
 from autotune.store import profiles
-from autotune.trial.bench import TrialBench
+from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import stamp
 from benchmarks.grid import file
 from probes.inventory import probe

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from autotune.core.settings import Settings
 from autotune.template import TASK
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialSpec
 
 FRESH = """
@@ -60,11 +61,11 @@ def measure(folder: Path, trials: int) -> dict[str, float]:
     def environment(_: str) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**33)
 
-    with Runner(folder / "model.py", paths, environment, folder) as runner:
+    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
         runner.warm()
         for _ in range(trials):
             started, used = time.monotonic(), time.process_time()
-            end = runner.run(TrialSpec(settings=Settings(threads=1, batch_size=64)), Limits())
+            end = runner.run(TrialSpec(settings=Settings(threads=1, batch_size=64)), Timeouts())
             wall, cpu = wall + time.monotonic() - started, cpu + time.process_time() - used
             forked.append(end.start_seconds)
             started = time.monotonic()

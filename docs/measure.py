@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|channel|compile|bound|crossing|machines [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -26,18 +26,19 @@ from pathlib import Path
 from autotune import gathering
 from autotune.bringup import open_runner
 from autotune.core.binding import VARIABLE, Place, Plan
-from autotune.core.measurement import FAR, Measurement
+from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
 from autotune.finals import ROUNDS
 from autotune.launch.binding import starter
 from autotune.store import lock
-from autotune.trial.channel import Channel
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
-from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.trial.unix_connection import UnixConnection
 from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -45,7 +46,7 @@ TASK = EXAMPLES / "tabular_mlp.py"
 THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 """Appended to a task file, this makes a fork unsafe, so that every trial starts as a fresh process."""
 LOOPBACK = "127.0.0.1"
-PATIENT = Limits(starting=300.0, compiling=300.0, stepping=300.0)
+PATIENT = Timeouts(starting=300.0, compiling=300.0, stepping=300.0)
 SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=32)
 
 
@@ -53,7 +54,7 @@ SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=3
 def runner(task: Path) -> Iterator[Runner]:
     paths = StudyPaths.create()
     environment = trial_environment(os.environ, paths, threads=os.cpu_count() or 1, memory=8 * 2**30)
-    with Runner(task, paths, lambda _allocator: environment, Path.cwd()) as running:
+    with Runner(TrialSetup(task, paths, lambda _allocator: environment, Path.cwd())) as running:
         running.warm()
         yield running
 
@@ -69,7 +70,7 @@ def start(pairs: int) -> None:
         for _ in range(pairs):
             for name in random.sample(sorted(runners), 2):
                 end = runners[name].run(spec, PATIENT)
-                assert bool(end.fresh) == (name == "fresh"), end
+                assert bool(end.no_fork_reason) == (name == "fresh"), end
                 taken[name].append(end.start_seconds)
     report("s to the first step", taken, "fresh", "fork")
 
@@ -105,10 +106,10 @@ def measured(found: TrialReport | None) -> Measurement:
     return found.measurement
 
 
-def channel(pairs: int) -> None:
+def messages(pairs: int) -> None:
     """Decision 004: microseconds for one message there and back, over a socket and as a file renamed into place."""
     message, count = {"event": "block", "block": {"items": 640, "seconds": 0.25, "steps": 10}}, 1000
-    ours, theirs = Channel.pair()
+    ours, theirs = UnixConnection.pair()
     taken: dict[str, list[float]] = {"socket": [], "file": []}
     with tempfile.TemporaryDirectory() as folder:
         final, scratch = Path(folder) / "report.json", Path(folder) / "report.tmp"
@@ -178,9 +179,9 @@ def bound(pairs: int) -> None:
     report("s", taken, "bound", "plain")
 
 
-def crossing(pairs: int) -> None:
-    """Decision 009: steps/s of a small MLP with one thread and with two, while the cores are near and while they are
-    apart. Repeat it where the host moves the cores seldom."""
+def latency(pairs: int) -> None:
+    """Decision 009: steps/s of a small MLP with one thread and with two, while core-to-core latency is low and
+    while it is high. Repeat it where the host moves the cores seldom."""
     task = ("two", Settings(threads=2, interop_threads=1, batch_size=128)), ("one", Settings(threads=1, batch_size=128))
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in task}
     with runner(TASK) as running:
@@ -189,19 +190,19 @@ def crossing(pairs: int) -> None:
             running.ready(trial)
         for _ in range(pairs):
             blocks = {name: running.block(trial, 0.3) for name, trial in trials.items()}
-            apart = blocks["two"].crossing if blocks["two"] else 0.0
+            current = blocks["two"].core_latency if blocks["two"] else 0.0
             for name, block in blocks.items():
-                seen[name] += [(apart, block.rate)] if block else []
+                seen[name] += [(current, block.rate)] if block else []
         for trial in trials.values():
             running.stop(trial)
-    least = min(apart for apart, _ in seen["two"])
+    lowest = min(each for each, _ in seen["two"])
     for name, found in seen.items():
-        for state, near in (("near", True), ("apart", False)):
-            some = [(apart, rate) for apart, rate in found if (apart <= FAR * least) == near]
+        for state, low in (("low", True), ("high", False)):
+            some = [(each, rate) for each, rate in found if (each <= HIGH_LATENCY * lowest) == low]
             if some:
-                taken = statistics.median(apart for apart, _ in some) * 1e6
+                taken = statistics.median(each for each, _ in some) * 1e6
                 rates = statistics.median(rate for _, rate in some)
-                print(f"{name} threads, {state}: {rates:.6g} samples/s, {len(some)} blocks, crossing {taken:.3g} us")
+                print(f"{name} threads, {state} latency: {rates:.6g} samples/s, {len(some)} blocks, {taken:.3g} us")
 
 
 TRAIN = """
@@ -275,10 +276,10 @@ FIGURES = {
     "start": start,
     "proof": proof,
     "batch": batch,
-    "channel": channel,
+    "messages": messages,
     "compile": compiled,
     "bound": bound,
-    "crossing": crossing,
+    "latency": latency,
     "machines": machines,
 }
 

@@ -20,14 +20,15 @@ from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageE
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Block, Measurement, Places
+from autotune.core.measurement import Block, CoreLatencies, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.template import TASK
 from autotune.testing.simulator import context, inventory
-from autotune.trial.fleet import Fleet
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.tuner import Tuning
 
@@ -319,11 +320,11 @@ def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> 
 
 
 def test_cores_far_apart_while_it_was_proven_are_named() -> None:
-    places = Places(((2, 25e-6), (2, 75e-6), (2, 75e-6), (2, 75e-6)))
-    (line,) = answer.cores_apart(places, {2: 25e-6})
+    latencies = CoreLatencies(((2, 25e-6), (2, 75e-6), (2, 75e-6), (2, 75e-6)))
+    (line,) = answer.cores_apart(latencies, {2: 25e-6})
     assert "in 75% of race and proof" in line
     assert "3.0 times as long between them" in line
-    assert answer.cores_apart(places, {2: 75e-6}) == answer.cores_apart(Places(), {}) == []
+    assert answer.cores_apart(latencies, {2: 75e-6}) == answer.cores_apart(CoreLatencies(), {}) == []
 
 
 def _normalising(has_batch_norm: bool) -> Context:
@@ -344,15 +345,15 @@ class FakeRunner:
     fate: Any = staticmethod(lambda settings: _completed(100.0))
     closed = 0
 
-    def __init__(self, task: Path, paths: StudyPaths, *_: Any, **__: Any) -> None:
-        self.task, self.paths, self.fleet = task, paths, Fleet()
+    def __init__(self, setup: TrialSetup, fleet: Fleet | None = None) -> None:
+        self.setup, self.fleet = setup, Fleet()
 
     def __enter__(self) -> FakeRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
         type(self).closed += 1
-        self.paths.remove()
+        self.setup.paths.remove()
 
     def describe(self) -> Any:
         return CONTEXT.task
@@ -366,9 +367,9 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         pass
 
     class Bench:
-        fresh = ""
-        searched: tuple[tuple[int, float], ...] = ()
-        crossings: tuple[tuple[int, float], ...] = ()
+        no_fork_reason = None
+        trial_latencies: tuple[tuple[int, float], ...] = ()
+        contest_latencies: tuple[tuple[int, float], ...] = ()
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
             self.baseline = baseline

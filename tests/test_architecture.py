@@ -33,16 +33,8 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-CHILD = (
-    "trial.zygote trial.leader trial.pmi trial.worker trial.loop trial.task trial.script trial.shm trial.neighbours"
-    " trial.crossing trial.split_check trial.split_samples"
-)
-BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contract"
-PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment trial.fleet trial.wire"
-DOOR = "trial.zygote"
-"""The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
 COMMANDS = "api agent gathering checking launching view template"
-ROOTS = f"core search store report launch tuner tuning finals probes {BOTH} {PARENT}"
+ROOTS = "core search store report launch tuner tuning finals probes trial"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
 
@@ -55,11 +47,11 @@ TABLE = (
          never="probes.bench"),
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),
     Room("search",        "search*",        "search core",                "optuna numpy", "subprocess"),
-    Room("trial, child",  CHILD,            f"{CHILD} {BOTH} core runtime", "torch numpy", prints=True),
-    Room("trial, both",   BOTH,             f"{BOTH} core"),
-    Room("trial, parent", "trial*",         f"{PARENT} {BOTH} {DOOR} core", "psutil"),
+    Room("trial, child",  "trial.child*",   "trial core runtime",         "torch numpy", "trial.parent", prints=True),
+    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil", "trial.child"),
+    Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
     Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
-    Room("runtime, entry", "runtime.launched", "runtime core",            "torch", "subprocess", prints=True),
+    Room("runtime, entry", "runtime.entry*", "runtime core",              "torch", "subprocess", prints=True),
     Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
@@ -69,18 +61,18 @@ TABLE = (
     Room("finals",        "finals",         "core tuning",                "", "subprocess logging"),
     Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
     # The composition roots, where rooms meet:
-    Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", prints=True),
+    Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", "trial.child", True),
     Room("cli: run",      "launching",      "core launch store probes"),
     Room("cli: progress", "view",           "core report",                "rich"),
     Room("cli: init",     "template",       ""),
-    Room("api",           "api",            f"{ROOTS} answer bringup gathering"),
-    Room("api: parts",    "bringup answer checking gathering agent", f"{ROOTS} bringup gathering"),
+    Room("api",           "api",            f"{ROOTS} answer bringup gathering", "", "trial.child"),
+    Room("api: parts",    "bringup answer checking gathering agent", f"{ROOTS} bringup gathering", "", "trial.child"),
     Room("front door",    "autotune",       "runtime.session api"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
 COMMAND_SIDE = "api agent gathering cli launching view template tune"
-PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* probes.inventory {COMMAND_SIDE}"
+PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* trial* probes.inventory {COMMAND_SIDE}"
 
 
 @dataclass(frozen=True)
@@ -196,12 +188,12 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.core.space", "torch"),
         ("autotune.core.space", "os.path"),
         ("autotune.core.space", "probes.inventory"),
-        ("autotune.search.staged", "autotune.trial.runner"),
+        ("autotune.search.staged", "autotune.trial.parent.runner"),
         ("autotune.search.staged", "subprocess"),
-        ("autotune.trial.runner", "torch"),
-        ("autotune.trial.runner", "autotune.trial.worker"),
-        ("autotune.trial.worker", "autotune.store.profiles"),
-        ("autotune.trial.worker", "optuna"),
+        ("autotune.trial.parent.runner", "torch"),
+        ("autotune.trial.parent.runner", "autotune.trial.child.rank"),
+        ("autotune.trial.child.rank", "autotune.store.profiles"),
+        ("autotune.trial.child.rank", "optuna"),
         ("autotune.runtime.loader", "autotune.store"),
         ("autotune.runtime.session", "autotune.cli"),
         ("autotune.launch.command", "autotune.search"),
@@ -209,7 +201,7 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.report.final", "autotune.store"),
         ("autotune.tuner", "subprocess"),
         ("autotune.cli", "torch"),
-        ("autotune.cli", "autotune.trial.worker"),
+        ("autotune.cli", "autotune.trial.child.rank"),
         ("probes.cpu", "autotune.core"),
         ("probes.cpu", "probes.bench.gemm"),
         ("autotune", "torch"),
@@ -221,7 +213,7 @@ def test_the_table_forbids(module: str, target: str) -> None:
 
 def test_the_parent_never_loads_torch() -> None:
     """Follows imports that run when a module is loaded, from every module of the parent process."""
-    start = [name for name in FILES if matches(PARENT_SIDE, name)]
+    start = [name for name in FILES if matches(PARENT_SIDE, name) and not matches("trial.child*", name)]
     came_from = dict.fromkeys(start, "")
     queue = list(start)
     while queue:

@@ -17,7 +17,7 @@ from autotune.core.errors import ProfileError
 from autotune.store import profiles, yaml_text
 from autotune.store.schema import ProfileRecord
 from autotune.template import TASK
-from autotune.trial.contract import OPTIONAL, REQUIRED
+from autotune.trial.task_file import OPTIONAL, REQUIRED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -11,8 +11,8 @@ from autotune import gathering
 from autotune.core.cluster import Cluster
 from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.gathering import Door, Way
-from autotune.trial.fleet import Fleet
-from autotune.trial.wire import Wire
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.tcp_connection import TcpConnection
 from probes.facts import Backend
 from tests.launch.records import inventory
 
@@ -34,7 +34,7 @@ class Other(threading.Thread):
     def __init__(self, way: Way, own: dict[str, str], *words: dict[str, object]) -> None:
         super().__init__()
         self.way, self.own, self.words = way, own, words
-        self.wire: Wire | None = None
+        self.wire: TcpConnection | None = None
         self.seed: int | None = None
         self.error: AutotuneError | None = None
         self.start()

@@ -21,7 +21,7 @@ class BackendRow:
         devices: kinds of device whose gradients it exchanges.
         launcher: what starts the processes: `TORCHRUN` or `MPIEXEC`.
         module: Python module that must be imported first to register it, or None. Scripts then start through
-            ``autotune.runtime.launched``, which imports it and puts it in the place of the backend that they name.
+            ``autotune.runtime.entry``, which imports it and puts it in the place of the backend that they name.
         interface_variable: variable that names the network interface; set to the loopback for one machine, where a
             host name that resolves to nothing would otherwise stop it (pytorch/pytorch#74316). None where the
             backend finds its way by itself.

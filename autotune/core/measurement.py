@@ -27,8 +27,8 @@ STEAL_LIMIT = 0.2
 MIN_BLOCKS = 3
 CLEAR = 1.15
 """A trial is a clear loser once even this many times its rate is below the bar."""
-FAR = 1.5
-"""Cores that take this many times the least `Block.crossing` are far apart."""
+HIGH_LATENCY = 1.5
+"""A core-to-core latency of this many times the lowest one is high: the host has moved the cores apart."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Block:
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
         stolen: share of the processors' time that others took meanwhile, 0..1: other processes, and the hypervisor.
-        crossing: seconds that a fixed exchange of data between the threads took before and after: how far apart the
-            cores were; 0 where that was not measured.
+        core_latency: core-to-core latency: seconds that a fixed exchange of data between the threads took before and
+            after; 0 where that was not measured.
     """
 
     items: int
     seconds: float
     steps: int
     stolen: float = 0.0
-    crossing: float = 0.0
+    core_latency: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -62,29 +62,28 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the host had put the cores while blocks were measured.
+class CoreLatencies:
+    """Core-to-core latencies of many blocks.
 
     Attributes:
-        crossings: number of threads and `Block.crossing` of each block that has one.
+        samples: number of threads and `Block.core_latency` of each block that has one.
     """
 
-    crossings: tuple[tuple[int, float], ...] = ()
+    samples: tuple[tuple[int, float], ...] = ()
 
     @property
-    def nearest(self) -> dict[int, float]:
-        """The least crossing by number of threads."""
+    def lowest(self) -> dict[int, float]:
+        """The lowest latency by number of threads."""
         found: dict[int, float] = {}
-        for threads, crossing in self.crossings:
-            found[threads] = min(crossing, found.get(threads, crossing))
+        for threads, latency in self.samples:
+            found[threads] = min(latency, found.get(threads, latency))
         return found
 
-    def apart(self, nearest: Mapping[int, float]) -> tuple[float, float]:
-        """Share of the blocks with cores far apart, and how many times longer than ``nearest`` these took; 0 and 1
-        where there are none."""
-        ratios = [crossing / nearest[threads] for threads, crossing in self.crossings]
-        far = [ratio for ratio in ratios if ratio > FAR]
-        return (len(far) / len(ratios), statistics.median(far)) if far else (0.0, 1.0)
+    def high(self, lowest: Mapping[int, float]) -> tuple[float, float]:
+        """Share of the blocks with a high latency, and the median ratio of these to ``lowest``; 0 and 1 if none."""
+        ratios = [latency / lowest[threads] for threads, latency in self.samples]
+        high = [ratio for ratio in ratios if ratio > HIGH_LATENCY]
+        return (len(high) / len(ratios), statistics.median(high)) if high else (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -128,9 +127,9 @@ class Measurement:
         return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
 
     @cached_property
-    def crossing(self) -> float:
-        """Median of the blocks' own."""
-        return statistics.median(block.crossing for block in self.blocks)
+    def core_latency(self) -> float:
+        """Median of the blocks' core-to-core latencies."""
+        return statistics.median(block.core_latency for block in self.blocks)
 
     @cached_property
     def relative_error(self) -> float:

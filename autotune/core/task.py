@@ -18,7 +18,7 @@ class TaskFacts:
     iterable: bool
     parameters: int
     has_convolutions: bool
-    """Convolutions over images or volumes: what ``channels_last`` may help."""
+    """Convolutions that a knob acts on: those over images, and on CUDA those over volumes too."""
     has_batch_norm: bool
     optimizer: str
     optimizer_impls: tuple[str, ...]
@@ -53,7 +53,7 @@ class TaskFacts:
         return replace(
             facts,
             flops_per_item=told.get("flops_per_item", facts.flops_per_item),
-            processes_refused=facts.processes_refused or told.get("refusal"),
+            processes_refused=facts.processes_refused or told.get("why_not_several"),
             warnings=(*facts.warnings, note) if note and not facts.processes_refused else facts.warnings,
         )
 

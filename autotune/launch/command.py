@@ -9,7 +9,7 @@ from autotune.core.cluster import Cluster, endpoint
 from autotune.core.settings import Settings
 from probes.facts import Route
 
-ENTRY = "autotune.runtime.launched"
+ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
 
 STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]

@@ -22,7 +22,7 @@ from torch.distributed import distributed_c10d
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.settings import Settings
 from autotune.runtime import mpi, random_state
-from autotune.runtime.mpi_group import NAME
+from autotune.runtime.mpi.group import NAME
 from autotune.runtime.notes import Notes
 
 GLOO_THREAD = "pt_gloo_runloop"

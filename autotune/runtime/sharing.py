@@ -16,8 +16,8 @@ from autotune.runtime.processes import agreed, from_rank_zero, store
 from autotune.runtime.relay import Relay
 
 EQUAL_PARTS = ("cpu",)
-"""Devices on which a ragged batch is cut into parts that weigh the same, so that no loss needs a weight. Elsewhere such a
-part might not fit into memory."""
+"""Devices on which a ragged batch is cut into parts that weigh the same, so that no loss needs a weight. Elsewhere such
+a part might not fit into memory."""
 NO_INDICES = "a DataLoader without indices cannot be shared out"
 
 

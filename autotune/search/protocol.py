@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.core.measurement import FAR, Places
+from autotune.core.measurement import HIGH_LATENCY, CoreLatencies
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
@@ -52,16 +52,16 @@ class Observation:
         return None
 
     @property
-    def crossing(self) -> float:
-        """How far apart the cores were, see `autotune.core.measurement.Block`; 0 where that was not measured."""
+    def core_latency(self) -> float:
+        """Core-to-core latency, see `autotune.core.measurement.Block`; 0 where it was not measured."""
         outcome = self.outcome
-        return outcome.measurement.crossing if isinstance(outcome, Completed) and outcome.measurement else 0.0
+        return outcome.measurement.core_latency if isinstance(outcome, Completed) and outcome.measurement else 0.0
 
 
 def far_apart(history: Sequence[Observation]) -> tuple[bool, ...]:
     """Of each trial, whether the cores were further apart than in another of as many threads."""
-    nearest = Places(tuple((o.settings.threads, o.crossing) for o in history if o.crossing)).nearest
-    return tuple(o.crossing > FAR * nearest.get(o.settings.threads, math.inf) for o in history)
+    nearest = CoreLatencies(tuple((o.settings.threads, o.core_latency) for o in history if o.core_latency)).lowest
+    return tuple(o.core_latency > HIGH_LATENCY * nearest.get(o.settings.threads, math.inf) for o in history)
 
 
 def trial_noise(history: Sequence[Observation]) -> float:

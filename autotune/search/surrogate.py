@@ -27,7 +27,7 @@ DRIFT_SPREAD = 0.02
 DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
 PLACES_SPREAD = 0.5
-"""Of the power by which the rate of several threads falls as the time of crossing between cores rises."""
+"""Of the power by which the rate of several threads falls as core-to-core latency rises."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
 SCALES = (1.0, 2.0, 4.0)
@@ -191,7 +191,7 @@ def _drift(count: int) -> Array:
 
 def _places(history: Sequence[Observation]) -> Array:
     """Covariance of what trials lose where the cores are further apart than they are on average."""
-    known = [observation.crossing for observation in history]
+    known = [observation.core_latency for observation in history]
     apart = np.zeros(len(history))
     for threads in {o.settings.threads for o in history}:
         own = [k for k, o in enumerate(history) if known[k] and o.settings.threads == threads]

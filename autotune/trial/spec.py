@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.cluster import endpoint
@@ -33,21 +33,15 @@ class TrialSpec:
     resident: bool = False
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
-        """The inverse of `as_dict`."""
-        values = dict(data)
-        values["settings"] = Settings.from_dict(values["settings"])
-        return cls(**values)
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        return cls(**{**data, "settings": Settings.from_dict(data["settings"])})
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """One trial on several machines: where its ranks meet, and which of the machines this one is.
+class Rendezvous:
+    """Where the ranks of a trial on several machines meet, and which of the machines this one is.
 
     Attributes:
         host: an address of the machine that holds rank 0.
@@ -64,13 +58,56 @@ class Meeting:
     interface: str | None = None
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Meeting:
+    def from_dict(cls, data: Mapping[str, Any]) -> Rendezvous:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
         return cls(**{**data, "ports": tuple(data["ports"])})
 
     def init_method(self, attempt: int) -> str:
         """As ``init_process_group`` takes it."""
         return f"tcp://{endpoint(self.host, self.ports[attempt])}"
+
+    def ranks(self, world: int) -> range:
+        """This machine's among ``world`` ranks."""
+        local = world // self.nnodes
+        return range(local * self.node, local * (self.node + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """What the leader of a trial is told.
+
+    Attributes:
+        task: the task file.
+        folder: the trial's own.
+        origin: the user's working folder, which ``folder`` mirrors.
+        seed: of data order and weights.
+        spec: the trial; None where the task is only described.
+        binding: `autotune.core.binding.Plan` as text; empty where nothing is bound.
+        rendezvous: where the ranks of several machines meet; None where all are here.
+    """
+
+    task: str
+    folder: str
+    origin: str
+    seed: int
+    spec: TrialSpec | None = None
+    binding: str = ""
+    rendezvous: Rendezvous | None = None
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are, on all machines."""
+        return self.spec.settings.processes if self.spec is not None else 1
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        spec, rendezvous = data["spec"], data["rendezvous"]
+        parts = {
+            "spec": TrialSpec.from_dict(spec) if spec is not None else None,
+            "rendezvous": Rendezvous.from_dict(rendezvous) if rendezvous is not None else None,
+        }
+        return cls(**{**data, **parts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +125,14 @@ class TrialReport:
     """``(knob, reason)`` for everything asked that did not take effect."""
     notes: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:
-        """The inverse of `as_dict`."""
-        values = dict(data)
-        if values.get("measurement") is not None:
-            values["measurement"] = Measurement.from_dict(values["measurement"])
-        values["losses"] = tuple(values.get("losses", ()))
-        values["not_applied"] = tuple((knob, reason) for knob, reason in values.get("not_applied", ()))
-        values["notes"] = tuple(values.get("notes", ()))
-        return cls(**values)
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        measured = data["measurement"]
+        parts = {
+            "measurement": Measurement.from_dict(measured) if measured is not None else None,
+            "losses": tuple(data["losses"]),
+            "not_applied": tuple((knob, reason) for knob, reason in data["not_applied"]),
+            "notes": tuple(data["notes"]),
+        }
+        return cls(**{**data, **parts})

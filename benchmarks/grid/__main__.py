@@ -22,10 +22,10 @@ from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
-from autotune.trial.runner import Runner
+from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import check_losses, judge
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
@@ -88,7 +88,7 @@ class Recorder:
         self.elapsed = max((trial.at for trial in self.grid.trials), default=0.0)
         self.started = time.monotonic()
         measured = [t.outcome.measurement for t in self.grid.trials if isinstance(t.outcome, Completed)]
-        known = [m.crossing for m in measured if m is not None and m.crossing]
+        known = [m.core_latency for m in measured if m is not None and m.core_latency]
         self.gate = Gate(min(known, default=0.0), patience)
         self.bench.remember(self._trial(self.baseline))
 
@@ -141,7 +141,7 @@ class Recorder:
             target_error=0.0,
             warmup_seconds=WARMUP_SECONDS,
         )
-        return judge(settings, self.runner.run(spec, self.bench.limits))
+        return judge(settings, self.runner.run(spec, self.bench.timeouts))
 
 
 def _line(data: object) -> str:

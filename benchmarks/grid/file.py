@@ -204,7 +204,7 @@ def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
 
 def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
     """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen,
-    crossing]``."""
+    core-to-core latency]``."""
     outcome = trial.outcome
     changed = {name: mine for name, (mine, _) in trial.settings.difference(baseline).items()}
     line: dict[str, Any] = {"round": trial.round, "at": round(trial.at, 1), "settings": changed, "end": outcome.kind}
@@ -219,7 +219,7 @@ def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
         "load": round(measured.load_share, 3),
         "memory": measured.peak_memory,
         "blocks": [
-            [b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4), float(f"{b.crossing:.3g}")]
+            [b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4), float(f"{b.core_latency:.3g}")]
             for b in measured.blocks
         ],
     }

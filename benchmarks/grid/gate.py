@@ -1,4 +1,4 @@
-"""Holds a recording to one state of the machine: cores as near each other as they have been seen."""
+"""Holds a recording to one state of the machine: core-to-core latency as low as it has been seen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from autotune.core.measurement import FAR
-from autotune.trial.crossing import Crossing
+from autotune.core.measurement import HIGH_LATENCY
+from autotune.trial.child.core_latency import CoreLatencyTimer
 
 PAUSE_SECONDS = 0.2
 TRIES = 3
@@ -18,36 +18,36 @@ Result = TypeVar("Result")
 
 
 class Gate:
-    """Lets measurements through while the cores are near each other.
+    """Lets measurements through while core-to-core latency is low.
 
     Args:
-        nearest: the least crossing of an earlier recording, in seconds; 0 where there is none.
+        lowest: the lowest core-to-core latency of an earlier recording, in seconds; 0 where there is none.
         patience: seconds of waiting in all; once they are over, everything passes.
     """
 
-    def __init__(self, nearest: float, patience: float) -> None:
+    def __init__(self, lowest: float, patience: float) -> None:
         cores = len(os.sched_getaffinity(0))
         torch.set_num_threads(cores)
-        self.crossing = Crossing("cpu", cores)
-        self.nearest, self.patience, self.waited = nearest, patience, 0.0
+        self.latency = CoreLatencyTimer("cpu", cores)
+        self.lowest, self.patience, self.waited = lowest, patience, 0.0
 
     def measured(self, measure: Callable[[], Result]) -> Result:
-        """What ``measure`` returns, with near cores before and after it."""
+        """What ``measure`` returns, with a low latency before and after it."""
         for _ in range(TRIES):
             self.wait()
             result = measure()
-            if not self.far() or self.waited >= self.patience:
+            if not self.high() or self.waited >= self.patience:
                 break
         return result
 
     def wait(self) -> None:
-        """Return once the cores are near, or patience is over."""
-        while self.far() and self.waited < self.patience:
+        """Return once the latency is low, or patience is over."""
+        while self.high() and self.waited < self.patience:
             time.sleep(PAUSE_SECONDS)
             self.waited += PAUSE_SECONDS
 
-    def far(self) -> bool:
-        """Whether crossing takes clearly longer than it once did."""
-        now = self.crossing.seconds()
-        self.nearest = min(now, self.nearest or now)
-        return now > FAR * self.nearest
+    def high(self) -> bool:
+        """Whether the latency is clearly higher than it once was."""
+        now = self.latency.seconds()
+        self.lowest = min(now, self.lowest or now)
+        return now > HIGH_LATENCY * self.lowest

@@ -14,7 +14,7 @@ from autotune.core.baseline import baseline_settings
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
 from autotune.finals import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
-from autotune.trial.bench import TrialBench
+from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour

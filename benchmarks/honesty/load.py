@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.trial.tree import die_with_parent
+from autotune.trial.process_tree import die_with_parent
 
 NONE = "none"
 LOADS = (NONE, "steady", "bursts", "drift")

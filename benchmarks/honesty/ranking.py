@@ -13,9 +13,9 @@ from typing import Any
 from autotune.bringup import open_runner
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
+from autotune.trial.parent.judge import judge
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
-from autotune.trial.verdict import judge
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate
@@ -67,7 +67,7 @@ def recorded(task: Path, path: Path, grid: Grid, settings: list[Settings], secon
                 if any(_same(run, key, each, grid) for run in data["runs"]):
                     continue
                 spec = replace(long, settings=each) if what == "long" else TrialSpec(settings=each)
-                outcome = judge(each, runner.run(spec, bench.limits))
+                outcome = judge(each, runner.run(spec, bench.timeouts))
                 data["runs"].append(key | _encoded(each, outcome, grid))
                 record.save(path, data)
                 print(what, f"{rate(outcome):.6g}", outcome.reason, flush=True)

@@ -1,4 +1,4 @@
-"""A recording waits for near cores, and not for ever."""
+"""A recording waits for a low core-to-core latency, and not for ever."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from benchmarks.grid import gate
 from benchmarks.grid.gate import TRIES, Gate
 
-NEAR, FAR = 25e-6, 75e-6
+LOW, HIGH = 25e-6, 75e-6
 
 
 class Cores:
-    """Stands for `Crossing`: plays back a list, its last value for ever."""
+    """Stands for `CoreLatencyTimer`: plays back a list, its last value for ever."""
 
     def __init__(self, *seconds: float) -> None:
         self.left = list(seconds)
@@ -28,38 +28,38 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-def made(cores: Cores, patience: float = 5.0, nearest: float = NEAR) -> Gate:
-    found = Gate(nearest, patience)
-    found.crossing = cores  # type: ignore[assignment]
+def made(cores: Cores, patience: float = 5.0, lowest: float = LOW) -> Gate:
+    found = Gate(lowest, patience)
+    found.latency = cores  # type: ignore[assignment]
     return found
 
 
-def test_near_cores_pass_at_once(naps: list[float]) -> None:
-    assert made(Cores(NEAR)).measured(lambda: "result") == "result"
+def test_a_low_latency_passes_at_once(naps: list[float]) -> None:
+    assert made(Cores(LOW)).measured(lambda: "result") == "result"
     assert naps == []
 
 
-def test_it_waits_until_they_are_near(naps: list[float]) -> None:
-    made(Cores(FAR, FAR, NEAR)).wait()
+def test_it_waits_until_latency_is_low(naps: list[float]) -> None:
+    made(Cores(HIGH, HIGH, LOW)).wait()
     assert len(naps) == 2
 
 
-def test_what_they_left_meanwhile_is_measured_again(naps: list[float]) -> None:
+def test_a_rise_meanwhile_is_measured_again(naps: list[float]) -> None:
     results = iter(range(9))
-    assert made(Cores(NEAR, FAR, NEAR, NEAR)).measured(lambda: next(results)) == 1
+    assert made(Cores(LOW, HIGH, LOW, LOW)).measured(lambda: next(results)) == 1
 
 
 def test_it_does_not_try_for_ever(naps: list[float]) -> None:
     results = iter(range(9))
-    assert made(Cores(*[NEAR, FAR] * 9)).measured(lambda: next(results)) == TRIES - 1
+    assert made(Cores(*[LOW, HIGH] * 9)).measured(lambda: next(results)) == TRIES - 1
 
 
 def test_patience_ends(naps: list[float]) -> None:
     results = iter(range(9))
-    assert made(Cores(FAR), patience=1.0).measured(lambda: next(results)) == 0
+    assert made(Cores(HIGH), patience=1.0).measured(lambda: next(results)) == 0
     assert sum(naps) == pytest.approx(1.0)
 
 
-def test_a_nearer_place_than_ever_counts_from_then_on(naps: list[float]) -> None:
-    held = made(Cores(FAR, NEAR, FAR), nearest=0.0)
-    assert [held.far(), held.far(), held.far()] == [False, False, True]
+def test_a_new_lowest_counts_from_then_on(naps: list[float]) -> None:
+    held = made(Cores(HIGH, LOW, HIGH), lowest=0.0)
+    assert [held.high(), held.high(), held.high()] == [False, False, True]

@@ -185,7 +185,7 @@ def test_command_lines_of_launchers():
     assert [own["RANK"] + own["LOCAL_RANK"] + own["WORLD_SIZE"] for _, own in plain] == ["002", "112"]
     ((line, own),) = measuring.commands({**two, "backend": "mpi"}, "plain", Path("folder"))
     assert line[1:5] == ["-launcher", "fork", "-n", "2"]
-    assert line[line.index("autotune.runtime.launched") + 1] == "mpi"
+    assert line[line.index("autotune.runtime.entry") + 1] == "mpi"
     ((line, own),) = measuring.commands(two, "run_cpu", Path("folder"))
     assert own == {}
     assert line.index("torch.distributed.run") < line.index("torch.backends.xeon.run_cpu")

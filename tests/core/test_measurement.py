@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.measurement import STEAL_LIMIT, Block, Measurement, Places, enough, is_steady, log_standard_error
+from autotune.core.measurement import (
+    STEAL_LIMIT,
+    Block,
+    CoreLatencies,
+    Measurement,
+    enough,
+    is_steady,
+    log_standard_error,
+)
 
 SECONDS = st.floats(1e-3, 10.0)
 BLOCKS = st.builds(
@@ -190,13 +198,13 @@ class TestEnough:
         assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)
 
 
-class TestPlaces:
-    def test_nearest_by_number_of_threads(self) -> None:
-        assert Places(((2, 3.0), (2, 1.0), (8, 5.0))).nearest == {2: 1.0, 8: 5.0}
-        assert Places().nearest == {}
+class TestCoreLatencies:
+    def test_lowest_by_number_of_threads(self) -> None:
+        assert CoreLatencies(((2, 3.0), (2, 1.0), (8, 5.0))).lowest == {2: 1.0, 8: 5.0}
+        assert CoreLatencies().lowest == {}
 
-    def test_how_often_and_how_far_apart(self) -> None:
-        places = Places(((2, 1.0), (2, 3.0), (2, 3.2), (8, 5.0)))
-        assert places.apart({2: 1.0, 8: 5.0}) == (0.5, pytest.approx(3.1))
-        assert places.apart({2: 3.0, 8: 5.0}) == (0.0, 1.0)
-        assert Places().apart({}) == (0.0, 1.0)
+    def test_how_often_and_how_high(self) -> None:
+        latencies = CoreLatencies(((2, 1.0), (2, 3.0), (2, 3.2), (8, 5.0)))
+        assert latencies.high({2: 1.0, 8: 5.0}) == (0.5, pytest.approx(3.1))
+        assert latencies.high({2: 3.0, 8: 5.0}) == (0.0, 1.0)
+        assert CoreLatencies().high({}) == (0.0, 1.0)

@@ -69,9 +69,9 @@ FAILED = unchecked("the step failed, or takes too long")
 @pytest.mark.parametrize(
     ("later", "flops", "refused", "notes"),
     [
-        ([COUNTED, {"event": "step_facts", "refusal": None, "note": None}], 12.5, None, ()),
-        ([COUNTED, {"event": "step_facts", "refusal": "a sum", "note": None}], 12.5, "a sum", ()),
-        ([COUNTED, {"event": "step_facts", "refusal": None, "note": "random"}], 12.5, None, ("random",)),
+        ([COUNTED, {"event": "step_facts", "why_not_several": None, "note": None}], 12.5, None, ()),
+        ([COUNTED, {"event": "step_facts", "why_not_several": "a sum", "note": None}], 12.5, "a sum", ()),
+        ([COUNTED, {"event": "step_facts", "why_not_several": None, "note": "random"}], 12.5, None, ("random",)),
         ([COUNTED], 12.5, None, (FAILED,)),
         ([], 0.0, None, (FAILED,)),
     ],

@@ -10,10 +10,11 @@ import torch
 
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
-from autotune.trial.bench import TrialBench
-from autotune.trial.environment import trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.runner import Runner
 from probes import inventory
 from tests.end_to_end.harness import autotune
 
@@ -79,13 +80,13 @@ def test_trials_run_forked_on_the_device(folder: Path, settings: Settings) -> No
     def environment(_: str) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
-    with Runner(folder / "model.py", paths, environment, folder) as runner:
+    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
         facts = runner.describe()
         bench = TrialBench(runner, Settings(threads=1, batch_size=64))
         bench.measure(bench.baseline, 0.0, float("inf"))
         outcome = bench.measure(settings, 0.0, float("inf"))
     assert facts.device == "cuda"
-    assert bench.fresh == ""
+    assert bench.no_fork_reason == ""
     assert isinstance(outcome, Completed), outcome
 
 

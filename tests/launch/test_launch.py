@@ -32,18 +32,18 @@ def test_several_processes_are_counted_out(backend: str) -> None:
 
 def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
     found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
-    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.launched"]
+    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.entry"]
     assert found == [*start, "mpi", "train.py", "-n", "3"]
 
 
 def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
     found = command(Settings(processes=2, backend="ccl"), "train.py", [], "py")
     start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
-    assert found == [*start, "autotune.runtime.launched", "ccl", "train.py"]
+    assert found == [*start, "autotune.runtime.entry", "ccl", "train.py"]
 
 
 def test_what_is_watched_starts_through_our_entry() -> None:
-    entry = ["-m", "autotune.runtime.launched", "gloo", "train.py"]
+    entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
     assert command(Settings(), "train.py", [], "py", watched=True) == ["py", *entry]
     found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", watched=True, binder=["bind"])
     assert found[-7:] == ["bind", "py", "-u", *entry]
@@ -67,7 +67,7 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
 
 def test_mpiexec_starts_the_other_machines_itself() -> None:
     two, settings = Cluster(2, hosts=("a", "b")), Settings(processes=2, backend="mpi")
-    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.launched", "mpi", "train.py"]
+    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.entry", "mpi", "train.py"]
     assert command(settings, "train.py", [], "py", cluster=two) == ["mpiexec", *start]
     way = Route("10.0.0.1", "eth1", here=False)
     found = command(settings, "train.py", [], "py", cluster=two, route=way)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import MACHINES, amd_cpuinfo, caches, cpu_list, host, laptop, node, server
+from machines import MACHINES, amd_cpuinfo, arm_server, caches, cpu_list, host, laptop, node, server
 
 from probes import cpu
 
@@ -143,3 +143,9 @@ def test_caches_are_listed_once(tmp_path: Path) -> None:
 def test_a_cache_without_a_size_is_left_out(tmp_path: Path) -> None:
     machine = host([(0,)], cpuinfo="").having(caches(0, [(1, "Data", "", "0"), (2, "Unified", "1M", "0")]))
     assert [c.level for c in cpu.probe(machine.at(tmp_path)).caches] == [2]
+
+
+def test_arm_without_a_model_name_is_called_by_its_family(tmp_path: Path) -> None:
+    found = cpu.probe(arm_server().at(tmp_path))
+    assert found.model == "neoverse-v1"
+    assert {"neon", "sve", "bf16"} <= set(found.features)

@@ -23,7 +23,7 @@ def legal(case: Case) -> Case:
 def refused_by_tuner(case: Case) -> str | None:
     """Why the tuner never makes a profile of several processes for this training; None where it may."""
     if case.processes > 1 and case.loss != "sample_mean":
-        return f"{case.loss} loss: shares of a batch do not add up (autotune.trial.split_check)"
+        return f"{case.loss} loss: shares of a batch do not add up (autotune.trial.child.split_check)"
     return None
 
 

@@ -15,8 +15,8 @@ from autotune.search.protocol import USUAL_NOISE, Observation, far_apart, trial_
 OWN, OTHER = Settings(), Settings(batch_size=2)
 
 
-def seen(settings: Settings, rate: float, crossing: float = 0.0) -> Observation:
-    measurement = Measurement((Block(round(rate * 1e6), 1e6, 1, crossing=crossing),))
+def seen(settings: Settings, rate: float, latency: float = 0.0) -> Observation:
+    measurement = Measurement((Block(round(rate * 1e6), 1e6, 1, core_latency=latency),))
     return Observation(settings, Completed(measurement=measurement), "safe")
 
 

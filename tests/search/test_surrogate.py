@@ -64,8 +64,8 @@ def test_what_trials_lose_to_cores_further_apart_is_not_their_settings_fault():
 
     def best(blind: bool) -> Settings:
         history = []
-        for settings, rate, crossing in seen:
-            block = Block(round(1e9 * rate), 1e6, 1, crossing=near if crossing and blind else crossing)
+        for settings, rate, latency in seen:
+            block = Block(round(1e9 * rate), 1e6, 1, core_latency=near if latency and blind else latency)
             history.append(Observation(settings, Completed(measurement=Measurement((block,) * 3)), "safe"))
         tried = [OWN, alone, better]
         return tried[int(Surrogate(history, lambda _: 0.0, 0.03, "cpu").log_rates(tried).argmax())]

@@ -1,0 +1,175 @@
+"""The first process of a trial: leads the session, starts the ranks, and ends with the first of them that fails.
+
+Stopping and continuing its process group pauses the whole trial. It imports no torch of its own accord: forked from
+the zygote it has it already, started as a new process it leaves that to the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.core.binding import VARIABLE, own_place
+from autotune.runtime.binding import bind
+from autotune.trial import process_tree
+from autotune.trial.child import shm
+from autotune.trial.child.mirror import mirror
+from autotune.trial.child.pmi import ProcessManager
+from autotune.trial.spec import TrialRequest
+from autotune.trial.unix_connection import UnixConnection
+
+if TYPE_CHECKING:
+    from autotune.trial.child.loaded_task import LoadedTask
+
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank gets from the leader.
+
+    Attributes:
+        request: the trial.
+        connection: to the tuner.
+        task: the task as the zygote has loaded it; None in a new process.
+        ranks: those of this machine.
+        manager: answers what ranks would ask mpiexec; None where they do not meet through MPI.
+    """
+
+    request: TrialRequest
+    connection: UnixConnection
+    task: LoadedTask | None
+    ranks: range
+    manager: ProcessManager | None
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """What torchrun would set for ``rank``; nothing for a single process."""
+        world = self.request.world_size
+        if world == 1:
+            return {}
+        local, here = rank - self.ranks.start, len(self.ranks)
+        found = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": here}
+        return {name: str(value) for name, value in found.items()}
+
+
+def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | None) -> int:
+    """Run one trial to its end; returns the exit code. ``task`` is None in a new process."""
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    process_tree.die_with_parent()
+    process_tree.prefer_as_oom_victim()
+    folder = Path(request.folder)
+    _enter(folder, Path(request.origin))
+    if request.rendezvous is not None and request.rendezvous.interface is not None:
+        os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
+    world = request.world_size
+    ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
+    job = Job(request, connection, task, ranks, ProcessManager(world) if _meets_through_mpi(request) else None)
+    pids = {_fork_rank(job, rank): rank for rank in ranks}
+    if job.manager is not None:
+        job.manager.serve()
+    return _wait(pids, connection, shm.Segments(folder))
+
+
+def _enter(folder: Path, origin: Path) -> None:
+    """Work in ``folder``, which looks like ``origin``; temporary files and shared memory are the trial's own."""
+    mirror(origin, folder)
+    os.chdir(folder)
+    shm.sign(folder)
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+
+
+def _meets_through_mpi(request: TrialRequest) -> bool:
+    backend = request.spec.settings.backend if request.spec is not None and request.world_size > 1 else None
+    return backend is not None and BACKENDS[backend].launcher == MPIEXEC
+
+
+def _fork_rank(job: Job, rank: int) -> int:
+    """Start ``rank``; returns its pid."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        process_tree.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        os.environ.update(job.variables(rank))
+        _bind(job.request.binding)
+        if job.manager is not None:
+            os.environ.update(job.manager.environment(rank))
+        from autotune.trial.child.rank import run_rank  # imports torch
+
+        code = run_rank(job.request, job.connection, job.task, rank)
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _bind(plan: str) -> None:
+    """Bind this rank before any library starts threads. The session reads back whether that worked."""
+    if plan:
+        os.environ[VARIABLE] = plan
+    place = own_place(os.environ)
+    if place is not None:
+        with contextlib.suppress(OSError):
+            bind(place)
+
+
+def _wait(ranks: dict[int, int], connection: UnixConnection, memory: shm.Segments) -> int:
+    """Wait for all ranks. The first that fails is the trial's end: the others would wait for it for half an hour.
+
+    Args:
+        ranks: by pid.
+        connection: to the tuner, which is told every exit code.
+        memory: the trial's shared memory.
+    """
+    while ranks:
+        pid, status = os.wait()
+        if pid not in ranks:
+            continue
+        code = _report_exit(ranks.pop(pid), status, connection)
+        if code != 0:
+            _report_others(ranks, connection)
+            memory.end(process_tree.descendants(os.getpid()))
+            process_tree.kill_tree(os.getpid(), include_root=False)
+            memory.remove()
+            return 1
+    return 0
+
+
+def _report_exit(rank: int, status: int, connection: UnixConnection) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    connection.send({"event": "rank-ended", "rank": rank, "code": code})
+    return code
+
+
+def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
+    """Ranks that ended meanwhile: the signal that ended one says more than the error of a peer that lost it."""
+    for pid, rank in ranks.items():
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            _report_exit(rank, status, connection)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Entry of a leader that is a new process: descriptor and request as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    fd, request = arguments
+    os._exit(lead(TrialRequest.from_dict(json.loads(request)), UnixConnection.from_fd(int(fd)), None))

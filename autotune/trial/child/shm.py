@@ -1,0 +1,159 @@
+"""Shared memory that a killed trial leaves behind.
+
+Other containers may share the folder (``--ipc=host``, or the containers of a pod). Their processes cannot be seen from
+here, and a pid in a name may be one of theirs. So only what is proven to be a trial's is removed:
+
+* names with the trial's mark, which `sign` has Python put into the names that it gives in the trial's processes;
+* files that a process of the trial held when it was ended, and whose name says that such a process made them.
+
+The rest is left to those who know what is theirs: Python's resource trackers and PyTorch's shared memory managers
+remove what their dead clients leave. A trial's trackers end at once when its other processes are dead, its managers two
+seconds later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.trial import process_tree
+
+FOLDER = Path("/dev/shm")
+KILL_SECONDS = 1.0
+TRACKER_SECONDS = 1.0
+MANAGER_SECONDS = 2.5
+"""PyTorch's manager waits two seconds for new clients before it removes and ends."""
+_BY_PID = re.compile(r"(?:torch_|__KMP_REGISTERED_LIB_)([0-9]+)_")
+_OF_A_JOB = "mpich_shm_"
+"""MPICH's names hold no pid; only the ranks of one job ever open them."""
+Segment = tuple[str, int]
+"""Name and inode."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The shared memory of one trial.
+
+    Args:
+        folder: the trial's own, which no other trial has.
+    """
+
+    folder: Path
+    held: set[Segment] = field(default_factory=set)
+    """What its processes held when they were ended."""
+
+    def end(self, pids: Collection[int]) -> set[int]:
+        """Kill processes of the trial; trackers and managers go on, to finish. Returns the killed ones."""
+        trackers, managers = set(filter(is_tracker, pids)), set(filter(is_manager, pids))
+        killed = set(pids) - trackers - managers
+        process_tree.send_signal(signal.SIGSTOP, killed)
+        self.held.update(_own(killed))
+        process_tree.send_signal(signal.SIGKILL, killed)
+        _wait(killed, KILL_SECONDS)
+        process_tree.send_signal(signal.SIGCONT, trackers | managers)
+        _wait(trackers, TRACKER_SECONDS)
+        return killed
+
+    def remove(self) -> None:
+        """Delete what is proven to be the trial's and held by no living process."""
+        marks = (f"psm_{_mark(self.folder)}", f"sem.mp-{_mark(self.folder)}")
+        found = {segment for segment in _segments() if segment[0].startswith(marks) or segment in self.held}
+        if found:
+            found -= _held_by(map(int, filter(str.isdigit, os.listdir("/proc"))))
+        for name, _ in found:
+            with contextlib.suppress(OSError):
+                (FOLDER / name).unlink()
+
+
+def sign(folder: Path) -> None:
+    """Mark all names that Python gives to shared memory from now on, here and in forked children, as those of the trial
+    in ``folder``."""
+    if not process_tree.LINUX:
+        return  # names must be short elsewhere
+    with contextlib.suppress(ImportError):  # a Python without POSIX shared memory
+        from multiprocessing import process, shared_memory
+
+        prefix = f"/psm_{_mark(folder)}"
+        vars(shared_memory).update(_SHM_NAME_PREFIX=prefix, _SHM_SAFE_NAME_LENGTH=len(prefix) + 8)
+        vars(process.current_process()).setdefault("_config", {})["semprefix"] = f"/mp-{_mark(folder)}"
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether the process is one of Python's resource trackers."""
+    return any(word.startswith(b"from multiprocessing.resource_tracker import main") for word in _command_line(pid))
+
+
+def is_manager(pid: int) -> bool:
+    """Whether the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
+    return _command_line(pid)[0] == b"torch_shm_manager"
+
+
+def wait_for_managers(pids: Iterable[int]) -> None:
+    """Let PyTorch's managers among ``pids`` finish."""
+    _wait(set(filter(is_manager, pids)), MANAGER_SECONDS)
+
+
+def _command_line(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
+
+
+def _mark(folder: Path) -> str:
+    """The part of names that only the trial in ``folder`` has; the study's folder has a random name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{folder.parent.name[-60:]}-{folder.name[-60:]}") + "."
+
+
+def _segments() -> set[Segment]:
+    """This user's files in the folder."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(FOLDER):
+            with contextlib.suppress(OSError):
+                info = entry.stat(follow_symlinks=False)
+                if info.st_uid == os.getuid():
+                    found.add((entry.name, info.st_ino))
+    return found
+
+
+def _own(pids: Collection[int]) -> set[Segment]:
+    """What ``pids`` hold and have made. To have it mapped alone proves nothing: others' memory can be attached."""
+    made = {segment for segment in _segments() if _made_by(pids, segment[0])}
+    return made & _held_by(pids) if made else set()
+
+
+def _made_by(pids: Collection[int], name: str) -> bool:
+    by_pid = _BY_PID.match(name)
+    return int(by_pid[1]) in pids if by_pid else name.startswith(_OF_A_JOB)
+
+
+def _held_by(pids: Iterable[int]) -> set[Segment]:
+    """Files in the folder that ``pids`` have mapped or open."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+                _, _, name = line.partition(f"{FOLDER}/")
+                if name:
+                    found.add((name, int(line.split(None, 5)[4])))
+        with contextlib.suppress(OSError):
+            for descriptor in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    path = Path(os.readlink(descriptor.path))
+                    if path.parent == FOLDER:
+                        found.add((path.name, descriptor.stat().st_ino))
+    return found
+
+
+def _wait(pids: Collection[int], seconds: float) -> None:
+    """Until none of ``pids`` runs, or for so long."""
+    give_up = time.monotonic() + seconds
+    while any(process_tree.alive(pid) for pid in pids) and time.monotonic() < give_up:
+        time.sleep(0.002)

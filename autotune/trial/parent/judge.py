@@ -1,0 +1,185 @@
+"""What the parent makes of a trial: exit code, signal and typed report in, `Outcome` out. Text is looked at last."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.core.settings import Settings
+from autotune.trial.spec import TrialReport
+
+LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
+"""Largest relative distance from the fp32 baseline's mean loss over the checked steps."""
+OTHER_BATCH_TOLERANCE = 0.3
+NOISE_FACTOR = 4.0
+SHM_FULL = "/dev/shm is too small for the batches that loader workers hand over (docker: --shm-size)"
+PEER_GONE = ("closed by peer", "Connection reset by peer")
+MAX_SKIPPED = 0.10
+OOM_TYPES = (
+    "torch.OutOfMemoryError",
+    "torch.cuda.OutOfMemoryError",
+    "MemoryError",
+    "numpy._core._exceptions.MemoryError",  # its class is _ArrayMemoryError, its __name__ is not
+    "numpy.core._exceptions.MemoryError",
+)
+OOM_TEXTS = {
+    "shm": r"(?i:insufficient shared memory|bus error|No space left on device.*shm|unable to (mmap|allocate shared)"
+    r"|unable to write to file </torch_)",
+    "device": r"(CUDA|HIP)( error:)? out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|MPS backend out of memory",
+    "host": r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
+    r"|_ArrayMemoryError: Unable to allocate",
+}
+"""Which memory ran out -> what messages say then."""
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """How a trial's processes ended.
+
+    Attributes:
+        report: the first report that carries an error, else rank 0's; None where none came.
+        rank_codes: exit code of every rank that ended by itself (negative: signal), in order.
+        code: exit code of the leader; None while it runs.
+        timed_out: phase in which the watchdog ended it; None where it did not.
+        oom_kills: how much the memory cgroup's kill counter rose meanwhile; None where there is no counter.
+        log: tail of what the trial printed.
+        seconds: from request to end.
+        start_seconds: from request to the end of the first training step.
+        leftovers: processes that outlived the trial and were ended.
+        no_fork_reason: why it ran as a new process; None where it was forked.
+    """
+
+    report: TrialReport | None
+    rank_codes: tuple[int, ...]
+    code: int | None
+    timed_out: str | None = None
+    oom_kills: int | None = None
+    log: str = ""
+    seconds: float = 0.0
+    start_seconds: float = 0.0
+    leftovers: int = 0
+    no_fork_reason: str | None = None
+
+
+def judge(settings: Settings, end: TrialEnd) -> Outcome:
+    """The outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
+    report, killed = end.report, any(code < 0 for code in end.rank_codes)
+    if report is not None and report.error_type is not None and not (killed and lost_its_peer(report)):
+        return _raised(report, end)
+    if report is None or report.error_type is not None or killed:
+        return how_it_ended(end)
+    if report.not_applied:
+        knob, reason = report.not_applied[0]
+        return NotApplied(f"{knob}: {reason}", knob=knob)
+    if not report.finite or not all(math.isfinite(loss) for loss in report.losses):
+        return WrongNumbers("the loss became NaN or infinite")
+    assert report.measurement is not None
+    steps = sum(block.steps for block in report.measurement.blocks) + report.measurement.warmup_steps
+    if settings.precision == "fp16" and report.measurement.skipped_steps > MAX_SKIPPED * steps:
+        return WrongNumbers(f"the GradScaler skipped {report.measurement.skipped_steps} of {steps} steps")
+    notes = list(report.notes)
+    if end.leftovers:
+        notes.append(f"left {end.leftovers} process(es) running; they were ended")
+    if not report.measurement.steady:
+        notes.append("no steady state within the warm-up's time")
+    return Completed(
+        measurement=report.measurement,
+        losses=report.losses,
+        seconds=end.seconds,
+        start_seconds=end.start_seconds,
+        notes=tuple(notes),
+    )
+
+
+def lost_its_peer(report: TrialReport) -> bool:
+    """True where the error only says that another rank is gone."""
+    return any(text in (report.error or "") for text in PEER_GONE)
+
+
+def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
+    """The first error but for lost peers, else any error, else a knob that did not take effect, else any report."""
+    errors = [report for report in reports if report.error_type is not None]
+    own = [report for report in errors if not lost_its_peer(report)]
+    lacking = [report for report in reports if report.not_applied]
+    return next(iter((*own, *errors, *lacking, *reports)), None)
+
+
+def _raised(report: TrialReport, end: TrialEnd) -> Outcome:
+    text, kind = report.error or "", report.error_type or ""
+    if kind == "SystemExit":
+        return Crashed(f"called sys.exit({text}) before the trial was over", report.traceback)
+    text = text if not text.startswith("Caught ") else short(text, len(text))
+    worker_killed = re.search(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)", text)
+    if worker_killed and end.oom_kills:
+        return OutOfMemory("the kernel killed a loader worker: memory limit reached", report.traceback, where="host")
+    where = out_of_memory(kind, text)
+    if where:
+        words = SHM_FULL if where == "shm" else f"{kind}: {short(text)}"
+        return OutOfMemory(words, report.traceback, where=where)
+    return Crashed(f"{kind}: {short(text)}", report.traceback)
+
+
+def out_of_memory(kind: str, text: str) -> str | None:
+    """``host``, ``device`` or ``shm`` where an exception means that memory ran out: by its class, then its text."""
+    if kind in OOM_TYPES:
+        return "device" if "OutOfMemoryError" in kind else "host"
+    if kind in ("RuntimeError", "OSError", "torch.AcceleratorError"):
+        return next((where for where, pattern in OOM_TEXTS.items() if re.search(pattern, text)), None)
+    return None
+
+
+def how_it_ended(end: TrialEnd) -> Outcome:
+    """The outcome of a trial that ended without a report of its own: by timeout, exit code or signal."""
+    if end.timed_out is not None:
+        return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
+    codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
+    code = min(codes[:1] + [code for code in codes if code < 0][:1], default=0)  # a signal says why, an exit code not
+    if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
+        return OutOfMemory(SHM_FULL, end.log, where="shm")
+    if code == -signal.SIGKILL:
+        if end.oom_kills:
+            return OutOfMemory("the kernel killed the process: memory limit reached", end.log, where="host")
+        return Crashed("killed by SIGKILL from outside", end.log)
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return Crashed(f"ended by {name}", end.log)
+    return Crashed(f"the process ended by itself with exit code {code} before the trial was over", end.log)
+
+
+def check_losses(
+    outcome: Outcome, settings: Settings, reference: Sequence[float], *, same_batch: bool = True
+) -> Outcome:
+    """``outcome``, or `WrongNumbers` where its losses do not track those of the fp32 baseline.
+
+    Compared is the mean over the checked steps, with a tolerance by precision, widened where losses scatter from step
+    to step (random augmentations and dropout draw differently in other processes). With another global batch the
+    steps are not the same steps, so only a gross departure counts.
+    """
+    if not isinstance(outcome, Completed) or not reference or not outcome.losses:
+        return outcome
+    count = min(len(reference), len(outcome.losses))
+    theirs, ours = list(reference[:count]), list(outcome.losses[:count])
+    scale = max(abs(sum(theirs) / count), 1e-6)
+    distance = abs(sum(ours) - sum(theirs)) / count
+    steps = [abs(b - a) for a, b in itertools.pairwise(theirs)]
+    scatter = sum(steps) / len(steps) / math.sqrt(count) if steps else 0.0
+    tolerance = LOSS_TOLERANCE[settings.precision] if same_batch else OTHER_BATCH_TOLERANCE
+    allowed = max(tolerance * scale, NOISE_FACTOR * scatter)
+    if distance <= allowed:
+        return outcome
+    return WrongNumbers(
+        f"losses do not track the fp32 baseline: mean {sum(ours) / count:.4g} against {sum(theirs) / count:.4g}"
+        f" over the first {count} steps"
+    )
+
+
+def short(text: str, width: int = 160) -> str:
+    """The line of a message that says most, cut to ``width``: the first, or the last where torch wrapped a worker's."""
+    lines = text.strip().splitlines() or ["no message"]
+    line = lines[-1] if lines[0].startswith("Caught ") else lines[0]
+    return line if len(line) <= width else line[: width - 3] + "..."

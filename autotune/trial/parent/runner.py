@@ -1,0 +1,190 @@
+"""The parent's side of trials: starts them through zygotes, watches them, and says how each ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+from autotune.core.errors import LaunchError, UserCodeError
+from autotune.core.measurement import Block
+from autotune.core.task import TaskFacts
+from autotune.trial import process_tree
+from autotune.trial.parent import watchdog
+from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.judge import TrialEnd, how_it_ended
+from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
+from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
+from autotune.trial.unix_connection import UnixConnection
+
+REPLY_SECONDS = 30.0
+STEP_SECONDS = (5.0, 10.0)
+"""How long the parent waits for each message about the user's step that follows the facts."""
+KILL_SECONDS = 10.0
+
+
+class Runner:
+    """Starts and watches trials of one task file.
+
+    Args:
+        setup: what all of them share.
+        fleet: the agents on other machines that take part in every trial.
+    """
+
+    def __init__(self, setup: TrialSetup, fleet: Fleet | None = None) -> None:
+        self.setup, self.fleet = setup, fleet or Fleet()
+        self.loop = EventLoop()
+        self.trials: set[RunningTrial] = set()
+        self.started = 0
+        self.deadline = float("inf")
+        """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
+        self._zygotes = Zygotes(setup, self.loop)
+
+    def __enter__(self) -> Runner:
+        process_tree.become_subreaper()
+        self.fleet.listen(self.loop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all trials and zygotes, and remove the scratch folder."""
+        self._zygotes.close()
+        for trial in self.trials:
+            trial.connection.close()
+        self.trials.clear()
+        self.loop.close()
+        # Orphans come here only from a zygote that was killed before it could clean up.
+        for orphan in process_tree.marked_children(str(self.setup.paths.root)):
+            process_tree.kill_tree(orphan)
+        self.setup.paths.remove()
+        process_tree.become_subreaper(False)
+
+    def warm(self, allocator: str = "default") -> ZygoteProcess:
+        """The zygote for ``allocator``, started and loaded if need be.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+        """
+        return self._zygotes.get(allocator, self.deadline)
+
+    def describe(self) -> TaskFacts:
+        """Load the task and read its facts in a child.
+
+        Raises:
+            UserCodeError: the user's code failed while it was loaded, built or read.
+        """
+        trial = self._launch(None, Timeouts(deadline=self.deadline))
+        try:
+            self._wait(trial, trial.has_events)
+            for number, seconds in enumerate(STEP_SECONDS, start=1):
+                trial.timeouts = replace(trial.timeouts, starting=seconds)
+                self._wait(trial, partial(trial.has_events, 1 + number))
+        finally:
+            self.stop(trial)
+        if trial.events:
+            return TaskFacts.from_events(trial.events)
+        raise _user_code_error(self.setup.task, self.end(trial))
+
+    def start(self, spec: TrialSpec, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
+        """Start a trial and return at once; this machine's ranks of it where there is a ``rendezvous``."""
+        where = rendezvous or self.fleet.rendezvous()
+        self.fleet.start(self.started + 1, spec, where)
+        trial = self._launch(spec, timeouts, where)
+        self.fleet.started(trial)
+        return trial
+
+    def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
+        """Run a trial to its end."""
+        trial = self.start(spec, timeouts)
+        try:
+            self._wait(trial, lambda: trial.ended)
+        finally:
+            self.stop(trial)
+        return self.end(trial)
+
+    def ready(self, trial: RunningTrial) -> bool:
+        """Wait until a resident trial is warm, then pause it; False where it ended instead."""
+        self._wait(trial, trial.has_events)
+        trial.events.clear()
+        self._signal(trial, signal.SIGSTOP)
+        return not trial.ended
+
+    def block(self, trial: RunningTrial, seconds: float) -> Block | None:
+        """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
+        if trial.ended:
+            return None
+        self._signal(trial, signal.SIGCONT)
+        trial.ask_for_block(seconds)
+        self._wait(trial, trial.has_events)
+        self._signal(trial, signal.SIGSTOP)
+        return trial.take_block()
+
+    def stop(self, trial: RunningTrial) -> None:
+        """End a trial, whatever it is doing, and wait until nothing of it is left."""
+        if not trial.ended:
+            trial.kill()
+        self.fleet.stop(trial)
+        self.loop.wait_until(lambda: trial.zygote.gone or (trial.ended and self.fleet.ended(trial)), KILL_SECONDS)
+        self.fleet.forget(trial)
+        if trial in self.trials:
+            self.trials.remove(trial)
+            trial.close()
+
+    def end(self, trial: RunningTrial) -> TrialEnd:
+        """How a stopped trial ended."""
+        return trial.end(self.setup.oom_kills())
+
+    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
+        """Have a zygote start the leader of a trial."""
+        zygote = self.warm(spec.settings.allocator if spec is not None else "default")
+        self.started = number = self.started + 1
+        if not self.trials:
+            zygote.forget_log()
+        kills, requested_at = self.setup.oom_kills(), time.monotonic()
+        ours, theirs = UnixConnection.pair()
+        request = self._request(number, spec, rendezvous)
+        reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
+        theirs.close()
+        if reply is None:
+            zygote.gone = True
+            raise LaunchError(f"the trial server ended unexpectedly:\n{zygote.tail()}")
+        trial = RunningTrial(zygote, ours, reply["pid"], timeouts, number, kills)
+        trial.requested_at = requested_at
+        trial.listen(self.loop)
+        self.trials.add(trial)
+        return trial
+
+    def _request(self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None) -> TrialRequest:
+        setup = self.setup
+        common = TrialRequest(
+            task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
+        )
+        if spec is None:
+            return common
+        binding = setup.binding(spec.settings).text
+        if rendezvous is not None:
+            spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
+        return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
+
+    def _signal(self, trial: RunningTrial, signum: int) -> None:
+        trial.signal(signum)
+        self.fleet.signal(trial, signum)
+
+    def _wait(self, trial: RunningTrial, done: Callable[[], bool]) -> None:
+        """Sleep until ``done`` or the trial's end; a trial that hangs is ended."""
+        watchdog.wait(self.loop, trial, done)
+        if trial.timed_out is not None and not trial.ended:
+            self.stop(trial)
+
+
+def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:
+    """Why the child could not describe ``task``."""
+    report = end.report
+    if report is not None and report.error_type is not None:
+        return UserCodeError(f"{task}: {report.error_type}: {report.error}", report.traceback)
+    return UserCodeError(f"{task}: the task could not be built: {how_it_ended(end).reason}", end.log)

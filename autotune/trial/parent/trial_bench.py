@@ -1,0 +1,148 @@
+"""Settings in, outcomes and rounds out: how the tuner's loop uses the runner."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from autotune.core.measurement import HIGH_LATENCY, Block
+from autotune.core.outcome import Completed, Outcome
+from autotune.core.settings import Settings
+from autotune.trial.parent.judge import check_losses, judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.spec import TrialSpec
+
+PATIENCE = 10.0
+"""A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
+LEAST_SECONDS = 10.0
+"""...but never less than this."""
+RESIDENT_WARMUP = 1.0
+"""Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
+
+
+class TrialBench:
+    """Measures settings with real trials and compares their losses with the baseline's.
+
+    Args:
+        runner: starts and watches trials.
+        baseline: the user's settings; their first measured trial gives the reference losses.
+        seed: of data order and weights, and of the order of turns.
+        patience: seconds without a sign of life that the baseline's first trial may take.
+
+    Attributes:
+        no_fork_reason: why trials ran as new processes; None where they were forked.
+        trial_latencies: number of threads and core-to-core latency of each trial.
+        contest_latencies: the same of each block of a contest.
+    """
+
+    def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
+        self.runner, self.baseline, self.seed = runner, baseline, seed
+        self.timeouts = Timeouts(starting=patience, stepping=patience)
+        self.reference: tuple[float, ...] = ()
+        self.no_fork_reason: str | None = None
+        self.trial_latencies: list[tuple[int, float]] = []
+        self.contest_latencies: list[tuple[int, float]] = []
+        self._random = random.Random(seed)
+        self._was_undisturbed = False
+        """Whether any trial was: a load that never ends is this machine's normal."""
+
+    def remember(self, outcome: Outcome) -> None:
+        """Take reference losses and timeouts from an outcome of the baseline."""
+        if not isinstance(outcome, Completed) or outcome.measurement is None:
+            return
+        self.reference = self.reference or outcome.losses
+        self.timeouts = Timeouts(
+            starting=max(LEAST_SECONDS, PATIENCE * outcome.start_seconds),
+            stepping=max(LEAST_SECONDS, PATIENCE * outcome.measurement.step_seconds),
+        )
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        """One trial, judged by how it ended and by its losses; once more where others disturbed all of it."""
+        outcome = self._measure(settings, give_up_below, deadline)
+        if self._was_undisturbed and _disturbed(outcome):
+            outcome = self._measure(settings, give_up_below, deadline)
+        self._was_undisturbed = self._was_undisturbed or (outcome.measured and not _disturbed(outcome))
+        return outcome
+
+    def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        spec = TrialSpec(settings=settings, seed=self.seed, give_up_below=give_up_below)
+        end = self.runner.run(spec, replace(self.timeouts, deadline=deadline))
+        self.no_fork_reason = end.no_fork_reason
+        outcome = judge(settings, end)
+        if settings == self.baseline:
+            self.remember(outcome)
+        if isinstance(outcome, Completed) and outcome.measurement and outcome.measurement.core_latency:
+            self.trial_latencies.append((settings.threads, outcome.measurement.core_latency))
+        same_batch = settings.global_batch == self.baseline.global_batch
+        return check_losses(outcome, settings, self.reference, same_batch=same_batch)
+
+    @contextlib.contextmanager
+    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[TrialContest]:
+        """All ``contenders`` started as new processes in random order, warm and paused."""
+        trials: dict[str, RunningTrial] = {}
+        timeouts = replace(self.timeouts, deadline=deadline)
+        try:
+            for name in _shuffled(self._random, contenders):
+                spec = TrialSpec(
+                    settings=contenders[name], seed=self.seed, resident=True, warmup_seconds=RESIDENT_WARMUP
+                )
+                trials[name] = trial = self.runner.start(spec, timeouts)
+                self.runner.ready(trial)
+            contest = TrialContest(self.runner, trials, self._random)
+            yield contest
+            self.contest_latencies += [(contenders[name].threads, latency) for name, latency in contest.latencies]
+        finally:
+            for trial in trials.values():
+                self.runner.stop(trial)
+
+
+class TrialContest:
+    """Resident trials that take blocks in turn.
+
+    Attributes:
+        latencies: name and core-to-core latency of each block that counts, where it has one.
+    """
+
+    def __init__(self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random) -> None:
+        self.runner, self.trials = runner, trials
+        self.latencies: list[tuple[str, float]] = []
+        self._random = turns
+        self._lowest: dict[str, float] = {}
+        """The lowest latency of each."""
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """One block of each, in random order: items per second by name. A contender that ended is left out."""
+        blocks = self._blocks(seconds)
+        if self._latency_changed(blocks):
+            blocks = self._blocks(seconds)  # once more, with the cores where the host has them now
+        self.latencies += [(name, block.core_latency) for name, block in blocks.items() if block.core_latency]
+        return {name: block.rate for name, block in blocks.items()}
+
+    def _blocks(self, seconds: float) -> dict[str, Block]:
+        taken = {name: self._block(self.trials[name], seconds) for name in _shuffled(self._random, self.trials)}
+        return {name: block for name, block in taken.items() if block is not None}
+
+    def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
+        """A block; once more where it was disturbed: a burst is over by then, and a lasting load is normal here."""
+        block = self.runner.block(trial, seconds)
+        return self.runner.block(trial, seconds) if block is not None and block.disturbed else block
+
+    def _latency_changed(self, blocks: Mapping[str, Block]) -> bool:
+        """Whether core-to-core latency was high for some blocks of a round and low for others."""
+        known = {name: block.core_latency for name, block in blocks.items() if block.core_latency}
+        self._lowest |= {name: min(latency, self._lowest.get(name, latency)) for name, latency in known.items()}
+        return len({latency > HIGH_LATENCY * self._lowest[name] for name, latency in known.items()}) > 1
+
+
+def _disturbed(outcome: Outcome) -> bool:
+    """Whether others disturbed all of a trial."""
+    return isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.disturbed
+
+
+def _shuffled(generator: random.Random, names: Iterable[str]) -> list[str]:
+    order = list(names)
+    generator.shuffle(order)
+    return order

@@ -1,0 +1,174 @@
+"""The parent's end of zygotes: their processes, their replies, and the tail of what their trials print."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.core.errors import LaunchError, UserCodeError
+from autotune.trial import process_tree
+from autotune.trial.child_command import child_command
+from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.unix_connection import UnixConnection
+
+LOG_BYTES = 2**20
+TAIL_BYTES = 4096
+LOAD_SECONDS = 120.0
+EXIT_SECONDS = 5.0
+OnExit = Callable[[int, int], None]
+"""Told a trial's exit code and how many processes outlived it."""
+
+
+class ZygoteProcess:
+    """One living zygote.
+
+    Attributes:
+        gone: True once it has ended.
+        no_fork_reason: why it starts trials as new processes; None where it forks them.
+        on_exit: whom to tell that a trial has ended, by the trial's pid.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: UnixConnection, log_fd: int, loop: EventLoop
+    ) -> None:
+        self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
+        self.gone = False
+        self.no_fork_reason: str | None = None
+        self.on_exit: dict[int, OnExit] = {}
+        self._replies: deque[dict[str, Any]] = deque()
+        self._log = bytearray()
+        loop.add(connection.fileno(), self._read_message)
+        loop.add(log_fd, self._read_log)
+
+    @classmethod
+    def launch(cls, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> ZygoteProcess:
+        """Start a zygote in ``folder``, in a session of its own.
+
+        Raises:
+            LaunchError: the process could not be started.
+        """
+        ours, theirs = UnixConnection.pair()
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        try:
+            process = subprocess.Popen(
+                child_command("zygote", str(theirs.fileno())),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise LaunchError(f"could not start a Python process for trials: {error}") from error
+        finally:
+            theirs.close()
+            os.close(write_end)
+        return cls(process, ours, read_end, loop)
+
+    def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
+        """Send a request; a zygote that is gone is noticed by its silence."""
+        with contextlib.suppress(OSError):
+            self.connection.send({"request": request, **content}, fds)
+
+    def ask(self, request: str, seconds: float, fds: tuple[int, ...] = (), **content: Any) -> dict[str, Any] | None:
+        """The reply to a request; None where the zygote is gone or silent for ``seconds``."""
+        self.send(request, fds, **content)
+        self.loop.wait_until(lambda: bool(self._replies) or self.gone, seconds)
+        if not self._replies:
+            return None
+        reply = self._replies.popleft()
+        self.no_fork_reason = reply["no_fork_reason"]
+        return reply
+
+    def forget_log(self) -> None:
+        """Start a new log: what follows belongs to the next trial."""
+        self._log.clear()
+
+    def tail(self) -> str:
+        """The last lines printed."""
+        return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
+
+    def kill(self) -> int:
+        """End the zygote and everything below it at once; returns its exit code."""
+        process_tree.kill_tree(self.process.pid)
+        return self.process.wait()
+
+    def close(self) -> None:
+        """Ask the zygote to end everything below it and itself; insist after a few seconds."""
+        self.send("exit")
+        try:
+            self.process.wait(timeout=EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.connection.close()
+        os.close(self.log_fd)
+
+    def _read_message(self) -> None:
+        message, _ = self.connection.receive()
+        if message is None:
+            self.gone = True
+            self.loop.remove(self.connection.fileno())
+        elif message["reply"] != "exited":
+            self._replies.append(message)
+        elif message["pid"] in self.on_exit:
+            self.on_exit.pop(message["pid"])(message["code"], message["leftovers"])
+
+    def _read_log(self) -> None:
+        """Keep the end of what was printed."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.log_fd, 65536)
+            self._log += data
+            if len(self._log) > LOG_BYTES:
+                del self._log[: -LOG_BYTES // 2]
+            if not data:
+                self.loop.remove(self.log_fd)
+
+
+class Zygotes:
+    """One zygote for each allocator, which a process must start with. Each is started when it is first needed."""
+
+    def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
+        self._setup, self._loop = setup, loop
+        self._by_allocator: dict[str, ZygoteProcess] = {}
+
+    def get(self, allocator: str, deadline: float) -> ZygoteProcess:
+        """The zygote for ``allocator``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+        """
+        zygote = self._by_allocator.get(allocator)
+        if zygote is None or zygote.gone:
+            setup = self._setup
+            zygote = ZygoteProcess.launch(setup.environment(allocator), setup.origin, self._loop)
+            self._by_allocator[allocator] = zygote
+            self._load(zygote, deadline)
+        return zygote
+
+    def close(self) -> None:
+        """End all of them and everything below them."""
+        for zygote in self._by_allocator.values():
+            zygote.close()
+        self._by_allocator.clear()
+
+    def _load(self, zygote: ZygoteProcess, deadline: float) -> None:
+        task, scratch = str(self._setup.task), str(self._setup.paths.root)
+        seconds = max(0.0, min(LOAD_SECONDS, deadline - time.monotonic()))
+        reply = zygote.ask("load", seconds, task=task, seed=self._setup.seed, scratch=scratch)
+        if reply is None:
+            timed_out, code = not zygote.gone, zygote.kill()
+            how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
+            raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
+        if reply["error"] is not None:
+            error = reply["error"]
+            raise UserCodeError(f"{task}: {error['error_type']}: {error['error']}", error["traceback"])

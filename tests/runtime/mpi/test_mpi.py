@@ -1,0 +1,34 @@
+"""What of MPI can be told without starting it; `test_entry` and `test_processes` run the real thing."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.runtime import mpi
+from autotune.runtime.entry import __main__ as entry
+
+
+def test_a_missing_mpi_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(RuntimeError, match=r"MPI cannot be loaded: .*pip install torch-autotune\[mpi\]"):
+        mpi.start()
+
+
+def test_ranks_that_disagree_with_mpi_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SimpleNamespace(rank=0, size=1)
+    monkeypatch.setattr(mpi, "start", lambda: SimpleNamespace(COMM_WORLD=world))
+    options: Any = SimpleNamespace(global_ranks_in_group=[], group_rank=1, group_size=2)
+    with pytest.raises(RuntimeError, match="as 0 of 1, RANK and WORLD_SIZE say 1 of 2"):
+        mpi._create(options, None)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(None, 0), (0, 0), (7, 7), ("no data", 1)])
+def test_exit_codes_are_read_as_python_reads_them(
+    code: Any, exit_code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry._said(code) == exit_code
+    assert capsys.readouterr().err == (f"{code}\n" if isinstance(code, str) else "")

@@ -1,0 +1,272 @@
+"""Leftovers in shared memory: what is proven to be a trial's goes, all else stays. In a folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.trial import process_tree
+from autotune.trial.child import shm
+
+ROOT = Path(__file__).resolve().parents[3]
+TRIAL = Path("/tmp/autotune-x_1y/t1")
+MARK = "autotune-x_1y-t1."
+HOLDER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+for word in sys.argv[1:]:
+    how, _, name = word.partition(":")
+    name = name.replace("OWN", str(os.getpid()))
+    file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(file, 4096)
+    if how == "map":
+        libc.mmap(None, 4096, 1, 1, file, 0)
+    if how != "open":
+        os.close(file)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+"""Makes each file of its arguments, and has it open or mapped from then on, or neither. (Python's own ``mmap`` would
+keep a descriptor.)"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in memory, in the place of ``/dev/shm``."""
+    if not shm.FOLDER.is_dir():
+        pytest.skip("no /dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm.FOLDER) as name:
+        monkeypatch.setattr(shm, "FOLDER", Path(name))
+        yield Path(name)
+
+
+@pytest.fixture
+def holder(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process that holds files; ``map:torch_OWN_1_0`` is a mapped one whose name has its pid."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        process = python("-S", "-c", HOLDER, *words, cwd=folder)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def python(*arguments: str, cwd: Path = ROOT, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A Python process that has said its first line."""
+    process = subprocess.Popen(
+        [*before, sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def make(folder: Path, *names: str) -> set[str]:
+    for name in names:
+        (folder / name).write_bytes(b"\0" * 4096)
+    return set(names)
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_names_with_the_trials_mark_are_removed(folder: Path) -> None:
+    make(folder, f"psm_{MARK}1a2b3c4d", f"sem.mp-{MARK}-k3_x")
+    others = make(
+        folder, "psm_1a2b3c4d", "sem.mp-k3x", "psm_autotune-x_1y-t10.1a2b", "psm_autotune-other-t1.1a2b", MARK
+    )
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == others
+
+
+def test_what_no_process_of_the_trial_held_is_not_its_own(folder: Path) -> None:
+    """A pid in a name may be one of another container's."""
+    others = make(
+        folder, f"torch_{os.getpid()}_1_0", "torch_1_2", "mpich_shm_x", "__KMP_REGISTERED_LIB_7_0", "nccl-AbC"
+    )
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == others
+
+
+def test_what_ended_processes_held_and_made_is_removed(
+    folder: Path, holder: Callable[..., subprocess.Popen[str]]
+) -> None:
+    ours = ("open:torch_OWN_12_0", "map:torch_OWN_12_1", "map:__KMP_REGISTERED_LIB_OWN_0", "map:mpich_shm_aB3")
+    process = holder(*ours, "close:torch_OWN_12_2", "map:torch_1_12_3", "open:psm_1a2b3c4d", "map:my_data")
+    segments = shm.Segments(TRIAL)
+    assert segments.end({process.pid}) == {process.pid}
+    assert not process_tree.alive(process.pid)
+    segments.remove()
+    assert left(folder) == {f"torch_{process.pid}_12_2", "torch_1_12_3", "psm_1a2b3c4d", "my_data"}
+
+
+def test_a_new_file_of_the_same_name_is_another(folder: Path, holder: Callable[..., subprocess.Popen[str]]) -> None:
+    process = holder("map:torch_OWN_12_0", "open:torch_OWN_12_1")
+    segments = shm.Segments(TRIAL)
+    segments.end({process.pid})
+    kept = folder / f"torch_{process.pid}_12_0"
+    make(folder, "other")
+    (folder / "other").rename(kept)
+    segments.remove()
+    assert left(folder) == {kept.name}
+
+
+@pytest.mark.parametrize("how", ["open", "map"])
+def test_what_a_living_process_holds_is_kept(
+    folder: Path, holder: Callable[..., subprocess.Popen[str]], how: str
+) -> None:
+    make(folder, f"psm_{MARK}stale")
+    process = holder(f"{how}:psm_{MARK}held")
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == {f"psm_{MARK}held"}
+    process.communicate()
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == set()
+
+
+def test_another_users_are_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = make(folder, f"psm_{MARK}1")
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == others
+
+
+def test_a_folder_of_that_name_is_not_removed(folder: Path) -> None:
+    (folder / f"psm_{MARK}1").mkdir()
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == {f"psm_{MARK}1"}
+
+
+def test_without_shared_memory_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shm, "FOLDER", tmp_path / "no such folder")
+    segments = shm.Segments(TRIAL)
+    assert segments.end(set()) == set()
+    segments.remove()
+    assert left(tmp_path) == set()
+
+
+SIGNED = """
+import multiprocessing, os, sys
+from multiprocessing import resource_tracker, shared_memory
+from pathlib import Path
+from autotune.trial.child import shm
+shm.sign(Path(sys.argv[1]))
+def make():
+    block = shared_memory.SharedMemory(create=True, size=16)
+    resource_tracker.unregister(block._name, "shared_memory")
+child = multiprocessing.get_context("fork").Process(target=make)
+child.start()
+child.join()
+make()
+lock = multiprocessing.get_context("spawn").Lock()
+resource_tracker.unregister(lock._semlock.name, "semaphore")
+print("ready", flush=True)
+os._exit(0)
+"""
+
+
+def test_python_signs_what_it_makes_in_a_trial_and_its_forks(tmp_path: Path) -> None:
+    mark = f"{tmp_path.parent.name}-{tmp_path.name}."
+    python("-c", SIGNED, str(tmp_path)).communicate()
+    made = [name for name in left(shm.FOLDER) if mark in name]
+    assert sorted(name.partition(mark)[0] for name in made) == ["psm_", "psm_", "sem.mp-"]
+    shm.Segments(tmp_path).remove()
+    assert not [name for name in left(shm.FOLDER) if mark in name]
+
+
+TRACKED = """
+import os, sys
+from multiprocessing import resource_tracker, shared_memory
+block = shared_memory.SharedMemory(create=True, size=16, name=sys.argv[1])
+print("ready", flush=True)
+print(resource_tracker._resource_tracker._pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_pythons_resource_tracker_outlives_the_trial_and_removes_the_rest() -> None:
+    name = f"psm_test_{os.getpid()}"
+    process = python("-c", TRACKED, name)
+    assert process.stdout is not None
+    tracker = int(process.stdout.readline())
+    assert shm.is_tracker(tracker)
+    assert (shm.FOLDER / name).exists()
+    assert shm.Segments(TRIAL).end({process.pid, tracker}) == {process.pid}
+    process.communicate()
+    assert not process_tree.alive(tracker)
+    assert not (shm.FOLDER / name).exists()
+
+
+def test_pytorchs_manager_outlives_the_trial_too() -> None:
+    sleeper = "import sys; print('ready', flush=True); sys.stdin.read()"
+    manager = python("-c", sleeper, before=("bash", "-c", 'exec -a torch_shm_manager "$@"', "bash"))
+    other = python("-c", sleeper, "torch_shm_manager", "multiprocessing.resource_tracker")
+    assert [shm.is_manager(process.pid) for process in (manager, other)] == [True, False]
+    assert not shm.is_tracker(other.pid)
+    assert shm.Segments(TRIAL).end({manager.pid, other.pid}) == {other.pid}
+    assert process_tree.alive(manager.pid)
+    for process in (manager, other):
+        process.communicate()
+    assert not shm.is_manager(manager.pid)
+
+
+CONTAINER = """
+import subprocess, sys
+from pathlib import Path
+from autotune.trial.child import shm
+shm.FOLDER = Path(sys.argv[1])
+held = [sys.executable, "-S", "-c", sys.argv[2], "map:torch_OWN_5_0"]
+child = subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=shm.FOLDER)
+child.stdout.readline()
+print("ready", flush=True)
+print(child.pid, flush=True)
+sys.stdin.readline()
+segments = shm.Segments(Path(sys.argv[3]))
+segments.end({child.pid})
+child.wait()
+segments.remove()
+print("removed", flush=True)
+"""
+
+
+@pytest.mark.root
+def test_a_container_that_shares_the_folder_keeps_its_own(
+    folder: Path, holder: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """The tuner's container sees neither the other's processes nor whose pid is in a name."""
+    unshare = ("unshare", "--pid", "--fork", "--mount-proc")
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("pid namespaces are not permitted here")
+    tuner = python("-c", CONTAINER, str(folder), HOLDER, str(TRIAL), before=unshare)
+    assert tuner.stdout is not None
+    pid = tuner.stdout.readline().strip()
+    theirs = {f"torch_{pid}_77_0", f"torch_{pid}_77_1", "psm_1a2b3c4d", "mpich_shm_zZ9"}
+    holder(*(f"map:{name}" for name in sorted(theirs)))
+    assert left(folder) == {f"torch_{pid}_5_0"} | theirs
+    out, _ = tuner.communicate("go\n")
+    assert out == "removed\n"
+    assert left(folder) == theirs

@@ -1,0 +1,185 @@
+"""The measured loop in this process, on a clock that only the task's own work moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset
+
+from autotune.core.settings import Settings
+from autotune.runtime.appliers import precision
+from autotune.runtime.dealing import Part
+from autotune.runtime.session import Session
+from autotune.trial.child import training_loop
+from autotune.trial.spec import CHECK_STEPS
+
+from .conftest import BATCH, STEP, Workshop
+
+
+class TestBlock:
+    def test_counts_samples_and_wall_time(self, workshop: Workshop) -> None:
+        block = workshop.loop().block(3)
+        assert (block.items, block.steps) == (3 * BATCH, 3)
+        assert block.seconds == pytest.approx(3 * STEP)
+        assert block.rate == pytest.approx(BATCH / STEP)
+
+    def test_counts_the_users_own_items(self, workshop: Workshop) -> None:
+        loop = workshop.loop(count_items=lambda batch: batch[0].numel())
+        assert loop.block(2).items == 2 * BATCH * 3
+
+    def test_counts_what_a_ragged_last_batch_holds(self, workshop: Workshop) -> None:
+        assert workshop.loop(samples=20).block(6).items == 2 * 20
+
+    def test_goes_on_where_the_last_one_ended(self, workshop: Workshop) -> None:
+        loop = workshop.loop(samples=20)
+        assert [loop.block(1).items for _ in range(4)] == [8, 8, 4, 8]
+
+    def test_time_in_the_loader_counts(self, workshop: Workshop) -> None:
+        loop = workshop.loop(reading=STEP)
+        block = loop.block(4)
+        assert block.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
+        assert loop.waited == pytest.approx(4 * BATCH * STEP)
+
+    def test_waits_for_the_device_at_its_edges_only(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(50)
+        assert workshop.syncs == 2
+
+    def test_slow_synchronisation_is_in_the_time(self, workshop: Workshop) -> None:
+        """G01: launching is instant, the work is only seen when waited for."""
+        workshop.cost = lambda _: 0.0
+        loop = workshop.loop()
+
+        def synchronize() -> None:
+            workshop.clock.now += 1.0
+
+        loop.session.synchronize = synchronize  # type: ignore[method-assign]
+        assert loop.block(10).seconds == pytest.approx(1.0)
+
+    def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(training_loop.CpuContention, "share", lambda _: 0.3)
+        assert workshop.loop().block(1).stolen == 0.3
+
+
+class TestSteps:
+    def test_each_takes_one_batch(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(3)
+        assert workshop.steps == loop.batches == 3
+
+    def test_samples_that_other_ranks_have_too_count_in_part(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Session, "part", property(lambda _: Part([], share=0.25)))
+        assert workshop.loop().block(3).items == 3 * BATCH / 4
+
+    @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
+    def test_come_from_a_loader_with_the_trials_workers(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
+    ) -> None:
+        prepared: list[Any] = []
+        monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
+        workshop.loop(Settings(batch_size=BATCH, num_workers=workers, persistent_workers=kept))
+        assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
+        assert prepared[2].batch_size == BATCH
+
+
+class TestSkippedSteps:
+    """F04: steps that a gradient scaler skips take time and earn nothing."""
+
+    @pytest.mark.parametrize(("every", "earning"), [(2, 5), (5, 8), (1, 0)])
+    def test_earn_nothing(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, every: int, earning: int) -> None:
+        class Overflowing(precision.Precision):
+            calls = 0
+
+            def scale_steps(self, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+                own = optimizer.step
+
+                def step(_optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> Any:
+                    self.calls += 1
+                    if self.calls % every == 0:
+                        self.skipped_steps += 1
+                        return None
+                    return own(*arguments, **options)
+
+                optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+                return super().scale_steps(optimizer)
+
+        monkeypatch.setattr(precision, "create", Overflowing)
+        loop = workshop.loop()
+        block = loop.block(10)
+        assert block.items == earning * BATCH
+        assert block.steps == 10
+        assert block.seconds == pytest.approx(10 * STEP)
+        assert loop.session.skipped_steps == 10 - earning
+
+
+class TestStepsOfABlock:
+    @pytest.mark.parametrize(
+        ("seconds", "pace", "steps"),
+        [(1.0, 0.1, 10), (1.0, 0.3, 4), (0.0, 0.01, 10), (0.25, 60.0, 1), (0.1, 0.0, 1_000_000)],
+        ids=["fill", "rounded up", "at least a block", "one slow step", "no pace known"],
+    )
+    def test_for_a_block(self, workshop: Workshop, seconds: float, pace: float, steps: int) -> None:
+        assert workshop.loop().steps_for(seconds, pace) == pytest.approx(steps, rel=1e-3)
+
+    def test_one_process_agrees_with_itself(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        assert [loop.agree(steps) for steps in (0, 1, 7)] == [0, 1, 7]
+
+    def test_show_life_about_every_half_second(self, workshop: Workshop) -> None:
+        workshop.cost = lambda _: 0.2
+        loop = workshop.loop()
+        start = workshop.clock.now
+        loop.block(20)
+        gaps = [after - before for before, after in zip([start, *workshop.signs], workshop.signs, strict=False)]
+        assert len(gaps) >= 5
+        assert max(gaps) <= training_loop.LIFE_SIGN_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
+
+
+class TestNumbers:
+    def test_the_first_losses_are_kept(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        loop.block(CHECK_STEPS + 5)
+        losses = loop.checked_losses()
+        assert len(losses) == CHECK_STEPS
+        assert losses[0] > losses[-1] > 0, "it learns"
+        assert loop.finite
+
+    def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
+        def losses(seed: int) -> tuple[float, ...]:
+            loop = workshop.loop(spec={"seed": seed})
+            loop.block(4)
+            return loop.checked_losses()
+
+        assert losses(0) == losses(0)
+        assert losses(0) != losses(1)
+
+    def test_none_before_the_first_step(self, workshop: Workshop) -> None:
+        assert workshop.loop().checked_losses() == ()
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            value = workshop.loss(model, batch)
+            return value * bad if workshop.steps == CHECK_STEPS + 3 else value
+
+        loop = workshop.loop(compute_loss=loss)
+        loop.block(CHECK_STEPS)
+        assert loop.finite
+        loop.block(CHECK_STEPS)
+        assert not loop.finite
+
+    def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
+        class Nothing(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return iter(())
+
+        with pytest.raises(ValueError, match="no batch: the dataset is empty"):
+            workshop.loop(build_dataset=Nothing).block(1)
