@@ -52,11 +52,13 @@ def tune(
 ) -> None:
     """Find, prove and write the fastest settings for a task on this machine."""
     started = time.monotonic()
-    from autotune import agent, api, gathering
+    from autotune.cluster import agent
+    from autotune.cluster import listener as gathering
+    from autotune.commands.live_view import View
     from autotune.core.cluster import given, slurm
     from autotune.report import final
     from autotune.store.profiles import to_data
-    from autotune.view import View
+    from autotune.tuning import run as api
 
     options = api.Options(
         profile=profile,
@@ -113,8 +115,8 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
+    from autotune.commands.run import prepare
     from autotune.core.cluster import given, slurm
-    from autotune.launching import prepare
 
     cluster = given(nnodes, rdzv_endpoint, hosts) or slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
@@ -144,8 +146,8 @@ def check(
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
-    from autotune import checking
-    from autotune.view import View
+    from autotune.commands import check as checking
+    from autotune.commands.live_view import View
 
     allowed = seconds(budget, "--budget")
     with View(allowed, time.monotonic()) as view:
@@ -176,7 +178,7 @@ def diff(left: ProfileArgument, right: ProfileArgument) -> None:
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.template import TASK
+    from autotune.commands.init import TASK
 
     try:
         with path.open("x") as file:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import Context
@@ -23,6 +22,7 @@ from autotune.core.outcome import Completed
 from autotune.core.proof import compare
 from autotune.core.settings import Settings
 from autotune.core.space import build
+from autotune.host.runner import open_runner
 from autotune.store import profiles
 from autotune.trial.bench import TrialBench
 from benchmarks import quality, stamp

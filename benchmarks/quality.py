@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
 from autotune.store import profiles
 from autotune.trial.bench import TrialBench
 from benchmarks import stamp

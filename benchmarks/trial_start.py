@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from autotune.commands.init import TASK
 from autotune.core.settings import Settings
-from autotune.template import TASK
 from autotune.trial.environment import trial_environment
 from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner

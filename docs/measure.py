@@ -23,13 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune import gathering
-from autotune.bringup import open_runner
+from autotune.cluster import listener as gathering
 from autotune.core.binding import VARIABLE, Place, Plan
 from autotune.core.measurement import FAR, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
-from autotune.finals import ROUNDS
+from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
 from autotune.store import lock
 from autotune.trial.channel import Channel
@@ -38,6 +37,7 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
 from autotune.trial.running import Limits
 from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.tuning.proof import ROUNDS
 from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

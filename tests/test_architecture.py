@@ -41,8 +41,7 @@ BOTH = "trial.spec trial.paths trial.channel trial.tree trial.faults trial.contr
 PARENT = "trial.runner trial.running trial.verdict trial.server trial.bench trial.environment trial.fleet trial.wire"
 DOOR = "trial.zygote"
 """The parent knows the zygote's command line; `test_the_parent_never_loads_torch` sees that this costs no torch."""
-COMMANDS = "api agent gathering checking launching view template"
-ROOTS = f"core search store report launch tuner tuning finals probes {BOTH} {PARENT}"
+HOST = f"host core launch store {PARENT} {BOTH}"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
 
@@ -64,22 +63,22 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
-    Room("tuner",         "tuner",          "core search tuning finals",  "", "subprocess logging"),
-    Room("finals",        "finals",         "core tuning",                "", "subprocess logging"),
-    Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
-    # The composition roots, where rooms meet:
-    Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", prints=True),
-    Room("cli: run",      "launching",      "core launch store probes"),
-    Room("cli: progress", "view",           "core report",                "rich"),
-    Room("cli: init",     "template",       ""),
-    Room("api",           "api",            f"{ROOTS} answer bringup gathering"),
-    Room("api: parts",    "bringup answer checking gathering agent", f"{ROOTS} bringup gathering"),
-    Room("front door",    "autotune",       "runtime.session api"),
+    # Where rooms meet, lowest first:
+    Room("host",          "host*",          f"{HOST} tuning.state probes", "", "logging"),
+    Room("cluster",       "cluster*",       f"cluster tuning.state {HOST} probes", "", "subprocess logging"),
+    Room("tuning",        "tuning*",        f"tuning cluster search {HOST} probes", "", "subprocess logging"),
+    Room("commands",      "commands*",      f"commands tuning cluster report {HOST} probes", "rich",
+         "subprocess logging", prints=True),
+    Room("cli",           "cli",            "commands tuning cluster store report core probes autotune", "typer",
+         prints=True),
+    Room("front door",    "autotune",       "runtime.session tuning.run"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
-COMMAND_SIDE = "api agent gathering cli launching view template tune"
-PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* probes.inventory {COMMAND_SIDE}"
+PARENT_SIDE = (
+    f"autotune core* search* store* report* launch* host* cluster* tuning* commands* {PARENT} {BOTH}"
+    " probes.inventory cli tune"
+)
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.launch.command", "autotune.search"),
         ("autotune.store.profiles", "torch"),
         ("autotune.report.final", "autotune.store"),
-        ("autotune.tuner", "subprocess"),
+        ("autotune.tuning.search", "subprocess"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.worker"),
         ("probes.cpu", "autotune.core"),

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
-from autotune.report import figures
+from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed
 from probes.facts import Inventory
@@ -51,7 +51,7 @@ def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str
             names.append(what)
     lines = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     rest = len(lines) - most
-    return lines if rest <= 0 else [*lines[:most], f"and {figures.count(rest, 'more reason')} (autotune show)"]
+    return lines if rest <= 0 else [*lines[:most], f"and {formatting.count(rest, 'more reason')} (autotune show)"]
 
 
 def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
@@ -67,7 +67,7 @@ def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 
 def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
     """What was not tried, grouped by reason."""
-    pairs = [(f"{item.knob} {figures.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
+    pairs = [(f"{item.knob} {formatting.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
     return groups(pairs, most)
 
 
@@ -92,7 +92,7 @@ def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, det
 
 def _title(profile: Profile) -> list[str]:
     evidence = profile.evidence
-    cost = f"{figures.count(evidence.trials, 'trial')}, {figures.duration(evidence.seconds)}"
+    cost = f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}"
     machines = f"{profile.target.nnodes} x " if profile.target.nnodes > 1 else ""
     lines = [_row("autotune", f"{profile.target.name} on {machines}{profile.key} ({cost})")]
     if evidence.partial:
@@ -102,8 +102,8 @@ def _title(profile: Profile) -> list[str]:
 
 def _machine(inventory: Inventory) -> list[str]:
     budget = inventory.budget
-    cores = figures.count(budget.cores, "core")
-    parts = [f"{figures.count(budget.threads, 'busy thread')} on {cores}", figures.size(inventory.memory.limit)]
+    cores = formatting.count(budget.cores, "core")
+    parts = [f"{formatting.count(budget.threads, 'busy thread')} on {cores}", formatting.size(inventory.memory.limit)]
     parts += [gpu.name for gpu in inventory.gpus[:1]]
     if len(inventory.gpus) > 1:
         parts[-1] += f" x {len(inventory.gpus)}"
@@ -111,8 +111,8 @@ def _machine(inventory: Inventory) -> list[str]:
 
 
 def _baseline(profile: Profile) -> list[str]:
-    rate = figures.rate(profile.baseline_rate, profile.target.unit)
-    return [_row("Baseline", f"{rate} with {figures.summary(profile.baseline)}")]
+    rate = formatting.rate(profile.baseline_rate, profile.target.unit)
+    return [_row("Baseline", f"{rate} with {formatting.summary(profile.baseline)}")]
 
 
 def _levels(profile: Profile, deep: int) -> list[str]:
@@ -120,9 +120,9 @@ def _levels(profile: Profile, deep: int) -> list[str]:
     for name, result in profile.levels.items():
         answer, detail = verdict(profile, name)
         mark = "*" if name == profile.recommended else " "
-        rate = figures.rate(result.rate, profile.target.unit) if result.proven else ""
+        rate = formatting.rate(result.rate, profile.target.unit) if result.proven else ""
         first = f"{mark} {name:<7} {answer}"
-        if len(f"{first}  {rate}") <= figures.WIDTH:
+        if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(_cut(first))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
@@ -146,7 +146,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
     if not to_apply(profile):
         return []
     rows = [
-        (knob, f"{figures.value(before)} -> {figures.value(after)}", reason)
+        (knob, f"{formatting.value(before)} -> {formatting.value(after)}", reason)
         for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
@@ -160,7 +160,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
 def _batch(profile: Profile) -> list[str]:
     """A larger batch is part of the offer even where another level is recommended."""
     note = batch_note(profile, profile.levels["max"])
-    return ["", *textwrap.wrap(f"Level max: {note}", figures.WIDTH)] if note else []
+    return ["", *textwrap.wrap(f"Level max: {note}", formatting.WIDTH)] if note else []
 
 
 def _apply(profile: Profile, path: Path) -> list[str]:
@@ -203,7 +203,7 @@ def _wrapped(line: str, deep: int) -> list[str]:
     """One detail under its heading, over ``deep`` lines at most."""
     indent = " " * 10
     return textwrap.wrap(
-        line, figures.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
+        line, formatting.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
     )
 
 
@@ -212,4 +212,4 @@ def _row(name: str, words: str) -> str:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= figures.WIDTH else line[: figures.WIDTH - 3].rstrip() + "..."
+    return line if len(line) <= formatting.WIDTH else line[: formatting.WIDTH - 3].rstrip() + "..."

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.core.settings import Settings
-from autotune.report import figures
+from autotune.report import formatting
 
 BAR = 30
 MAX_REASON = 120
@@ -48,14 +48,14 @@ def render(progress: Progress) -> RenderableType:
     table.add_column()
     for name, text in _rows(progress):
         table.add_row(name, Text(text, overflow="ellipsis", no_wrap=name != "trying"))
-    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=figures.WIDTH)
+    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=formatting.WIDTH)
 
 
 def line(progress: Progress) -> str:
     """The same on one line, for logs."""
-    parts = [f"[{figures.duration(progress.elapsed)}] {progress.stage}", figures.count(progress.trials, "trial")]
+    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
     if progress.trying is not None:
-        parts.append(f"trying {figures.changes(progress.trying, progress.baseline)}")
+        parts.append(f"trying {formatting.changes(progress.trying, progress.baseline)}")
     if progress.baseline_rate is not None:
         parts.append(_best(progress))
     if progress.rounds:
@@ -66,12 +66,12 @@ def line(progress: Progress) -> str:
 
 
 def _rows(progress: Progress) -> list[tuple[str, str]]:
-    rows = [("stage", f"{progress.stage}, {figures.count(progress.trials, 'trial')} done")]
+    rows = [("stage", f"{progress.stage}, {formatting.count(progress.trials, 'trial')} done")]
     if progress.trying is not None:
-        rows.append(("trying", figures.changes(progress.trying, progress.baseline)))
+        rows.append(("trying", formatting.changes(progress.trying, progress.baseline)))
     rows.append(("best", _best(progress).removeprefix("best ")))
     if progress.best is not None:
-        rows.append(("", figures.changes(progress.best, progress.baseline)))
+        rows.append(("", formatting.changes(progress.best, progress.baseline)))
     if progress.rounds:
         rows.append(("rounds", _rounds(progress)))
     if progress.failures:
@@ -82,11 +82,11 @@ def _rows(progress: Progress) -> list[tuple[str, str]]:
 def _best(progress: Progress) -> str:
     if progress.baseline_rate is None:
         return "measuring your settings first"
-    baseline = f"your settings {figures.rate(progress.baseline_rate, progress.unit)}"
+    baseline = f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}"
     if progress.best_rate is None or progress.baseline_rate <= 0:
         return baseline
-    ratio = figures.times(progress.best_rate / progress.baseline_rate)
-    return f"best {figures.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
+    ratio = formatting.times(progress.best_rate / progress.baseline_rate)
+    return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
 
 
 def _rounds(progress: Progress) -> str:
@@ -95,14 +95,14 @@ def _rounds(progress: Progress) -> str:
 
 def _failures(progress: Progress) -> str:
     last = f", last: {progress.last_failure[:MAX_REASON]}" if progress.last_failure else ""
-    return f"{figures.count(progress.failures, 'setting')} did not work{last}"
+    return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
 
 
 def _bar(progress: Progress) -> Text:
     if progress.budget <= 0:
         return Text("")
     done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
-    left = figures.duration(progress.budget - progress.elapsed)
+    left = formatting.duration(progress.budget - progress.elapsed)
     return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
 
 

@@ -17,15 +17,15 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from autotune.answer import gflops
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
 from autotune.trial.bench import TrialBench
 from autotune.trial.runner import Runner
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import check_losses, judge
+from autotune.tuning.result import gflops
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns

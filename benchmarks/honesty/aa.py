@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
-from autotune.finals import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
+from autotune.host.runner import open_runner
 from autotune.trial.bench import TrialBench
+from autotune.tuning.proof import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour

@@ -14,8 +14,8 @@ from autotune.core.knobs import LEVELS
 from autotune.core.outcome import Outcome, Skipped
 from autotune.core.proof import LOOKS, Proof, compare
 from autotune.core.settings import Settings
-from autotune.finals import Finals
-from autotune.tuning import Tuning
+from autotune.tuning.proof import Finals
+from autotune.tuning.state import Tuning
 
 Generation = Sequence[Mapping[str, float]]
 """Rates by contender, round by round; the proof may use fewer rounds than there are."""
@@ -49,7 +49,7 @@ class Answer:
 
 
 class Replayed:
-    """See `autotune.tuning.Bench`: hands out recorded generations, one for each contest."""
+    """See `autotune.tuning.state.Bench`: hands out recorded generations, one for each contest."""
 
     baseline = Settings()
 
@@ -70,7 +70,7 @@ class Replayed:
 
 
 class Turns:
-    """See `autotune.tuning.Contest`."""
+    """See `autotune.tuning.state.Contest`."""
 
     def __init__(self, turns: Iterator[Mapping[str, float]], roles: Mapping[str, str]) -> None:
         self.turns, self.roles = turns, roles

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
 from autotune.trial.bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.verdict import judge

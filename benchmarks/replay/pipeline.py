@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.api import Options
 from autotune.core.decide import BASELINE
 from autotune.core.knobs import LEVELS
 from autotune.core.outcome import Outcome
@@ -14,8 +13,9 @@ from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings
 from autotune.search.staged import StagedSearch, finalists
 from autotune.search.study import open_study
-from autotune.tuner import Tuner
-from autotune.tuning import settle_baseline
+from autotune.tuning.run import Options
+from autotune.tuning.search import Tuner
+from autotune.tuning.state import settle_baseline
 from benchmarks.replay.world import Draws, Process, World
 
 STARTUP_SECONDS = 5.0
@@ -93,7 +93,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
 
 
 class Bench:
-    """See `autotune.tuning.Bench`."""
+    """See `autotune.tuning.state.Bench`."""
 
     def __init__(self, draws: Draws, baseline: Settings) -> None:
         self.draws, self.baseline = draws, baseline
@@ -113,7 +113,7 @@ class Bench:
 
 
 class Contest:
-    """See `autotune.tuning.Contest`."""
+    """See `autotune.tuning.state.Contest`."""
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
         self.processes = processes

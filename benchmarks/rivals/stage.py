@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.core.task import TaskFacts
+from autotune.host.runner import open_runner
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate
 from probes.facts import Inventory

@@ -22,7 +22,7 @@ from autotune.trial.environment import trial_environment
 from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
 from autotune.trial.runner import Runner
-from autotune.tuning import Observer
+from autotune.tuning.state import Observer
 from probes.facts import Inventory
 from probes.memory import oom_kills
 from probes.system import System

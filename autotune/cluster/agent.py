@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner, refuse_ranks
+from autotune.cluster.listener import Way, hello, join
 from autotune.core.errors import LaunchError, UserCodeError
-from autotune.gathering import Way, hello, join
+from autotune.host.runner import open_runner, refuse_ranks
 from autotune.trial.contract import recognise
 from autotune.trial.runner import Runner
 from autotune.trial.running import Limits, Trial
 from autotune.trial.spec import Meeting, TrialSpec
 from autotune.trial.wire import Wire
-from autotune.tuning import Observer
+from autotune.tuning.state import Observer
 from probes.inventory import probe
 
 NO_LIMITS = Limits(float("inf"), float("inf"), float("inf"))

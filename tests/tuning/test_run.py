@@ -22,14 +22,14 @@ from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOf
 from autotune.core.proof import LOOKS
 from autotune.core.settings import Settings
 from autotune.core.space import Space
-from autotune.finals import ROUNDS
 from autotune.report.live import Progress
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.staged import StagedSearch
 from autotune.search.staged import finalists as posterior_finalists
 from autotune.search.study import open_study
-from autotune.tuner import REPEAT_EVERY, Tuner, items_per_sample
-from autotune.tuning import Tuning, settle_baseline
+from autotune.tuning.proof import ROUNDS
+from autotune.tuning.search import REPEAT_EVERY, Tuner, items_per_sample
+from autotune.tuning.state import Tuning, settle_baseline
 from benchmarks.replay import machines
 from benchmarks.replay.simulator import Machine
 

@@ -20,7 +20,7 @@ from autotune.core.errors import LaunchError, NothingUsable, UsageError, UserCod
 from autotune.core.machine import machine_type
 from autotune.trial.fleet import Agent, Fleet
 from autotune.trial.wire import Wire
-from autotune.tuning import Observer
+from autotune.tuning.state import Observer
 from probes import network
 from probes.facts import Inventory
 from probes.system import System

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.answer import cores_apart, gflops, profile_of, told
-from autotune.bringup import open_runner, refuse_ranks
+from autotune.cluster.listener import Door, for_several, hello
 from autotune.core.baseline import baseline_settings
 from autotune.core.budget import usual_budget
 from autotune.core.errors import Interrupted, LaunchError, UsageError
@@ -23,15 +22,16 @@ from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space, build
-from autotune.gathering import Door, for_several, hello
+from autotune.host.runner import open_runner, refuse_ranks
 from autotune.search.protocol import Observation, Search
 from autotune.store import profiles, registry
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
 from autotune.trial.fleet import Fleet
 from autotune.trial.runner import Runner
-from autotune.tuner import Tuner
-from autotune.tuning import Observer, settle_baseline
+from autotune.tuning.result import cores_apart, gflops, profile_of, told
+from autotune.tuning.search import Tuner
+from autotune.tuning.state import Observer, settle_baseline
 from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe

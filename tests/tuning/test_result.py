@@ -15,19 +15,21 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import answer, api, bringup
+from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement, Places
 from autotune.core.outcome import Completed, Crashed, Outcome
 from autotune.core.settings import KNOB_NAMES, Settings
+from autotune.host import runner as bringup
 from autotune.search.protocol import Observation
 from autotune.store import profiles
-from autotune.template import TASK
 from autotune.trial.fleet import Fleet
 from autotune.trial.paths import StudyPaths
-from autotune.tuner import Tuning
+from autotune.tuning import result as answer
+from autotune.tuning import run as api
+from autotune.tuning.search import Tuning
 from benchmarks.replay.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())

@@ -9,7 +9,7 @@ from autotune.core.decide import BASELINE, still_open, typical_rate
 from autotune.core.outcome import Completed
 from autotune.core.proof import LOOKS, PRIOR_SPREAD, Round, round_variance
 from autotune.core.settings import Settings
-from autotune.tuning import Bench, Observer, Tuning
+from autotune.tuning.state import Bench, Observer, Tuning
 
 ROUNDS, MOST_ROUNDS = 2, 6
 """Rounds within a generation: at least, and where their scatter makes more of them worth the time."""

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.bringup import open_runner, refuse_ranks
 from autotune.core.decide import BASELINE
 from autotune.core.errors import NothingUsable, UsageError
 from autotune.core.proof import Proof, Round, compare
+from autotune.host.runner import open_runner, refuse_ranks
 from autotune.store.profiles import read
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
-from autotune.tuning import Observer
+from autotune.tuning.state import Observer
 from probes.inventory import probe
 
 ROUNDS = 2

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.core.space import Space
-from autotune.finals import Finals
 from autotune.search.protocol import Observation, Proposal, Search, far_apart
-from autotune.tuning import Bench, Observer, Tuning
+from autotune.tuning.proof import Finals
+from autotune.tuning.state import Bench, Observer, Tuning
 
 PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
 """How the searching time is split; what a level leaves goes to the next. What a higher level finds helps the lower ones

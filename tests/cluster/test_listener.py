@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import gathering
+from autotune.cluster import listener as gathering
+from autotune.cluster.listener import Door, Way
 from autotune.core.cluster import Cluster
 from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
-from autotune.gathering import Door, Way
 from autotune.trial.fleet import Fleet
 from autotune.trial.wire import Wire
 from probes.facts import Backend

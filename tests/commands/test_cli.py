@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import cli
+from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.store import profiles
-from autotune.template import TASK
 from benchmarks.replay.simulator import inventory
 from probes.facts import Inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Inventory:
     """A machine of eight cores, already probed."""
     found = inventory(8, 8)
     monkeypatch.setattr("probes.inventory.probe", lambda *_: found)
-    monkeypatch.setattr("autotune.launching.probe", lambda *_: found)
+    monkeypatch.setattr("autotune.commands.run.probe", lambda *_: found)
     return found
 
 
@@ -210,7 +210,7 @@ class TestTune:
     @pytest.fixture
     def asked(self, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         """The options that the run was given."""
-        from autotune import api
+        from autotune.tuning import run as api
 
         asked: list[Any] = []
 
@@ -278,7 +278,7 @@ class TestTune:
         def run(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr("autotune.api.run", run)
+        monkeypatch.setattr("autotune.tuning.run.run", run)
         said = say("tune", "model.py")
         assert said.code == code
         assert all(word in said.err for word in words)
@@ -288,7 +288,7 @@ class TestTune:
         def run(*_: Any) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr("autotune.api.run", run)
+        monkeypatch.setattr("autotune.tuning.run.run", run)
         with pytest.raises(ZeroDivisionError):
             cli.main(["tune", "model.py"])
 
@@ -437,7 +437,7 @@ class TestRun:
 
     def test_processes_are_bound(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         """What is printed needs no more than taskset; what is started binds by itself."""
-        from autotune.launching import prepare
+        from autotune.commands.run import prepare
 
         (elsewhere / "train.py").touch()
         two = Settings(processes=2, threads=2, batch_size=32, binding="cores")
@@ -465,7 +465,7 @@ class TestRun:
     def test_notes_of_what_does_not_fit_go_to_stderr(
         self, say: Any, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.launching.probe", lambda *_: inventory(1, 1))
+        monkeypatch.setattr("autotune.commands.run.probe", lambda *_: inventory(1, 1))
         (elsewhere / "train.py").touch()
         saved = profiles.write(elsewhere / "tuned.yaml", profile())
         said = say("run", "--profile", saved, "--dry-run", "train.py")

@@ -13,7 +13,7 @@ from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.space import LeftOut
-from autotune.tuning import Tuning
+from autotune.tuning.state import Tuning
 
 
 def profile_of(

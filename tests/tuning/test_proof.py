@@ -7,10 +7,10 @@ import pytest
 from autotune.core.decide import BASELINE
 from autotune.core.proof import LOOKS, Round
 from autotune.core.settings import Settings
-from autotune.finals import HEATS, MOST_ROUNDS, ROUNDS, Finals
 from autotune.search.protocol import Observation
-from autotune.tuning import Tuning
-from tests.test_tuner import FakeBench, completed, quiet, speeds
+from autotune.tuning.proof import HEATS, MOST_ROUNDS, ROUNDS, Finals
+from autotune.tuning.state import Tuning
+from tests.tuning.test_run import FakeBench, completed, quiet, speeds
 
 OWN = Settings(threads=2, batch_size=64)
 FIELD = [OWN.but(num_workers=count) for count in (1, 2, 3, 4)]
