@@ -73,7 +73,7 @@ def main() -> None:
 def everything(task: Path) -> tuple[Settings, dict[Settings, float]]:
     """The user's settings, and the rate of every way to divide the cores, in items per second by one trial each."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, 0, 600.0, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, 0, 600.0) as runner:
         facts = runner.describe()
         baseline = baseline_settings(facts, inventory)
         fixed = {name: value for name, value in baseline.as_dict().items() if name not in FREE} | {"prefetch_factor": 2}

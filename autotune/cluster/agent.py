@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.cluster.listener import Way, hello, join
+from autotune.cluster.handshake import connect, identity
+from autotune.cluster.rendezvous import Rendezvous
 from autotune.core.errors import LaunchError, UserCodeError
-from autotune.host.runner import open_runner, refuse_ranks
+from autotune.core.events import Observer, StageStarted
+from autotune.host.runner import open_runner
+from autotune.host.signals import check_not_a_rank
 from autotune.trial.contract import recognise
 from autotune.trial.runner import Runner
 from autotune.trial.running import Limits, Trial
 from autotune.trial.spec import Meeting, TrialSpec
 from autotune.trial.wire import Wire
-from autotune.tuning.state import Observer
 from probes.inventory import probe
 
 NO_LIMITS = Limits(float("inf"), float("inf"), float("inf"))
@@ -23,23 +25,23 @@ NO_LIMITS = Limits(float("inf"), float("inf"), float("inf"))
 IDLE_SECONDS = 3600.0
 
 
-def serve(task: Path, way: Way, patience: float, observe: Observer) -> None:
-    """Take part in the run that the machine at the other end of ``way`` controls, until it ends.
+def serve(task: Path, place: Rendezvous, patience: float, observe: Observer) -> None:
+    """Take part in the run that the machine at ``place`` controls, until it ends.
 
     Args:
         task: this machine's copy of the task file.
-        way: to the controller.
+        place: where the machines meet.
         patience: seconds to wait for it, and for another run on this machine to end.
-        observe: told about progress.
+        observe: hears of the progress.
 
     Raises:
         AutotuneError: the controller was not found, refused this machine or is gone, or the task cannot be loaded.
         Interrupted: on SIGINT or SIGTERM.
     """
-    refuse_ranks()
+    check_not_a_rank()
     file, inventory = recognise(task), probe()
-    observe(stage=f"waiting for the machine at {way.place}")
-    wire, seed = join(way, hello(file.path, inventory), patience)
+    observe(StageStarted(f"waiting for the machine at {place.endpoint}"))
+    wire, seed = connect(place, identity(file.path, inventory), patience)
     with open_runner(file.path, inventory, seed, patience, observe) as runner:
         try:
             runner.warm()
@@ -47,14 +49,14 @@ def serve(task: Path, way: Way, patience: float, observe: Observer) -> None:
             wire.send({"failed": str(error), "traceback": error.traceback})
             raise
         wire.send({"loaded": True})
-        observe(stage=f"running trials as {way.host} says")
-        _Agent(runner, wire, way).serve()
-    observe(stage="the run has ended")
+        observe(StageStarted(f"running trials as {place.host} says"))
+        _Agent(runner, wire, place).serve()
+    observe(StageStarted("the run has ended"))
 
 
 class _Agent:
-    def __init__(self, runner: Runner, wire: Wire, way: Way) -> None:
-        self.runner, self.wire, self.way = runner, wire, way
+    def __init__(self, runner: Runner, wire: Wire, place: Rendezvous) -> None:
+        self.runner, self.wire, self.place = runner, wire, place
         self.trials: dict[int, Trial] = {}
         """By the controller's number."""
         self.done = False
@@ -68,7 +70,7 @@ class _Agent:
             while self.wire.inbox:
                 self._obey(self.wire.inbox.popleft())
             if self.wire.closed and not self.done:
-                raise LaunchError(f"the run at {self.way.place} ended without a word: see the screen there")
+                raise LaunchError(f"the run at {self.place.endpoint} ended without notice: see the screen there")
             for number, trial in list(self.trials.items()):
                 if trial.ended or trial.server.gone:
                     self._end(number, trial)
@@ -77,7 +79,7 @@ class _Agent:
         kind, number = order["order"], order.get("trial", 0)
         trial = self.trials.get(number)
         if kind == "start":
-            meeting = replace(Meeting.from_dict(order["meeting"]), interface=self.way.interface)
+            meeting = replace(Meeting.from_dict(order["meeting"]), interface=self.place.interface)
             trial = self.runner.start(TrialSpec.from_dict(order["spec"]), NO_LIMITS, meeting)
             trial.relay = lambda message: self.wire.send({"trial": number, "event": message})
             self.trials[number] = trial

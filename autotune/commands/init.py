@@ -1,4 +1,10 @@
-"""The task file that `autotune init` writes."""
+"""``autotune init``: write a commented task file to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.core.errors import UsageError
 
 TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
 
@@ -37,3 +43,19 @@ def compute_loss(model, batch):
 # def count_items(batch) -> int:  # for example tokens; samples by default
 #     return batch[0].numel()
 '''
+
+
+def init(path: Path) -> None:
+    """Write the file; never overwrite one.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("x") as file:
+            file.write(TASK)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    print(f"wrote {path}; next: autotune tune {path}")

@@ -1,4 +1,4 @@
-"""`autotune run`: from a profile to the command line and environment that start training."""
+"""``autotune run``: from a profile to the command line and environment that start training."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
 from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp, with_processes
-from autotune.core.cluster import Cluster, left_idle, no_way
+from autotune.core.cluster import Cluster, left_idle, no_route
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
@@ -47,6 +46,26 @@ class Launch:
         )
 
 
+def run(
+    script: Path,
+    arguments: list[str],
+    profile: Path | None,
+    level: str | None,
+    processes: int | None,
+    cluster: Cluster | None,
+    timeout: float | None,
+    dry_run: bool,
+) -> None:
+    """Become the training that `prepare` describes, or print it; notes go to stderr."""
+    launch = prepare(script, arguments, profile, level, processes, cluster, timeout)
+    for note in launch.notes:
+        print(note, file=sys.stderr)
+    if dry_run:
+        print(launch.shell())
+    else:
+        os.execvpe(launch.command[0], launch.command, launch.environment)
+
+
 def prepare(
     script: Path,
     arguments: list[str],
@@ -68,7 +87,7 @@ def prepare(
         timeout: seconds after which a process that takes no optimizer step ends, and with it the training.
 
     Raises:
-        UsageError: no such script, no profile for this machine, no such level, no processes, or no way to the others.
+        UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
     """
     _check(script, processes)
     inventory = probe()
@@ -78,29 +97,28 @@ def prepare(
     if processes is not None:
         wanted = with_processes(wanted, processes, inventory)
     settings, notes = clamp(wanted, inventory)
-    way = _way(settings, cluster)
+    route = _route(settings, cluster)
     base = scrub(os.environ)
-    added = environment(settings, inventory, base, interface=way.interface if way else None)
+    added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | {"AUTOTUNE_PROFILE": str(profile.resolve())} | ({"AUTOTUNE_LEVEL": level} if level else {})
-    variables |= {binding.VARIABLE: plan.text} if plan.places else {}
-    variables |= {TIMEOUT_VARIABLE: f"{timeout:g}"} if timeout is not None else {}
-    machines = _shared(settings, cluster, found.target.nnodes) if cluster else left_idle(os.environ)
-    said = [*notes, *(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied)]
-    said += [machines] if machines else []
-    starting = partial(
-        command,
-        settings,
-        str(script),
-        arguments,
-        sys.executable,
-        mpiexec=mpiexec(System()) or "mpiexec",
-        cluster=cluster,
-        route=way,
-        watched=timeout is not None,
+    variables = added.set | _own_variables(profile, level, plan, timeout)
+    start, portable = (
+        command(
+            settings,
+            str(script),
+            arguments,
+            sys.executable,
+            mpiexec=mpiexec(System()) or "mpiexec",
+            cluster=cluster,
+            route=route,
+            watched=timeout is not None,
+            binder=binder,
+        )
+        for binder in (starter(plan, sys.executable), by_hand(plan))
     )
-    start, portable = (starting(binder=binder) for binder in (starter(plan, sys.executable), by_hand(plan)))
-    return Launch(start, portable, base | variables, variables, (*said, *unbound))
+    machines = _machines_note(settings, cluster, found.target.nnodes)
+    notes = (*notes, *_environment_notes(added), *machines, *unbound)
+    return Launch(start, portable, base | variables, variables, notes)
 
 
 def _check(script: Path, processes: int | None) -> None:
@@ -108,6 +126,22 @@ def _check(script: Path, processes: int | None) -> None:
         raise UsageError(f"--nproc {processes}: must be at least 1")
     if not script.is_file():
         raise UsageError(f"{script}: no such script")
+
+
+def _own_variables(profile: Path, level: str | None, plan: binding.Plan, timeout: float | None) -> dict[str, str]:
+    """What this package's own runtime reads in the training processes."""
+    variables = {"AUTOTUNE_PROFILE": str(profile.resolve())}
+    if level:
+        variables["AUTOTUNE_LEVEL"] = level
+    if plan.places:
+        variables[binding.VARIABLE] = plan.text
+    if timeout is not None:
+        variables[TIMEOUT_VARIABLE] = f"{timeout:g}"
+    return variables
+
+
+def _environment_notes(added: Environment) -> tuple[str, ...]:
+    return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
 
 
 def _match(script: Path, inventory: Inventory, nnodes: int) -> Path:
@@ -126,35 +160,39 @@ def _wanted(found: Profile, level: str | None) -> Settings:
     return found.level(level).settings
 
 
-def _way(settings: Settings, cluster: Cluster | None) -> Route | None:
-    """To where the machines meet, or to another one of mpiexec's; None where there is none, or mpiexec must find it.
+def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
+    """To where the machines meet, or to another one of mpiexec's; None for one machine, or if mpiexec must find it.
 
     Raises:
-        UsageError: the backend needs another way of starting, or the machines cannot meet there.
+        UsageError: the backend must be started differently, or the machines cannot meet there.
     """
     if cluster is None:
         return None
     launcher = BACKENDS[settings.backend].launcher if settings.backend else TORCHRUN
     if (launcher == MPIEXEC) != bool(cluster.hosts):
-        words = (
+        options = (
             "--hosts A,B (once, on one of them)" if launcher == MPIEXEC else "--nnodes and --rdzv-endpoint (on each)"
         )
-        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {words}")
+        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {options}")
     if launcher == MPIEXEC:
-        ways = (network.route(System(), host) for host in cluster.hosts)
-        return next((way for way in ways if way is not None and not way.here), None)
-    way = network.route(System(), cluster.host)
-    if way is None:
-        raise no_way(cluster.host)
-    return way
+        routes = (network.route(System(), host) for host in cluster.hosts)
+        return next((route for route in routes if route is not None and not route.here), None)
+    route = network.route(System(), cluster.host)
+    if route is None:
+        raise no_route(cluster.host)
+    return route
 
 
-def _shared(settings: Settings, cluster: Cluster, measured: int) -> str:
+def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -> tuple[str, ...]:
+    """How the machines share the global batch, or that the job has machines that stay idle."""
+    if cluster is None:
+        idle = left_idle(os.environ)
+        return (idle,) if idle else ()
     what = "one machine" if measured == 1 else f"{measured} machines"
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}"
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}",
     )
 
 

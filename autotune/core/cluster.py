@@ -34,8 +34,15 @@ class Cluster:
     hosts: tuple[str, ...] = ()
 
 
-def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
-    """What the user says on the command line; None where that is one machine.
+def requested_cluster(
+    nodes: int | None, endpoint: str | None, hosts: str | None, environment: Mapping[str, str]
+) -> Cluster | None:
+    """The machines of the options on the command line, else those of the Slurm step; None for this machine alone."""
+    return cluster_of_options(nodes, endpoint, hosts) or slurm_cluster(environment)
+
+
+def cluster_of_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
+    """The machines that the user names on the command line; None for one machine.
 
     Args:
         nodes: how many machines.
@@ -64,7 +71,7 @@ def given(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster
     return Cluster(nodes, host, port)
 
 
-def slurm(environment: Mapping[str, str]) -> Cluster | None:
+def slurm_cluster(environment: Mapping[str, str]) -> Cluster | None:
     """The machines of the Slurm step that this process belongs to (one task on each); None where there are no others.
 
     Raises:
@@ -119,8 +126,8 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def no_way(host: str) -> UsageError:
-    """What to say where no route leads to ``host``."""
+def no_route(host: str) -> UsageError:
+    """The error if no route leads to ``host``."""
     return UsageError(f"{host}: this machine knows no way there. Give a name or an address that all can reach")
 
 

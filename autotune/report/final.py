@@ -1,4 +1,4 @@
-"""The answer on one screen (80 x 40): budget, baseline, gains, what changes and why, what is left out, how to apply."""
+"""The result on one screen (80 x 40): budget, baseline, gains, what changes and why, what is left out, how to apply."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from rich.text import Text
 
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
@@ -20,26 +18,16 @@ HEIGHT = 40
 MAX_GROUPS = 3
 LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
 """Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
-HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 
 
 def text(profile: Profile, inventory: Inventory, path: Path) -> str:
-    """The whole answer as plain text. Only the lines to copy may be wider than 80 columns."""
+    """The whole result as plain text. Only the lines to copy may be wider than 80 columns."""
     lines: list[str] = []
     for limits in LIMITS:
         lines = _lines(profile, inventory, path, *limits)
         if len(lines) <= HEIGHT:
             break
     return "\n".join(line.rstrip() for line in lines)
-
-
-def render(profile: Profile, inventory: Inventory, path: Path) -> Text:
-    """The same with headings and gains marked. Print it with ``soft_wrap=True``, so that commands stay whole."""
-    result = Text(text(profile, inventory, path), no_wrap=True, overflow="ignore")
-    result.highlight_regex(rf"(?m)^({'|'.join(HEADINGS)})\b.*?(?=  |$)", "bold")
-    result.highlight_regex(r"(?<![\w.])\d+\.\d\dx", "bold green")
-    result.highlight_regex(r"no gain|cannot tell|not proven", "yellow")
-    return result
 
 
 def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str]:

@@ -1,4 +1,4 @@
-"""The view of a tuning run under way: a small panel on a terminal, one line per event elsewhere.
+"""A tuning run in progress: a small panel on a terminal, one line per event elsewhere.
 
 Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
 """
@@ -6,13 +6,26 @@ Nothing here refreshes by itself: a thread that draws would disturb what is bein
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autotune.core.events import (
+    BaselineKnown,
+    BudgetSet,
+    Event,
+    GenerationFinished,
+    ProofStarted,
+    RaceStarted,
+    RoundFinished,
+    SearchStarted,
+    StageStarted,
+    TrialFinished,
+    TrialStarted,
+)
 from autotune.core.settings import Settings
 from autotune.report import formatting
 
@@ -21,7 +34,7 @@ MAX_REASON = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class RunProgress:
     """Where a tuning run stands. Seconds since its start; rates in ``unit`` per second, None until measured."""
 
     stage: str
@@ -41,7 +54,38 @@ class Progress:
     """Rounds finished by each contender of a race or proof."""
 
 
-def render(progress: Progress) -> RenderableType:
+def advanced(progress: RunProgress, event: Event) -> RunProgress:
+    """``progress`` after ``event``."""
+    match event:
+        case BaselineKnown(settings, unit):
+            return replace(progress, baseline=settings, unit=unit)
+        case BudgetSet(seconds):
+            return replace(progress, budget=seconds)
+        case TrialStarted(settings):
+            return replace(progress, trying=settings)
+        case RoundFinished(contenders, rounds):
+            return replace(progress, rounds=dict.fromkeys(contenders, rounds))
+        case TrialFinished() | GenerationFinished():
+            return replace(progress, **vars(event))
+        case _:
+            return _in_stage(progress, event)
+
+
+def _in_stage(progress: RunProgress, event: Event) -> RunProgress:
+    match event:
+        case StageStarted(stage):
+            return replace(progress, stage=stage)
+        case SearchStarted(level):
+            return replace(progress, stage=f"searching: {level}")
+        case RaceStarted():
+            return replace(progress, stage="race between finalists", trying=None)
+        case ProofStarted():
+            return replace(progress, stage="proof", trying=None)
+        case _:
+            return progress
+
+
+def render(progress: RunProgress) -> RenderableType:
     """A compact panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -51,7 +95,7 @@ def render(progress: Progress) -> RenderableType:
     return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=formatting.WIDTH)
 
 
-def line(progress: Progress) -> str:
+def line(progress: RunProgress) -> str:
     """The same on one line, for logs."""
     parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
     if progress.trying is not None:
@@ -65,7 +109,7 @@ def line(progress: Progress) -> str:
     return " | ".join(_one_line(part) for part in parts)
 
 
-def _rows(progress: Progress) -> list[tuple[str, str]]:
+def _rows(progress: RunProgress) -> list[tuple[str, str]]:
     rows = [("stage", f"{progress.stage}, {formatting.count(progress.trials, 'trial')} done")]
     if progress.trying is not None:
         rows.append(("trying", formatting.changes(progress.trying, progress.baseline)))
@@ -79,7 +123,7 @@ def _rows(progress: Progress) -> list[tuple[str, str]]:
     return [(name, _one_line(text)) for name, text in rows]
 
 
-def _best(progress: Progress) -> str:
+def _best(progress: RunProgress) -> str:
     if progress.baseline_rate is None:
         return "measuring your settings first"
     baseline = f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}"
@@ -89,16 +133,16 @@ def _best(progress: Progress) -> str:
     return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
 
 
-def _rounds(progress: Progress) -> str:
+def _rounds(progress: RunProgress) -> str:
     return ", ".join(f"{name} {done}" for name, done in progress.rounds.items())
 
 
-def _failures(progress: Progress) -> str:
+def _failures(progress: RunProgress) -> str:
     last = f", last: {progress.last_failure[:MAX_REASON]}" if progress.last_failure else ""
     return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
 
 
-def _bar(progress: Progress) -> Text:
+def _bar(progress: RunProgress) -> Text:
     if progress.budget <= 0:
         return Text("")
     done = round(min(1.0, progress.elapsed / progress.budget) * BAR)

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.prior import Prior, trial_seconds
 from autotune.search.protocol import Observation, Proposal, trial_noise
 from autotune.search.rules import Forbidden
-from autotune.search.study import Study
 from autotune.search.surrogate import Surrogate
 
 WORTHWHILE = 0.003
@@ -42,49 +40,15 @@ CLIMB = 12
 """Moves of such a jump at most."""
 
 
-class StagedSearch:
-    """One level's search. What it proposes follows from space, history and seed alone, so that resuming is exact."""
-
-    def __init__(
-        self,
-        space: Space,
-        study: Study,
-        *,
-        start: Settings,
-        history: Sequence[Observation] = (),
-        seed: int = 0,
-        thorough: bool = False,
-    ) -> None:
-        """
-        Args:
-            space: feasible settings of this level.
-            study: where trials are recorded.
-            start: the baseline, or the best of the level below.
-            history: all observations so far, those of lower levels too.
-            seed: of the candidates' sampling.
-            thorough: look further where little is promised, instead of stopping.
-        """
-        self._planner = Planner(space, start, seed, thorough)
-        self._study = study
-        self._level = space.level
-        self.history = list(history)
-
-    def ask(self) -> Proposal | None:
-        """See `Search.ask`."""
-        proposal = self._planner.propose(self.history)
-        if proposal is not None:
-            self._study.begin(proposal, self._level)
-        return proposal
-
-    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        """See `Search.tell`. Planned repeats (stage ``again``) may be told without having been asked for."""
-        observation = Observation(proposal.settings, outcome, self._level)
-        self._study.finish(proposal, observation)
-        self.history.append(observation)
-
-
 class Planner:
-    """The pure half: history in, next proposal out."""
+    """History in, next proposal out. Pure.
+
+    Args:
+        space: feasible settings of one level.
+        start: the baseline, or the best of the level below.
+        seed: of the candidates' sampling.
+        thorough: look further if expected gains are small, instead of stopping.
+    """
 
     def __init__(self, space: Space, start: Settings, seed: int, thorough: bool = False) -> None:
         self._thorough = thorough

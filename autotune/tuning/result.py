@@ -1,23 +1,28 @@
-"""From a finished tuning run to its `Profile`: what was found, what failed, what was left out, what to mind."""
+"""The last phase: from what a run knows to its `Profile`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from autotune.core.decide import UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.feasibility import normalised
 from autotune.core.knobs import Context
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.proof import CONFIDENCE, Proof
 from autotune.core.space import LeftOut
-from autotune.tuning.state import Tuning
+from autotune.host.speed import least_crossings
+from autotune.trial.bench import TrialBench
+from autotune.tuning.state import RunState
 
 
 def profile_of(
-    tuning: Tuning,
+    state: RunState,
     results: Mapping[str, LevelResult],
     context: Context,
     left_out: Sequence[LeftOut],
@@ -28,33 +33,33 @@ def profile_of(
     partial: bool,
     nnodes: int = 1,
 ) -> Profile:
-    """The whole answer as data.
+    """The profile of a run, complete or not.
 
     Args:
-        tuning: what was tried and found.
-        results: the answer of each level.
+        state: what was tried and found.
+        results: the result of each level.
         context: machine, task and baseline.
         left_out: values that were never offered.
         recommended: the level the user asked for; by default ``amp`` where the task states its batch, else ``max``.
         seconds: duration of the whole run.
         warnings: what the user should know.
-        partial: True where the run was interrupted.
+        partial: True if the run was interrupted.
         nnodes: how many machines took part.
     """
     task, software = context.task, context.inventory.software
-    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(tuning))
+    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
         target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes),
         recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
-        baseline=tuning.baseline,
-        baseline_rate=tuning.baseline_rate,
+        baseline=state.baseline,
+        baseline_rate=state.baseline_rate,
         levels=results,
         evidence=Evidence(
-            trials=len(tuning.history),
+            trials=len(state.history),
             seconds=round(seconds, 1),
-            failures=tuple(_failures(tuning)),
+            failures=tuple(_failures(state)),
             not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
             warnings=notes,
             partial=partial,
@@ -63,8 +68,48 @@ def profile_of(
     )
 
 
+def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
+    """The result of each level by the proof."""
+    results = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
+    reached = {observation.level for observation in state.history}
+    for level in set(levels) - reached - set(state.chosen):
+        results[level] = replace(results[level], note=UNREACHED)
+    failure = _why_no_other_precision(state)
+    if failure and results["amp"].settings.precision == state.baseline.precision:
+        results["amp"] = replace(results["amp"], note=failure)
+    return results
+
+
+def _why_no_other_precision(state: RunState) -> str | None:
+    """Why no other precision ran, if some were tried; None if one ran."""
+    tried = [o for o in state.history if o.settings.precision != state.baseline.precision]
+    if not tried or any(o.outcome.measured for o in tried):
+        return None
+    return f"no {tried[-1].settings.precision}: {tried[-1].outcome.reason}"
+
+
+def partial_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
+    """The best so far of each level, without proof: what an interrupted run saves."""
+    rate, settings = state.baseline_rate, state.baseline
+    results: dict[str, LevelResult] = {}
+    for level in levels:
+        tried = [o.settings for o in state.history if o.level == level and o.rate]
+        settings = state.chosen.get(level) or max([settings, *tried], key=state.estimate)
+        own = state.estimates.get(settings, rate)
+        ratio = Proof(own / rate if rate else 1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
+        results[level] = LevelResult(settings, own, ratio, proven=False, note="interrupted before the proof")
+    return results
+
+
+def machine_notes(bench: TrialBench) -> list[str]:
+    """What the user should know of the machine during the run."""
+    notes = [f"trials ran as fresh processes, slower to start: {bench.fresh}"] if bench.fresh else []
+    own = Places((*bench.searched, *bench.crossings)).nearest
+    return notes + cores_apart(Places(tuple(bench.crossings)), least_crossings(own))
+
+
 def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
-    """What to mind where the host had moved the cores apart: nothing else shows it.
+    """A warning if the host had moved the cores apart: nothing else shows it.
 
     Args:
         proof: of the blocks that decided.
@@ -79,11 +124,6 @@ def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
     ]
 
 
-def gflops(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Matrix rate by precision; empty where the benchmark failed."""
-    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
-
-
 def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
     """The machine's matrix rate and what an item asks of it; None where either is unknown."""
     if not flops_per_item or "fp32" not in rates:
@@ -91,8 +131,8 @@ def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None
     return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
 
 
-def told(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
-    """Why a run ended early, and where the best so far is."""
+def with_saved_path(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
+    """``ended``, which ended a run early, with the place of the best so far."""
     if isinstance(ended, Interrupted):
         return Interrupted(ended.signal, saved)
     return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")
@@ -109,11 +149,11 @@ def _normalisation(context: Context, results: Mapping[str, LevelResult]) -> Iter
         yield f"BatchNorm normalises over {others} samples instead of {own}; {keep} keeps it"
 
 
-def _replication(tuning: Tuning) -> Iterator[str]:
+def _replication(state: RunState) -> Iterator[str]:
     """What `torch.nn.DataParallel` costs: its best trial against the most alike of several processes."""
-    rate = tuning.estimate
-    replicated = max((s for s in tuning.estimates if s.data_parallel), key=rate, default=None)
-    several = [s for s in tuning.estimates if s.processes > 1]
+    rate = state.estimate
+    replicated = max((s for s in state.estimates if s.data_parallel), key=rate, default=None)
+    several = [s for s in state.estimates if s.processes > 1]
     if replicated is not None and several:
         shape = {"processes", "backend", "data_parallel", "binding", "threads", "batch_size", "num_workers"}
         other = min(several, key=lambda s: (len(set(s.difference(replicated)) - shape), -rate(s)))
@@ -123,8 +163,8 @@ def _replication(tuning: Tuning) -> Iterator[str]:
         )
 
 
-def _failures(tuning: Tuning) -> Iterator[Failure]:
-    for observation in tuning.history:
+def _failures(state: RunState) -> Iterator[Failure]:
+    for observation in state.history:
         if not observation.outcome.measured:
-            changed = {name: mine for name, (mine, _) in observation.settings.difference(tuning.baseline).items()}
+            changed = {name: mine for name, (mine, _) in observation.settings.difference(state.baseline).items()}
             yield Failure(observation.outcome.kind, observation.outcome.reason, changed)

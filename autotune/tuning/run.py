@@ -1,91 +1,59 @@
-"""`tune`: the composition root of a tuning run. The command line and Python users both come through here."""
+"""A tuning run from its request to the written profile: baseline, search, race, proof, result."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.cluster.listener import Door, for_several, hello
+from autotune.cluster.handshake import identity
+from autotune.cluster.listener import Listener
+from autotune.cluster.rendezvous import without_mpi
 from autotune.core.baseline import baseline_settings
-from autotune.core.budget import usual_budget
 from autotune.core.errors import Interrupted, LaunchError, UsageError
+from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Places
 from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
-from autotune.core.settings import KNOB_NAMES, Settings
-from autotune.core.space import Space, build
-from autotune.host.runner import open_runner, refuse_ranks
-from autotune.search.protocol import Observation, Search
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.core.task import TaskFacts
+from autotune.host.runner import open_runner
+from autotune.host.signals import check_not_a_rank
+from autotune.host.speed import matrix_rates
+from autotune.search.protocol import Observation
 from autotune.store import profiles, registry
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
 from autotune.trial.fleet import Fleet
 from autotune.trial.runner import Runner
-from autotune.tuning.result import cores_apart, gflops, profile_of, told
-from autotune.tuning.search import Tuner
-from autotune.tuning.state import Observer, settle_baseline
-from probes.bench.run import measure
+from autotune.tuning.baseline import Baseline, settle_baseline
+from autotune.tuning.finalists import finalists, leaders
+from autotune.tuning.journal import open_journal
+from autotune.tuning.options import Options
+from autotune.tuning.proof import prove
+from autotune.tuning.race import race
+from autotune.tuning.result import machine_notes, partial_results, profile_of, proven_results, with_saved_path
+from autotune.tuning.schedule import Schedule
+from autotune.tuning.search import search
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
 from probes.facts import Inventory
 from probes.inventory import probe
-from probes.system import System
 
 if TYPE_CHECKING:
     from autotune.search.study import Study
 
-LEAST_BUDGET = 5.0
-FOLLOWERS = {
-    "num_workers": ("prefetch_factor",),
-    "processes": ("threads", "backend", "batch_size"),
-}
-"""Knobs that cannot stay where they are when another moves: ``--only`` frees them too."""
-CEILING_BUDGET = 60.0
+MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
-LEAST_PATIENCE, PATIENCE_SHARE, MAX_PATIENCE = 10.0, 0.4, 60.0
-"""How long the baseline may show no sign of life: a share of the budget within these seconds."""
 GATHER_SECONDS = 300.0
 """How long the machines of a run wait for each other."""
-FINISH_SECONDS = 1.0
-"""Kept back from the budget for ending the last trial and writing the profile."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the user asked for."""
-
-    profile: Path | None = None
-    """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""
-    level: str | None = None
-    """The level to recommend."""
-    budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.usual_budget`."""
-    seed: int = 0
-    resume: bool = False
-    train_seconds: float | None = None
-    fix: Mapping[str, Any] | None = None
-    """Knobs pinned to a value."""
-    only: Sequence[str] = ()
-    """Knobs that may move; all where empty."""
-
-    def seconds(self, outcome: Outcome | None = None) -> float:
-        """The budget; where none was given, what is usual for a baseline's trial that ended in ``outcome``."""
-        return self.budget or usual_budget(self.train_seconds, outcome)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A finished tuning run."""
-
-    profile: Profile
-    path: Path
-    inventory: Inventory
 
 
 def tune(
@@ -107,175 +75,188 @@ def tune(
     return run(Path(task), Options(budget=budget, profile=where, **options)).profile
 
 
+@dataclass(frozen=True)
+class Result:
+    """A finished tuning run."""
+
+    profile: Profile
+    path: Path
+    inventory: Inventory
+
+
 def run(
     task: Path,
     options: Options,
-    observe: Observer = lambda **_: None,
+    observe: Observer = ignore,
     started: float | None = None,
-    door: Door | None = None,
-) -> Answer:
-    """Tune ``task`` as `Options` say, telling ``observe`` about progress.
+    listener: Listener | None = None,
+) -> Result:
+    """Tune ``task`` as ``options`` say.
 
     Args:
         task: the task file.
         options: what the user asked for.
-        observe: told about progress.
+        observe: hears of the progress.
         started: on the monotonic clock; the budget counts from here, or from when all machines have met.
-        door: where the other machines of the run come to; this one alone where None.
+        listener: to which the other machines of the run connect; this one alone if None.
 
     Raises:
         AutotuneError: with the reason and what to do.
         Interrupted: on SIGINT or SIGTERM, after the best so far is written.
     """
     started = time.monotonic() if started is None else started
-    refuse_ranks()
-    _check(options)
-    file = recognise(task)
-    inventory = probe()
-    nnodes = door.nnodes if door else 1
+    check_not_a_rank()
+    options.check()
+    file, inventory = recognise(task), probe()
+    nnodes = listener.nnodes if listener else 1
     path = options.profile or registry.default_path(machine_type(inventory).key, file.name, nnodes=nnodes)
     _make_folder(path)
-    patience = options.seconds()
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
-        if door is not None:
-            inventory = for_several(inventory)
-            own = hello(file.path, inventory)
-            fleet, notes = stack.enter_context(door.gather(own, options.seed, GATHER_SECONDS, observe))
+        if listener is not None:
+            inventory = without_mpi(inventory)
+            own = identity(file.path, inventory)
+            fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
             started = time.monotonic()
+        patience = options.seconds()
         runner = stack.enter_context(open_runner(file.path, inventory, options.seed, patience, observe, fleet))
-        profile = _Session(runner, inventory, options, observe, started, notes).tune(path)
-    return Answer(profile, path, inventory)
+        schedule = Schedule(time.monotonic, started, options.seconds())
+        profile = _run_phases(_Request(options, inventory, runner, schedule, observe, path, notes))
+    return Result(profile, path, inventory)
 
 
-class _Session:
-    """One tuning run between its open runner and its profile."""
+@dataclass(frozen=True)
+class _Request:
+    """One run on this machine, ready to start.
 
-    def __init__(
-        self,
-        runner: Runner,
-        inventory: Inventory,
-        options: Options,
-        observe: Observer,
-        started: float,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.runner, self.inventory, self.options, self.observe = runner, inventory, options, observe
-        self.budget = options.seconds()
-        self.started, self.deadline = started, started + self.budget - FINISH_SECONDS
-        self.warnings: list[str] = list(notes)
-        self.gflops: dict[str, float] = {}
-        self.nnodes = runner.fleet.nnodes
+    Attributes:
+        path: of the profile.
+        notes: what the user should know about the machines.
+    """
 
-    def tune(self, path: Path) -> Profile:
-        """Run everything and write the profile to ``path``; the study's journal lies beside it."""
-        if self.budget >= CEILING_BUDGET:
-            self.observe(stage="measuring matrix products")
-            self.gflops = gflops(measure(System(), ["gemm"])["gemm"])
-        self.observe(stage="loading the task")
-        self.runner.deadline = self.deadline
-        facts = self.runner.describe()
-        if self.nnodes > 1 and facts.iterable:
-            raise UsageError(f"{self.runner.task}: cannot be trained on several machines: {facts.processes_refused}")
-        wanted = baseline_settings(facts, self.inventory)
-        self.observe(stage="baseline", baseline=wanted, unit=facts.unit, trying=wanted)
-        study = self._study(path, wanted)
-        patience = min(MAX_PATIENCE, max(LEAST_PATIENCE, PATIENCE_SHARE * self.budget))
-        bench = TrialBench(self.runner, wanted, self.options.seed, patience)
-        history = study.observations()
-        baseline = settle_baseline(bench, wanted, history, study.record, self.deadline, self.warnings)
-        self._settle_budget(history)
-        context = Context(self.inventory, facts, baseline, self.options.train_seconds, self.gflops, self.budget)
-        spaces = self._spaces(context)
-        tuner = Tuner(bench, spaces, self._search(study), self._finalists(), time.monotonic, self.deadline, history)
-        self.observe(baseline=baseline)
-        return self._finish(tuner, context, spaces, bench, path)
+    options: Options
+    inventory: Inventory
+    runner: Runner
+    schedule: Schedule
+    observe: Observer
+    path: Path
+    notes: tuple[str, ...]
 
-    def _settle_budget(self, history: Sequence[Observation]) -> None:
-        """Where none was given: what the baseline's step calls for."""
-        settled = self.options.seconds(history[-1].outcome)
-        if settled != self.budget:
-            self.deadline += settled - self.budget
-            self.runner.deadline, self.budget = self.deadline, settled
-            self.observe(budget=settled)
 
-    def _finish(
-        self, tuner: Tuner, context: Context, spaces: Mapping[str, Space], bench: TrialBench, path: Path
-    ) -> Profile:
-        interrupted: Interrupted | LaunchError | None = None
-        try:
-            results = tuner.run(self.observe).results(tuple(spaces))
-        except (Interrupted, LaunchError) as ended:
-            interrupted, results = ended, tuner.tuning.partial_results(tuple(spaces))
-        if bench.fresh:
-            self.warnings.append(f"trials ran as fresh processes, slower to start: {bench.fresh}")
-        self.warnings += cores_apart(Places(tuple(bench.crossings)), self._nearest(bench))
-        profile = profile_of(
-            tuner.tuning,
-            results,
-            context,
-            spaces[LEVELS[-1]].left_out,
-            recommended=self.options.level,
-            seconds=time.monotonic() - self.started,
-            warnings=self.warnings,
-            partial=interrupted is not None,
-            nnodes=self.nnodes,
-        )
-        saved = profiles.write(path, profile)  # before the trials' processes are ended, which takes a moment
-        if interrupted is not None:
-            raise told(interrupted, saved) from interrupted
-        return profile
+def _run_phases(request: _Request) -> Profile:
+    """From the open runner to the written profile. The study's journal lies beside it."""
+    options, schedule = request.options, request.schedule
+    gflops = _matrix_rates(request)
+    task = _load_task(request)
+    wanted = baseline_settings(task, request.inventory)
+    study = _open_study(request, wanted)
+    bench = TrialBench(request.runner, wanted, options.seed, schedule.patience)
+    known = study.observations()
+    baseline = _measure_baseline(request, bench, study, task, known)
+    _set_budget(request, options.seconds(baseline.outcome))
+    context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
+    state = RunState.after(baseline.settings, [*known, *baseline.trials])
+    tools = _tools(request, bench, study, options.spaces(context))
+    ended: Interrupted | LaunchError | None = None
+    try:
+        search_race_prove(state, tools)
+    except (Interrupted, LaunchError) as early:
+        ended = early
+    profile = profile_of(
+        state,
+        (partial_results if ended else proven_results)(state, tuple(tools.spaces)),
+        context,
+        tools.spaces[LEVELS[-1]].left_out,
+        recommended=options.level,
+        seconds=schedule.elapsed,
+        warnings=[*request.notes, *baseline.notes, *machine_notes(bench)],
+        partial=ended is not None,
+        nnodes=request.runner.fleet.nnodes,
+    )
+    saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    if ended is not None:
+        raise with_saved_path(ended, saved) from ended
+    return profile
 
-    def _nearest(self, bench: TrialBench) -> dict[int, float]:
-        """How near the cores have been since the machine was started, by number of threads."""
-        system, own = System(), Places((*bench.searched, *bench.crossings)).nearest
-        boot = system.read("/proc/sys/kernel/random/boot_id")
-        known = system.lowest("crossing", boot, {str(threads): seconds for threads, seconds in own.items()})
-        return {threads: float(known[str(threads)]) for threads in own}
 
-    def _study(self, path: Path, baseline: Settings) -> Study:
-        """The Optuna journal beside the profile. Another task text, machine or baseline is another study in it."""
-        from autotune.search.study import open_study
+def search_race_prove(state: RunState, tools: Tools) -> None:
+    """All that follows the baseline; what is found is added to ``state``."""
+    tools.schedule.start_search()
+    search(state, tools)
+    ranked = finalists(state, tools)
+    state.chosen = leaders(state, ranked, state.estimate)  # what an interrupted race saves
+    state.chosen = race(state, tools, ranked)
+    prove(state, tools)
 
-        journal = path.with_suffix(".journal")
-        if not self.options.resume:
-            journal.unlink(missing_ok=True)
-        identity = [self.runner.task.read_text(), machine_type(self.inventory).key, str(baseline.as_dict())]
-        identity += [f"{self.nnodes} machines"] if self.nnodes > 1 else []
-        digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:12]
-        try:
-            return open_study(journal, f"{path.stem}-{digest}")
-        except Exception as error:
-            raise UsageError(
-                f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
-                " starts a new one."
-            ) from error
 
-    def _search(self, study: Study) -> Callable[[Space, Settings, Sequence[Observation], bool], Search]:
-        from autotune.search.staged import StagedSearch
+def _matrix_rates(request: _Request) -> dict[str, float]:
+    """Rates of matrix products by precision; empty if the run is too short to measure them."""
+    if request.schedule.budget < MATRIX_RATE_BUDGET:
+        return {}
+    request.observe(StageStarted("measuring matrix products"))
+    return matrix_rates()
 
-        seed = self.options.seed
 
-        def search(space: Space, start: Settings, history: Sequence[Observation], thorough: bool) -> Search:
-            return StagedSearch(space, study, start=start, history=history, seed=seed, thorough=thorough)
+def _load_task(request: _Request) -> TaskFacts:
+    request.observe(StageStarted("loading the task"))
+    runner = request.runner
+    runner.deadline = request.schedule.deadline
+    task = runner.describe()
+    if runner.fleet.nnodes > 1 and task.iterable:
+        raise UsageError(f"{runner.task}: cannot be trained on several machines: {task.processes_refused}")
+    return task
 
-        return search
 
-    @staticmethod
-    def _finalists() -> Callable[[Sequence[Observation], Space, int], Sequence[Settings]]:
-        from autotune.search.staged import finalists
+def _open_study(request: _Request, wanted: Settings) -> Study:
+    """Another text of the task, machine or baseline is another study of the same journal."""
+    runner = request.runner
+    identity = [runner.task.read_text(), machine_type(request.inventory).key, str(wanted.as_dict())]
+    identity += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    return open_journal(request.path, identity, request.options.resume)
 
-        return finalists
 
-    def _spaces(self, context: Context) -> dict[str, Space]:
-        """The space of every level, with the user's pins."""
-        fixed = dict(self.options.fix or {})
-        if self.options.only:
-            kept = context.baseline.as_dict()
-            free = {follower for name in self.options.only for follower in (name, *FOLLOWERS.get(name, ()))}
-            fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
-        return {level: build(context, level, fixed) for level in LEVELS}
+def _measure_baseline(
+    request: _Request, bench: TrialBench, study: Study, task: TaskFacts, known: Sequence[Observation]
+) -> Baseline:
+    """Find the baseline's settings, and let ``bench`` compare all others with them."""
+    wanted = bench.baseline
+    request.observe(BaselineKnown(wanted, task.unit))
+    request.observe(TrialStarted(wanted))
+    request.observe(StageStarted("baseline"))
+
+    def measure(settings: Settings) -> Outcome:
+        outcome = bench.measure(settings, 0.0, request.schedule.deadline)
+        study.record(Observation(settings, outcome, LEVELS[0]))
+        return outcome
+
+    baseline = settle_baseline(wanted, known, measure)
+    bench.baseline = baseline.settings
+    bench.remember(baseline.outcome)
+    request.observe(BaselineKnown(baseline.settings, task.unit))
+    return baseline
+
+
+def _set_budget(request: _Request, seconds: float) -> None:
+    """If the user gave no budget, the baseline's step decides it."""
+    if seconds != request.schedule.budget:
+        request.schedule.budget = seconds
+        request.runner.deadline = request.schedule.deadline
+        request.observe(BudgetSet(seconds))
+
+
+def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[str, Space]) -> Tools:
+    from autotune.search.sampler import StagedSearch
+    from autotune.search.staged import finalists as rank
+
+    return Tools(
+        bench=bench,
+        spaces=spaces,
+        schedule=request.schedule,
+        new_search=partial(StagedSearch, study, seed=request.options.seed),
+        rank=rank,
+        observe=request.observe,
+    )
 
 
 def _make_folder(path: Path) -> None:
@@ -289,14 +270,3 @@ def _make_folder(path: Path) -> None:
             f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
             " --profile OUT.yaml"
         ) from error
-
-
-def _check(options: Options) -> None:
-    """Refuse what cannot work, before anything is started."""
-    if options.budget is not None and options.budget < LEAST_BUDGET:
-        raise UsageError(f"--budget {options.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
-    if options.level is not None and options.level not in LEVELS:
-        raise UsageError(f"--level {options.level}: levels are {', '.join(LEVELS)}")
-    unknown = [name for name in options.only if name not in KNOB_NAMES]
-    if unknown:
-        raise UsageError(f"--only {unknown[0]}: no such knob; knobs are: {', '.join(KNOB_NAMES)}")

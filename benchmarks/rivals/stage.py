@@ -40,7 +40,7 @@ class Stage:
 def open_stage(task: Path, level: str, trial_seconds: float, seed: int) -> Stage:
     """Read the facts off the task; the time this takes is counted for nobody."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, seed, LOCK_PATIENCE, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, seed, LOCK_PATIENCE) as runner:
         facts = runner.describe()
     if facts.device != "cpu":
         raise SystemExit(f"{task}: the neutral trial trains on the CPU, autotune would on {facts.device}: not the same")

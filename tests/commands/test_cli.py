@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune import cli
 from autotune.commands.init import TASK
@@ -20,6 +18,7 @@ from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCod
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.store import profiles
+from autotune.tuning import run
 from benchmarks.replay.simulator import inventory
 from probes.facts import Inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
@@ -164,25 +163,6 @@ class TestUsage:
         assert not (elsewhere / "profiles").exists()
 
 
-class TestDurations:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [("90", 90), ("90s", 90), ("5m", 300), ("10h", 36000), ("1d", 86400), ("1.5m", 90), ("0.5h", 1800)],
-    )
-    def test_are_read(self, text: str, expected: float) -> None:
-        assert cli.seconds(text, "--budget") == expected
-
-    @pytest.mark.parametrize("text", ["", "s", "m5", "5 minutes", "1h30m", "-5s", "0", "0m", "nan", "inf", "1e400h"])
-    def test_others_are_refused_with_the_option_and_the_text(self, text: str) -> None:
-        with pytest.raises(UsageError) as error:
-            cli.seconds(text, "--train-time")
-        assert f"--train-time {text!r}" in str(error.value)
-
-    @given(st.floats(1e-3, 1e6), st.sampled_from([("", 1), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400)]))
-    def test_units_multiply(self, number: float, unit: tuple[str, int]) -> None:
-        assert cli.seconds(f"{number!r}{unit[0]}", "--budget") == pytest.approx(number * unit[1])
-
-
 class TestPins:
     @pytest.mark.parametrize(
         ("text", "expected"),
@@ -210,16 +190,14 @@ class TestTune:
     @pytest.fixture
     def asked(self, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         """The options that the run was given."""
-        from autotune.tuning import run as api
-
         asked: list[Any] = []
 
-        def run(task: Path, options: Any, observe: Any, started: float, door: Any = None) -> api.Answer:
-            assert door is None
+        def tune(task: Path, options: Any, observe: Any, started: float, listener: Any) -> run.Result:
+            assert listener is None
             asked.append((task, options))
-            return api.Answer(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
+            return run.Result(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
 
-        monkeypatch.setattr(api, "run", run)
+        monkeypatch.setattr(run, "run", tune)
         return asked
 
     def test_options_arrive(self, say: Any, asked: list[Any]) -> None:

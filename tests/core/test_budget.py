@@ -7,7 +7,7 @@ import pytest
 from autotune.core.budget import usual_budget
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, TimedOut
-from autotune.tuning.run import Options
+from autotune.tuning.options import Options
 
 
 def baseline(step_seconds: float) -> Outcome:

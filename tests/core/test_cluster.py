@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from autotune.core.cluster import PORT, Cluster, expanded, given, left_idle, slurm
+from autotune.core.cluster import PORT, Cluster, cluster_of_options, expanded, left_idle, slurm_cluster
 from autotune.core.errors import UsageError
 
 STEP = {
@@ -23,18 +23,20 @@ STEP = {
 class TestGiven:
     @pytest.mark.parametrize("nodes", [None, 1])
     def test_one_machine_is_no_cluster(self, nodes: int | None) -> None:
-        assert given(nodes, None, None) is None
-        assert given(None, None, "only") is None
+        assert cluster_of_options(nodes, None, None) is None
+        assert cluster_of_options(None, None, "only") is None
 
     @pytest.mark.parametrize(
         ("endpoint", "host", "port"),
         [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
     )
     def test_machines_meet_at_an_endpoint(self, endpoint: str, host: str, port: int) -> None:
-        assert given(2, endpoint, None) == Cluster(2, host, port)
+        assert cluster_of_options(2, endpoint, None) == Cluster(2, host, port)
 
     def test_mpiexec_starts_all_from_one(self) -> None:
-        assert given(None, None, "a, b") == given(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
+        assert (
+            cluster_of_options(None, None, "a, b") == cluster_of_options(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
+        )
 
     @pytest.mark.parametrize(
         ("nodes", "endpoint", "hosts", "said"),
@@ -53,26 +55,26 @@ class TestGiven:
         self, nodes: int | None, endpoint: str | None, hosts: str | None, said: str
     ) -> None:
         with pytest.raises(UsageError, match=re.escape(said)):
-            given(nodes, endpoint, hosts)
+            cluster_of_options(nodes, endpoint, hosts)
 
 
 class TestSlurm:
     def test_sizes_come_from_the_step(self) -> None:
-        assert slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
+        assert slurm_cluster(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
 
     @pytest.mark.parametrize(
         "environment", [{}, STEP | {"SLURM_STEP_NUM_NODES": "1"}, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}]
     )
     def test_one_machine_or_a_batch_script_is_no_cluster(self, environment: dict[str, str]) -> None:
-        assert slurm(environment) is None
+        assert slurm_cluster(environment) is None
 
     def test_several_tasks_on_a_machine_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--ntasks-per-node=1"):
-            slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
+            slurm_cluster(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
 
     def test_machines_that_are_not_named_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--rdzv-endpoint"):
-            slurm(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
+            slurm_cluster(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
 
     @pytest.mark.parametrize(
         ("hostlist", "names"),

@@ -13,7 +13,7 @@ from autotune.report import formatting, live
 
 from .records import BASELINE, SAFE
 
-PROGRESS = live.Progress(
+PROGRESS = live.RunProgress(
     stage="searching",
     baseline=BASELINE,
     unit="samples",
@@ -53,7 +53,7 @@ def test_one_line_is_one_line() -> None:
 
 
 def test_the_very_start() -> None:
-    start = live.Progress(stage="starting", baseline=BASELINE, unit="samples")
+    start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
     assert live.line(start) == "[0 s] starting | 0 trials"
     shown = formatting.plain(live.render(start))
     assert "measuring your settings first" in shown
