@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from autotune.core.cluster import requested_cluster
+from autotune.core.cluster import cluster_of_options, slurm_cluster
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 
@@ -66,7 +66,7 @@ def tune(
         fix=dict(_pin(text) for text in fix or ()),
         only=tuple(only or ()),
     )
-    cluster = requested_cluster(nnodes, rdzv_endpoint, None, os.environ)
+    cluster = cluster_of_options(nnodes, rdzv_endpoint, None) or slurm_cluster(os.environ)
     command.tune(task, options, cluster, started, as_json)
 
 
@@ -98,9 +98,9 @@ def run(
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
     from autotune.commands import run as command
 
-    cluster = requested_cluster(nnodes, rdzv_endpoint, hosts, os.environ)
+    cluster = cluster_of_options(nnodes, rdzv_endpoint, hosts) or slurm_cluster(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
-    command.run(script, context.args, profile, level, nproc, cluster, patience, dry_run)
+    command.run(command.prepare(script, context.args, profile, level, nproc, cluster, patience), dry_run)
 
 
 @app.command()

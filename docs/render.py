@@ -19,7 +19,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.report.final import HEADINGS
 from autotune.store import profiles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +27,7 @@ PICTURE = ROOT / "docs" / "images" / "tune.svg"
 README = ROOT / "README.md"
 FORMAT = ROOT / "docs" / "profile-format.md"
 EXAMPLE = re.compile(r"(?s)(## An example\n.*?```yaml\n)(.*?)(```\n)")
+HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 BLOCK = re.compile(r"(?s)(<!-- result:begin -->\n).*?(<!-- result:end -->)")
 
 

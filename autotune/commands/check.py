@@ -101,6 +101,6 @@ def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, obs
         if missing:
             raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
         generations += 1
-        observe(RoundFinished(tuple(rounds[-1].rates), len(rounds)))
+        observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
         longest = max(longest, time.monotonic() - before)
     return rounds

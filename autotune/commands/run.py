@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
@@ -46,18 +47,8 @@ class Launch:
         )
 
 
-def run(
-    script: Path,
-    arguments: list[str],
-    profile: Path | None,
-    level: str | None,
-    processes: int | None,
-    cluster: Cluster | None,
-    timeout: float | None,
-    dry_run: bool,
-) -> None:
-    """Become the training that `prepare` describes, or print it; notes go to stderr."""
-    launch = prepare(script, arguments, profile, level, processes, cluster, timeout)
+def run(launch: Launch, dry_run: bool) -> None:
+    """Become the training that ``launch`` describes, or print it; notes go to stderr."""
     for note in launch.notes:
         print(note, file=sys.stderr)
     if dry_run:
@@ -80,11 +71,11 @@ def prepare(
     Args:
         script: the training script.
         arguments: its own.
-        profile: the profile; the best for this machine and script where None.
-        level: ``safe``, ``amp`` or ``max``; what the profile recommends where None.
-        processes: how many processes on each machine, in place of the profile's; the global batch stays.
-        cluster: the machines that train together; this one alone where None.
-        timeout: seconds after which a process that takes no optimizer step ends, and with it the training.
+        profile: the profile; the best for this machine and script if None.
+        level: ``safe``, ``amp`` or ``max``; the recommended one if None.
+        processes: how many on each machine, instead of the profile's number; the global batch stays.
+        cluster: the machines that train together; this one alone if None.
+        timeout: the training ends if a process takes no optimizer step for this many seconds.
 
     Raises:
         UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
@@ -102,20 +93,10 @@ def prepare(
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | _own_variables(profile, level, plan, timeout)
-    start, portable = (
-        command(
-            settings,
-            str(script),
-            arguments,
-            sys.executable,
-            mpiexec=mpiexec(System()) or "mpiexec",
-            cluster=cluster,
-            route=route,
-            watched=timeout is not None,
-            binder=binder,
-        )
-        for binder in (starter(plan, sys.executable), by_hand(plan))
-    )
+    starting = partial(command, settings, str(script), arguments, sys.executable, cluster=cluster, route=route)
+    watched, mpi = timeout is not None, mpiexec(System()) or "mpiexec"
+    binders = (starter(plan, sys.executable), by_hand(plan))
+    start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     machines = _machines_note(settings, cluster, found.target.nnodes)
     notes = (*notes, *_environment_notes(added), *machines, *unbound)
     return Launch(start, portable, base | variables, variables, notes)
@@ -197,7 +178,7 @@ def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -
 
 
 def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.Plan, tuple[str, ...]]:
-    """Places for the profile's threads; none, and why, where the user's own number of threads is in force."""
+    """CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
     own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
     if own and settings.binding != "none":
         return binding.Plan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)

@@ -34,13 +34,6 @@ class Cluster:
     hosts: tuple[str, ...] = ()
 
 
-def requested_cluster(
-    nodes: int | None, endpoint: str | None, hosts: str | None, environment: Mapping[str, str]
-) -> Cluster | None:
-    """The machines of the options on the command line, else those of the Slurm step; None for this machine alone."""
-    return cluster_of_options(nodes, endpoint, hosts) or slurm_cluster(environment)
-
-
 def cluster_of_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
     """The machines that the user names on the command line; None for one machine.
 

@@ -1,8 +1,11 @@
-"""What a tuning run tells whoever watches it: one event for each thing that happens."""
+"""What a tuning run tells whoever watches it.
+
+An event's fields are what it changes in the view of the run, `autotune.report.live.RunProgress`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autotune.core.settings import Settings
@@ -10,43 +13,36 @@ from autotune.core.settings import Settings
 
 @dataclass(frozen=True)
 class StageStarted:
-    """Something without results of its own has begun; ``stage`` says what, in plain words."""
+    """Another part of the run has begun; ``stage`` says which, in plain words."""
 
     stage: str
 
 
 @dataclass(frozen=True)
 class BaselineKnown:
-    """The baseline's settings are known, and the unit that rates are counted in."""
+    """The settings that all others are compared with, and the unit of rates."""
 
-    settings: Settings
+    baseline: Settings
     unit: str
 
 
 @dataclass(frozen=True)
 class BudgetSet:
-    """The whole run will take this many seconds."""
+    """The whole run will take ``budget`` seconds."""
 
-    seconds: float
-
-
-@dataclass(frozen=True)
-class SearchStarted:
-    """The search of one level has begun."""
-
-    level: str
+    budget: float
 
 
 @dataclass(frozen=True)
 class TrialStarted:
-    """A trial of ``settings`` has begun."""
+    """A trial of the settings ``trying`` has begun."""
 
-    settings: Settings
+    trying: Settings
 
 
 @dataclass(frozen=True)
 class TrialFinished:
-    """A trial has ended. Everything counts from the start of the run; rates are None until measured."""
+    """A trial has ended. Counts are those of the whole run; rates are None until measured."""
 
     trials: int
     baseline_rate: float | None
@@ -60,23 +56,28 @@ class TrialFinished:
 class RaceStarted:
     """Finalists are about to run side by side."""
 
+    stage: str = "race between finalists"
+    trying: None = None
+
 
 @dataclass(frozen=True)
 class ProofStarted:
     """The proof has begun."""
 
+    stage: str = "proof"
+    trying: None = None
+
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """Each of ``contenders`` has run one more block; ``rounds`` so far."""
+    """Each contender has run one more block: its ``rounds`` so far, by name."""
 
-    contenders: tuple[str, ...]
-    rounds: int
+    rounds: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class GenerationFinished:
-    """A generation of the proof has ended: the rates by all rounds of the proof so far."""
+    """A generation of the proof has ended: rates by all its rounds so far."""
 
     baseline_rate: float | None
     best: Settings
@@ -87,7 +88,6 @@ Event = (
     StageStarted
     | BaselineKnown
     | BudgetSet
-    | SearchStarted
     | TrialStarted
     | TrialFinished
     | RaceStarted

@@ -13,19 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.events import (
-    BaselineKnown,
-    BudgetSet,
-    Event,
-    GenerationFinished,
-    ProofStarted,
-    RaceStarted,
-    RoundFinished,
-    SearchStarted,
-    StageStarted,
-    TrialFinished,
-    TrialStarted,
-)
+from autotune.core.events import Event
 from autotune.core.settings import Settings
 from autotune.report import formatting
 
@@ -55,34 +43,8 @@ class RunProgress:
 
 
 def advanced(progress: RunProgress, event: Event) -> RunProgress:
-    """``progress`` after ``event``."""
-    match event:
-        case BaselineKnown(settings, unit):
-            return replace(progress, baseline=settings, unit=unit)
-        case BudgetSet(seconds):
-            return replace(progress, budget=seconds)
-        case TrialStarted(settings):
-            return replace(progress, trying=settings)
-        case RoundFinished(contenders, rounds):
-            return replace(progress, rounds=dict.fromkeys(contenders, rounds))
-        case TrialFinished() | GenerationFinished():
-            return replace(progress, **vars(event))
-        case _:
-            return _in_stage(progress, event)
-
-
-def _in_stage(progress: RunProgress, event: Event) -> RunProgress:
-    match event:
-        case StageStarted(stage):
-            return replace(progress, stage=stage)
-        case SearchStarted(level):
-            return replace(progress, stage=f"searching: {level}")
-        case RaceStarted():
-            return replace(progress, stage="race between finalists", trying=None)
-        case ProofStarted():
-            return replace(progress, stage="proof", trying=None)
-        case _:
-            return progress
+    """``progress`` after ``event``, whose fields are those that it changes."""
+    return replace(progress, **vars(event))
 
 
 def render(progress: RunProgress) -> RenderableType:

@@ -23,16 +23,13 @@ class Proposal:
         settings: what to run.
         stage: why: one of `STAGES`; ``again`` repeats settings on purpose (the loop re-runs the baseline to see drift).
         number: of the trial within the whole tuning run, from 0.
-        expected_gain: expected improvement over the best so far, as a share of its rate; None where nothing is
-            known yet.
         give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
     """
 
     settings: Settings
     stage: str
     number: int
-    expected_gain: float | None
-    give_up_below: float
+    give_up_below: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Planner:
         """The next trial after ``history``; None where nothing is worth one."""
         number = len(history)
         if all(observation.settings != self._start for observation in history):
-            return Proposal(self._start, "baseline", number, None, 0.0)
+            return Proposal(self._start, "baseline", number)
         if not any(o.rate and o.settings in self._space for o in history):
             return None
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
@@ -109,10 +109,10 @@ class Planner:
         rate = math.exp(float(model.log_rates([best])[0]))
         allocators = {observation.settings.allocator for observation in history}
         index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, allocators) for s in pool])))
-        settings, gain = pool[index], float(improvement[index])
+        settings = pool[index]
         if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
             stage = "moves"
-        return Proposal(settings, stage, len(history), gain, CLEAR_LOSER * rate)
+        return Proposal(settings, stage, len(history), CLEAR_LOSER * rate)
 
     def _jump(
         self, history: Sequence[Observation], model: Surrogate, best: Settings, avoid: Forbidden

@@ -25,5 +25,5 @@ def run_generation(
         for _ in range(count):
             rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
             done = len(state.rounds) + len(rounds)
-            tools.observe(RoundFinished(tuple(rounds[-1].rates), done))
+            tools.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))
     return rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,6 @@ from autotune.trial.fleet import Fleet
 from autotune.trial.runner import Runner
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.finalists import finalists, leaders
-from autotune.tuning.journal import open_journal
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
 from autotune.tuning.race import race
@@ -209,11 +209,23 @@ def _load_task(request: _Request) -> TaskFacts:
 
 
 def _open_study(request: _Request, wanted: Settings) -> Study:
-    """Another text of the task, machine or baseline is another study of the same journal."""
-    runner = request.runner
-    identity = [runner.task.read_text(), machine_type(request.inventory).key, str(wanted.as_dict())]
-    identity += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
-    return open_journal(request.path, identity, request.options.resume)
+    """The study in the journal beside the profile. Another task text, machine or baseline is another study in it."""
+    from autotune.search.study import open_study
+
+    path, runner = request.path, request.runner
+    journal = path.with_suffix(".journal")
+    if not request.options.resume:
+        journal.unlink(missing_ok=True)
+    own = [runner.task.read_text(), machine_type(request.inventory).key, str(wanted.as_dict())]
+    own += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
+    try:
+        return open_study(journal, f"{path.stem}-{digest}")
+    except Exception as error:
+        raise UsageError(
+            f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
+            " starts a new one."
+        ) from error
 
 
 def _measure_baseline(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from autotune.core.events import SearchStarted, TrialFinished, TrialStarted
+from autotune.core.events import StageStarted, TrialFinished, TrialStarted
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation, Proposal
@@ -48,7 +48,7 @@ def _search_level(
 ) -> Settings:
     """Search one level until ``share`` of the searching time is used; returns the best settings known in it."""
     searching = tools.new_search(space, start, thorough)
-    tools.observe(SearchStarted(space.level))
+    tools.observe(StageStarted(f"searching: {space.level}"))
     while not _is_over(state, tools, share):
         proposal = _repeat_baseline(state) or searching.ask()
         if proposal is None:
@@ -74,7 +74,7 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
     since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
     quick = not state.trial_seconds or state.trial_seconds[-1] < QUICK_SECONDS
     due = since >= (REPEAT_EVERY if quick else 2 * REPEAT_EVERY) or (quick and len(history) == 1)
-    return Proposal(own, "again", len(history), None, 0.0) if due else None
+    return Proposal(own, "again", len(history)) if due else None
 
 
 def _is_over(state: RunState, tools: Tools, share: float) -> bool:

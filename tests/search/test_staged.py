@@ -81,7 +81,7 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
         while len(method.study.observations()) < 15 and (proposal := method.ask()) is not None:
             method.tell(proposal, bench.run(proposal.settings))
             if len(method.study.observations()) % 4 == 0:
-                repeat = Proposal(baseline, "again", len(method.study.observations()), None, 0.0)
+                repeat = Proposal(baseline, "again", len(method.study.observations()))
                 method.tell(repeat, bench.run(baseline))
         leads += finalists(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
         assert baseline not in finalists(method.study.observations(), machine.space(), 5)

@@ -118,7 +118,7 @@ class Listed:
     told: list[Outcome] = field(default_factory=list)
 
     def ask(self) -> Proposal | None:
-        return Proposal(self.pending.pop(0), "moves", 0, None, 0.0) if self.pending else None
+        return Proposal(self.pending.pop(0), "moves", 0) if self.pending else None
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.told.append(outcome)
