@@ -80,7 +80,7 @@ class Search(Protocol):
     """Who proposes next."""
 
     def ask(self) -> Proposal | None:
-        """The next trial; None where nothing promises a gain worth a trial, or nothing is left."""
+        """The next trial; None if no settings are expected to gain enough, or none are left."""
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """What became of ``proposal``. Must follow every `ask` before the next one."""

@@ -18,7 +18,7 @@ from autotune.search.study import Study, distributions, observations, parameters
 
 
 class StagedSampler(BaseSampler):
-    """Proposes `Settings` as Optuna parameters, from the outcomes that `Study` recorded.
+    """Proposes `Settings` as Optuna parameters, given the outcomes that `Study` recorded.
 
     Args:
         space: feasible settings.
@@ -34,7 +34,7 @@ class StagedSampler(BaseSampler):
         self._planned: tuple[int, Proposal | None] | None = None
 
     def proposal(self, study: optuna.Study) -> Proposal | None:
-        """The next trial of ``study``; None if nothing promises a gain worth a trial. The same until a trial ends."""
+        """The next trial of ``study``; None if no settings are worth one. The same until a trial ends."""
         history = observations(study)
         if self._planned is None or self._planned[0] != len(history):
             self._planned = len(history), self._planner.propose(history)

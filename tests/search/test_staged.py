@@ -119,7 +119,7 @@ def test_a_choice_that_always_crashes_is_given_up():
     assert finalists(method.study.observations(), machine.space(), 1)[0].num_workers == 0
 
 
-def test_a_thorough_search_goes_on_where_little_is_promised():
+def test_a_thorough_search_goes_on_if_expected_gains_are_small():
     machine = machines.default_best()
     trials = {}
     for thorough in (False, True):
