@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.commands.live_view import LiveView
+from autotune.commands.live_view import live_view
 from autotune.core.decide import BASELINE
 from autotune.core.errors import NothingUsable, UsageError
 from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
@@ -17,10 +17,9 @@ from autotune.host.signals import check_not_a_rank
 from autotune.store.profiles import read
 from autotune.trial.bench import TrialBench
 from autotune.trial.contract import recognise
+from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 from probes.inventory import probe
 
-ROUNDS = 2
-BLOCK_SECONDS = 0.3
 LEAST_GENERATIONS = 2
 
 
@@ -50,8 +49,8 @@ class CheckResult:
 
 def check(path: Path, task: Path, level: str | None, budget: float) -> bool:
     """Measure the claim of a profile again and print what was found; True if it holds."""
-    with LiveView(budget, time.monotonic()) as view:
-        result = measure_claim(path, task, level, budget, view.observe)
+    with live_view(budget, time.monotonic()) as observe:
+        result = measure_claim(path, task, level, budget, observe)
     print(result.text)
     return result.holds
 

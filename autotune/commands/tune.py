@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.cluster.agent import serve
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import rendezvous
-from autotune.commands.live_view import LiveView
+from autotune.commands.live_view import live_view
 from autotune.core.cluster import Cluster
 from autotune.report import final
 from autotune.store.profiles import to_data
@@ -29,11 +29,11 @@ def tune(task: Path, options: Options, cluster: Cluster | None, started: float, 
     """
     place = rendezvous(cluster) if cluster else None
     listener = listen(place, cluster.nodes) if cluster and place else None
-    with LiveView(options.seconds(), started) as view:
+    with live_view(options.seconds(), started) as observe:
         if place is not None and listener is None:
-            serve(task, place, run.GATHER_SECONDS, view.observe)
+            serve(task, place, run.GATHER_SECONDS, observe)
             return
-        result = run.run(task, options, view.observe, started, listener)
+        result = run.run(task, options, observe, started, listener)
     print(final.text(result.profile, result.inventory, result.path), file=sys.stderr)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))

@@ -43,7 +43,7 @@ def cluster_of_options(nodes: int | None, endpoint: str | None, hosts: str | Non
         hosts: names of the machines with commas between them, for mpiexec.
 
     Raises:
-        UsageError: what is said does not fit together.
+        UsageError: the options contradict each other.
     """
     if hosts is not None:
         names = tuple(name.strip() for name in hosts.split(","))
@@ -121,7 +121,7 @@ def endpoint(host: str, port: int) -> str:
 
 def no_route(host: str) -> UsageError:
     """The error if no route leads to ``host``."""
-    return UsageError(f"{host}: this machine knows no way there. Give a name or an address that all can reach")
+    return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
 
 
 def _split(endpoint: str) -> tuple[str, int]:

@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from autotune.core.settings import Settings
 
 
+class Event:
+    """Something that happened in a run."""
+
+
 @dataclass(frozen=True)
-class StageStarted:
+class StageStarted(Event):
     """Another part of the run has begun; ``stage`` says which, in plain words."""
 
     stage: str
 
 
 @dataclass(frozen=True)
-class BaselineKnown:
+class BaselineKnown(Event):
     """The settings that all others are compared with, and the unit of rates."""
 
     baseline: Settings
@@ -27,21 +31,21 @@ class BaselineKnown:
 
 
 @dataclass(frozen=True)
-class BudgetSet:
+class BudgetSet(Event):
     """The whole run will take ``budget`` seconds."""
 
     budget: float
 
 
 @dataclass(frozen=True)
-class TrialStarted:
+class TrialStarted(Event):
     """A trial of the settings ``trying`` has begun."""
 
     trying: Settings
 
 
 @dataclass(frozen=True)
-class TrialFinished:
+class TrialFinished(Event):
     """A trial has ended. Counts are those of the whole run; rates are None until measured."""
 
     trials: int
@@ -53,7 +57,7 @@ class TrialFinished:
 
 
 @dataclass(frozen=True)
-class RaceStarted:
+class RaceStarted(Event):
     """Finalists are about to run side by side."""
 
     stage: str = "race between finalists"
@@ -61,7 +65,7 @@ class RaceStarted:
 
 
 @dataclass(frozen=True)
-class ProofStarted:
+class ProofStarted(Event):
     """The proof has begun."""
 
     stage: str = "proof"
@@ -69,14 +73,14 @@ class ProofStarted:
 
 
 @dataclass(frozen=True)
-class RoundFinished:
+class RoundFinished(Event):
     """Each contender has run one more block: its ``rounds`` so far, by name."""
 
     rounds: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class GenerationFinished:
+class GenerationFinished(Event):
     """A generation of the proof has ended: rates by all its rounds so far."""
 
     baseline_rate: float | None
@@ -84,17 +88,6 @@ class GenerationFinished:
     best_rate: float | None
 
 
-Event = (
-    StageStarted
-    | BaselineKnown
-    | BudgetSet
-    | TrialStarted
-    | TrialFinished
-    | RaceStarted
-    | ProofStarted
-    | RoundFinished
-    | GenerationFinished
-)
 Observer = Callable[[Event], None]
 
 

@@ -1,9 +1,11 @@
-"""How fast this machine's processors are, measured and remembered by the probes."""
+"""How fast this machine is, measured and remembered by the probes, and what of it the user should know."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.core.measurement import Places
+from autotune.trial.bench import TrialBench
 from probes.bench.run import measure
 from probes.system import System
 
@@ -20,3 +22,26 @@ def least_crossings(own: Mapping[int, float]) -> dict[int, float]:
     boot = system.read("/proc/sys/kernel/random/boot_id")
     known = system.lowest("crossing", boot, {str(threads): seconds for threads, seconds in own.items()})
     return {threads: float(known[str(threads)]) for threads in own}
+
+
+def machine_notes(bench: TrialBench) -> list[str]:
+    """What the user should know of the machine during the run."""
+    notes = [f"trials ran as fresh processes, slower to start: {bench.fresh}"] if bench.fresh else []
+    own = Places((*bench.searched, *bench.crossings)).nearest
+    return notes + cores_apart(Places(tuple(bench.crossings)), least_crossings(own))
+
+
+def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
+    """A warning if the host had moved the cores apart: nothing else shows it.
+
+    Args:
+        proof: of the blocks that decided.
+        nearest: the least crossing that this machine has shown, by number of threads.
+    """
+    share, times = proof.apart(nearest)
+    if not share:
+        return []
+    return [
+        f"in {share:.0%} of race and proof the cores were far apart: data took {times:.1f} times as long between them"
+        " as it can here. Steps of several threads lose by that, and what your settings lose counts as gain"
+    ]

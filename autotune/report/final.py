@@ -106,10 +106,10 @@ def _baseline(profile: Profile) -> list[str]:
 def _levels(profile: Profile, deep: int) -> list[str]:
     lines = ["Level (* recommended)"]
     for name, result in profile.levels.items():
-        answer, detail = verdict(profile, name)
+        headline, detail = verdict(profile, name)
         mark = "*" if name == profile.recommended else " "
         rate = formatting.rate(result.rate, profile.target.unit) if result.proven else ""
-        first = f"{mark} {name:<7} {answer}"
+        first = f"{mark} {name:<7} {headline}"
         if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(_cut(first))

@@ -43,9 +43,9 @@ def _head(profile: Profile) -> Text:
 def _gains(profile: Profile) -> Text:
     lines = []
     for name, result in profile.levels.items():
-        answer, detail = verdict(profile, name)
+        headline, detail = verdict(profile, name)
         rate = formatting.rate(result.rate, profile.target.unit)
-        lines.append(f"{name:<5} {answer}, {rate}{f'; {detail}' if detail else ''}")
+        lines.append(f"{name:<5} {headline}, {rate}{f'; {detail}' if detail else ''}")
     return Text("\n".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""What a level's figures mean, in plain words. "No gain" and "cannot tell" are answers like any other."""
+"""What a level's figures mean, in plain words. "No gain" and "cannot tell" are results like any other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settin
 
 
 def verdict(profile: Profile, name: str) -> tuple[str, str]:
-    """``(answer, detail)`` of level ``name``; the detail may be empty."""
+    """``(headline, detail)`` of level ``name``; the detail may be empty."""
     result = profile.levels[name]
     if result.proven:
         return formatting.interval(result.speedup), result.note
@@ -26,8 +26,8 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
         return CANNOT_TELL if result.speedup.undecided else NO_GAIN, _joined(
             formatting.interval(result.speedup), result.note
         )
-    answer, colon, detail = result.note.partition(": ")
-    return (f"{answer}: keep your settings", detail) if colon else (NO_GAIN, result.note)
+    headline, colon, detail = result.note.partition(": ")
+    return (f"{headline}: keep your settings", detail) if colon else (NO_GAIN, result.note)
 
 
 def _joined(*parts: str) -> str:

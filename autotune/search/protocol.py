@@ -12,7 +12,6 @@ from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
-STAGES = ("baseline", "design", "moves", "model", "again")
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,8 @@ class Proposal:
 
     Attributes:
         settings: what to run.
-        stage: why: one of `STAGES`; ``again`` repeats settings on purpose (the loop re-runs the baseline to see drift).
+        stage: why: ``baseline``, ``design``, ``moves`` or ``model``; ``again`` repeats the baseline on purpose, which
+            shows drift.
         number: of the trial within the whole tuning run, from 0.
         give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
     """

@@ -18,7 +18,7 @@ from autotune.search.study import Study, distributions, observations, parameters
 
 
 class StagedSampler(BaseSampler):
-    """Proposes `Settings` as Optuna parameters, given the outcomes that `Study` recorded.
+    """Proposes `Settings` as Optuna parameters, from the outcomes that `Study` recorded.
 
     Args:
         space: feasible settings.
@@ -87,5 +87,5 @@ class StagedSearch:
         return proposal
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        """See `Search.tell`. A trial that was never asked for (a repeat of the baseline, say) may be told, too."""
+        """See `Search.tell`. Repeats of the baseline may be told without being asked for."""
         self.study.tell(proposal.stage, Observation(proposal.settings, outcome, self._level))

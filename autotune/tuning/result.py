@@ -12,12 +12,9 @@ from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.feasibility import normalised
 from autotune.core.knobs import Context
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Places
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import CONFIDENCE, Proof
 from autotune.core.space import LeftOut
-from autotune.host.speed import least_crossings
-from autotune.trial.bench import TrialBench
 from autotune.tuning.state import RunState
 
 
@@ -99,29 +96,6 @@ def partial_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRe
         ratio = Proof(own / rate if rate else 1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
         results[level] = LevelResult(settings, own, ratio, proven=False, note="interrupted before the proof")
     return results
-
-
-def machine_notes(bench: TrialBench) -> list[str]:
-    """What the user should know of the machine during the run."""
-    notes = [f"trials ran as fresh processes, slower to start: {bench.fresh}"] if bench.fresh else []
-    own = Places((*bench.searched, *bench.crossings)).nearest
-    return notes + cores_apart(Places(tuple(bench.crossings)), least_crossings(own))
-
-
-def cores_apart(proof: Places, nearest: Mapping[int, float]) -> list[str]:
-    """A warning if the host had moved the cores apart: nothing else shows it.
-
-    Args:
-        proof: of the blocks that decided.
-        nearest: the least crossing that this machine has shown, by number of threads.
-    """
-    share, times = proof.apart(nearest)
-    if not share:
-        return []
-    return [
-        f"in {share:.0%} of race and proof the cores were far apart: data took {times:.1f} times as long between them"
-        " as it can here. Steps of several threads lose by that, and what your settings lose counts as gain"
-    ]
 
 
 def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:

@@ -27,7 +27,7 @@ from autotune.core.space import Space
 from autotune.core.task import TaskFacts
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
-from autotune.host.speed import matrix_rates
+from autotune.host.speed import machine_notes, matrix_rates
 from autotune.search.protocol import Observation
 from autotune.store import profiles, registry
 from autotune.trial.bench import TrialBench
@@ -39,7 +39,7 @@ from autotune.tuning.finalists import finalists, leaders
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
 from autotune.tuning.race import race
-from autotune.tuning.result import machine_notes, partial_results, profile_of, proven_results, with_saved_path
+from autotune.tuning.result import partial_results, profile_of, proven_results, with_saved_path
 from autotune.tuning.schedule import Schedule
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState

@@ -390,7 +390,7 @@ class TestRun:
         assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
         lost = say(*options, "nobody.invalid", "train.py")
         assert (lost.code, lost.out) == (2, "")
-        assert "nobody.invalid: this machine knows no way there" in lost.err
+        assert "nobody.invalid: this machine has no route there" in lost.err
 
     def test_mpi_and_torchrun_start_machines_in_their_own_ways(
         self, say: Any, plain: Inventory, elsewhere: Path

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.core.knobs import LEVELS, Context
 from autotune.core.machine import machine_type
-from autotune.core.measurement import Block, Measurement, Places
+from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
 from autotune.core.profile import Profile
 from autotune.core.settings import KNOB_NAMES
@@ -158,14 +158,6 @@ def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> 
     state.add(Observation(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
     (line,) = result._replication(state)
     assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
-
-
-def test_cores_far_apart_while_it_was_proven_are_named() -> None:
-    places = Places(((2, 25e-6), (2, 75e-6), (2, 75e-6), (2, 75e-6)))
-    (line,) = result.cores_apart(places, {2: 25e-6})
-    assert "in 75% of race and proof" in line
-    assert "3.0 times as long between them" in line
-    assert result.cores_apart(places, {2: 75e-6}) == result.cores_apart(Places(), {}) == []
 
 
 def _normalising(has_batch_norm: bool) -> Context:
