@@ -32,7 +32,7 @@ def serve(task: Path, place: Rendezvous, patience: float, observe: Observer) -> 
         task: this machine's copy of the task file.
         place: where the machines meet.
         patience: seconds to wait for it, and for another run on this machine to end.
-        observe: hears of the progress.
+        observe: called with every event.
 
     Raises:
         AutotuneError: the controller was not found, refused this machine or is gone, or the task cannot be loaded.

@@ -43,7 +43,7 @@ class Listener:
             own: this machine's `autotune.cluster.handshake.identity`.
             seed: of data order and weights.
             patience: seconds to wait for the others.
-            observe: hears of the wait.
+            observe: called with an event for every wait.
 
         Raises:
             UsageError: a machine differs where it must not.

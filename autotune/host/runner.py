@@ -40,7 +40,7 @@ def open_runner(
         inventory: this machine.
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
-        observe: hears of the wait.
+        observe: called with an event for every wait.
         fleet: the other machines that take part.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the tuning loop and every search method agree on. Importing this never imports Optuna."""
+"""What a tuning run and every search method agree on. Importing this never imports Optuna."""
 
 from __future__ import annotations
 

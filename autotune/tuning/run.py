@@ -96,7 +96,7 @@ def run(
     Args:
         task: the task file.
         options: what the user asked for.
-        observe: hears of the progress.
+        observe: called with every event.
         started: on the monotonic clock; the budget counts from here, or from when all machines have met.
         listener: to which the other machines of the run connect; this one alone if None.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
 
+from autotune.core.events import Event
 from autotune.report import formatting, live
 
 from .records import BASELINE, SAFE
@@ -86,3 +87,8 @@ def test_drawing_is_cheap() -> None:
         console.print(live.render(PROGRESS))
         costs.append(time.process_time() - start)
     assert min(costs) < 0.003
+
+
+@pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
+def test_an_event_changes_what_the_view_has(event: type) -> None:
+    assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}
