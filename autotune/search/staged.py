@@ -66,7 +66,7 @@ class Planner:
         if not any(o.rate and o.settings in self._space for o in history):
             return None
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
-        best = finalists(history, self._space, 3, model=model, baseline=True)
+        best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         jump = jump or self._replicated(history, best[0], avoid)
@@ -169,7 +169,7 @@ def extent(settings: Settings) -> tuple[float, ...]:
     return tuple(math.log2(part) for part in parts)
 
 
-def finalists(
+def rank(
     history: Sequence[Observation],
     space: Space,
     count: int,

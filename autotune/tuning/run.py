@@ -259,7 +259,7 @@ def _set_budget(request: _Request, seconds: float) -> None:
 
 def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[str, Space]) -> Tools:
     from autotune.search.sampler import StagedSearch
-    from autotune.search.staged import finalists as rank
+    from autotune.search.staged import rank
 
     return Tools(
         bench=bench,

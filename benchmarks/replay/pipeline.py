@@ -15,7 +15,7 @@ from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.sampler import StagedSearch
-from autotune.search.staged import finalists
+from autotune.search.staged import rank
 from autotune.search.study import open_study
 from autotune.tuning.options import Options
 from autotune.tuning.result import proven_results
@@ -71,7 +71,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
         spaces=world.spaces,
         schedule=Schedule(lambda: draws.seconds, 0.0, options.seconds(first.outcome)),
         new_search=partial(StagedSearch, study, seed=seed),
-        rank=finalists,
+        rank=rank,
     )
     search_race_prove(state, tools)
     results = proven_results(state, LEVELS)

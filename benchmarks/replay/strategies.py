@@ -13,7 +13,7 @@ import optuna
 from autotune.core.settings import KNOB_NAMES, Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation
-from autotune.search.staged import Planner, finalists
+from autotune.search.staged import Planner, rank
 from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
@@ -56,7 +56,7 @@ class Run:
 def recommended(history: Sequence[Observation], space: Space, by_model: bool) -> Settings:
     """What a search would hand over: the posterior's best, or simply the best mean measured."""
     if by_model:
-        return next(iter(finalists(history, space, 1, baseline=True)))
+        return next(iter(rank(history, space, 1, baseline=True)))
     rates: dict[Settings, list[float]] = {}
     for observation in history:
         rates.setdefault(observation.settings, []).append(observation.rate or 0.0)

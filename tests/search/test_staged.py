@@ -14,7 +14,7 @@ from autotune.core.space import Space, build
 from autotune.search.candidates import combinations
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
-from autotune.search.staged import finalists
+from autotune.search.staged import rank
 from autotune.search.study import open_study
 from benchmarks.replay import machines
 from benchmarks.replay.simulator import Bench, Machine
@@ -83,8 +83,8 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
             if len(method.study.observations()) % 4 == 0:
                 repeat = Proposal(baseline, "again", len(method.study.observations()))
                 method.tell(repeat, bench.run(baseline))
-        leads += finalists(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
-        assert baseline not in finalists(method.study.observations(), machine.space(), 5)
+        leads += rank(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
+        assert baseline not in rank(method.study.observations(), machine.space(), 5)
     assert leads >= 16
 
 
@@ -98,7 +98,7 @@ def test_one_search_after_another_by_level():
         while len(method.study.observations()) < len(history) + 10 and (proposal := method.ask()) is not None:
             method.tell(proposal, bench.run(proposal.settings))
         history = method.study.observations()
-        start = finalists(history, space, 1)[0]
+        start = rank(history, space, 1)[0]
         assert machine.rate(start) >= 0.95 * machine.optimum(level)
     assert [o.level for o in history] == sorted((o.level for o in history), key=["safe", "amp", "max"].index)
     assert sum(o.settings == machine.context.baseline for o in history) == 1
@@ -116,7 +116,7 @@ def test_a_choice_that_always_crashes_is_given_up():
         outcome = Crashed(reason="dataset uses the device") if broken else bench.run(proposal.settings)
         method.tell(proposal, outcome)
     assert 1 <= crashes <= 5
-    assert finalists(method.study.observations(), machine.space(), 1)[0].num_workers == 0
+    assert rank(method.study.observations(), machine.space(), 1)[0].num_workers == 0
 
 
 def test_a_thorough_search_goes_on_if_expected_gains_are_small():
@@ -161,13 +161,13 @@ def test_proposing_is_quick_where_millions_compete():
     assert statistics.median(seconds) < 0.05
 
 
-def test_finalists_shrink_a_lucky_trial():
+def test_ranks_shrink_a_lucky_trial():
     """A single lucky trial of a setting that repeats say is no better does not lead."""
     machine = machines.conv()
     space, baseline = machine.space(), machine.context.baseline
     bench = Bench(machine, noise=0.0, drift=0.0)
     lucky, steady = baseline.but(interop_threads=1), machine.best()
     history = [Observation(s, bench.run(s), "safe") for s in (baseline, steady, steady, lucky)]
-    assert finalists(history, space, 5)[0] == steady
-    assert finalists(history[:1], space, 5) == ()
-    assert finalists([], space, 5) == ()
+    assert rank(history, space, 5)[0] == steady
+    assert rank(history[:1], space, 5) == ()
+    assert rank([], space, 5) == ()

@@ -165,7 +165,7 @@ def make(
     budget: float = 120.0,
     history: Sequence[Observation] | None = None,
     spaces: Mapping[str, Space] = SPACES,
-    finalists: Callable[[Sequence[Observation], Space, int], Sequence[Settings]] = best_measured,
+    rank: Callable[[Sequence[Observation], Space, int], Sequence[Settings]] = best_measured,
     observe: Observer = ignore,
 ) -> FakeRun:
     """A run whose baseline has been measured, or whose ``history`` is resumed; the project's own search if None."""
@@ -182,7 +182,7 @@ def make(
         spaces=spaces,
         schedule=schedule,
         new_search=search or partial(StagedSearch, study),
-        rank=finalists,
+        rank=rank,
         observe=observe,
     )
     return FakeRun(RunState.after(own, history), tools)

@@ -19,7 +19,7 @@ from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.protocol import Observation, Search
-from autotune.search.staged import finalists as posterior_finalists
+from autotune.search.staged import rank
 from autotune.tuning.result import partial_results, proven_results
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
@@ -94,7 +94,7 @@ class TestAnswers:
         machine = make_machine()
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
-        started = make(bench, None, budget=75.0, spaces=spaces, finalists=posterior_finalists)
+        started = make(bench, None, budget=75.0, spaces=spaces, rank=rank)
         results = proven_results(started.run(), LEVELS)
         assert results["safe"].proven
         assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
@@ -343,7 +343,7 @@ class TestRepeats:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
-        state = make(bench, None, spaces=spaces, finalists=posterior_finalists).run()
+        state = make(bench, None, spaces=spaces, rank=rank).run()
         places = [k for k, o in enumerate(state.history) if o.settings == machine.context.baseline]
         assert all(later - earlier <= REPEAT_EVERY + 1 for earlier, later in pairwise([*places, len(state.history)]))
 
@@ -353,12 +353,12 @@ class TestResuming:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
         first = FakeBench(machine.rate, interrupt_at=(6, None))
-        started = make(first, None, spaces=spaces, finalists=posterior_finalists)
+        started = make(first, None, spaces=spaces, rank=rank)
         with pytest.raises(Interrupted):
             started.run()
         before = list(started.state.history)
         again = FakeBench(machine.rate, seed=1)
-        resumed = make(again, None, history=before, spaces=spaces, finalists=posterior_finalists)
+        resumed = make(again, None, history=before, spaces=spaces, rank=rank)
         state = resumed.run()
         repeated = {o.settings for o in before} & set(again.measured)
         assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
