@@ -161,7 +161,7 @@ def test_proposing_is_quick_where_millions_compete():
     assert statistics.median(seconds) < 0.05
 
 
-def test_ranks_shrink_a_lucky_trial():
+def test_the_ranking_shrinks_a_lucky_trial():
     """A single lucky trial of a setting that repeats say is no better does not lead."""
     machine = machines.conv()
     space, baseline = machine.space(), machine.context.baseline
