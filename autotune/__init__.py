@@ -22,9 +22,9 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "tune":
-        from autotune import api  # type: ignore[attr-defined,unused-ignore]
+        from autotune.tuning import run
 
-        return api.tune
+        return run.tune
     raise AttributeError(f"module 'autotune' has no attribute {name!r}")
 
 

@@ -1,8 +1,7 @@
-"""The command line: arguments in, text out, exit codes. The only catcher of `AutotuneError`."""
+"""The command line: options in, exit codes out. `commands` does the work. The only catcher of `AutotuneError`."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,6 +12,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from autotune.core.cluster import from_options, from_slurm
+from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 
 app = typer.Typer(
@@ -52,13 +53,10 @@ def tune(
 ) -> None:
     """Find, prove and write the fastest settings for a task on this machine."""
     started = time.monotonic()
-    from autotune import agent, api, gathering
-    from autotune.core.cluster import from_options, from_slurm
-    from autotune.report import final
-    from autotune.store.profiles import to_data
-    from autotune.view import View
+    from autotune.commands import tune as command
+    from autotune.tuning.options import Options
 
-    options = api.Options(
+    options = Options(
         profile=profile,
         level=level,
         budget=None if budget is None else seconds(budget, "--budget"),
@@ -69,30 +67,15 @@ def tune(
         only=tuple(only or ()),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
-    way = gathering.way(cluster) if cluster else None
-    door = gathering.listen(way, cluster.nodes) if cluster and way else None
-    with View(options.seconds(), started) as view:
-        if way is not None and door is None:
-            agent.serve(task, way, api.GATHER_SECONDS, view.update)
-            return
-        answer = api.run(task, options, view.update, started, door)
-    _say(final.text(answer.profile, answer.inventory, answer.path))
-    if as_json:
-        print(json.dumps({"path": str(answer.path.resolve()), **to_data(answer.profile)}))
+    command.tune(task, options, cluster, started, as_json)
 
 
 @app.command()
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit won, what is missing and why it matters."""
-    from autotune.core.machine import machine_type
-    from autotune.report import machine
-    from probes import inventory
+    from autotune.commands import probe as command
 
-    facts = inventory.probe()
-    if as_json:
-        print(json.dumps({"key": machine_type(facts).key, **inventory.to_json(facts)}))
-    else:
-        print(machine.text(facts))
+    command.probe(as_json)
 
 
 @app.command(
@@ -113,27 +96,19 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
-    from autotune.core.cluster import from_options, from_slurm
-    from autotune.launching import prepare
+    from autotune.commands import run as command
 
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
-    launch = prepare(script, list(context.args), profile, level, nproc, cluster, patience)
-    for note in launch.notes:
-        _say(note)
-    if dry_run:
-        print(launch.shell())
-        return
-    os.execvpe(launch.command[0], launch.command, launch.environment)
+    command.run(command.prepare(script, context.args, profile, level, nproc, cluster, patience), dry_run)
 
 
 @app.command()
 def show(profile: ProfileArgument) -> None:
     """Print a profile for people."""
-    from autotune.report import show as view
-    from autotune.store.profiles import read
+    from autotune.commands import show as command
 
-    print(view.text(read(profile)))
+    command.show(profile)
 
 
 @app.command()
@@ -144,95 +119,51 @@ def check(
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
-    from autotune import checking
-    from autotune.view import View
+    from autotune.commands import check as command
 
-    allowed = seconds(budget, "--budget")
-    with View(allowed, time.monotonic()) as view:
-        verdict = checking.check(profile, task, level, allowed, view.update)
-    print(verdict.text)
-    if not verdict.holds:
+    if not command.check(profile, task, level, seconds(budget, "--budget")):
         raise typer.Exit(4)
 
 
 @app.command()
 def validate(profile: ProfileArgument) -> None:
     """Check a profile against the schema."""
-    from autotune.store.profiles import read
+    from autotune.commands import show as command
 
-    found = read(profile)
-    print(f"{profile}: valid {found.schema} for {found.key}, target {found.target.name}")
+    command.validate(profile)
 
 
 @app.command()
 def diff(left: ProfileArgument, right: ProfileArgument) -> None:
     """Compare two profiles knob by knob."""
-    from autotune.report import diff as view
-    from autotune.store.profiles import read
+    from autotune.commands import diff as command
 
-    print(view.text(read(left), read(right), (left.name, right.name)))
+    command.diff(left, right)
 
 
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.template import TASK
+    from autotune.commands import init as command
 
-    try:
-        with path.open("x") as file:
-            file.write(TASK)
-    except FileExistsError:
-        raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    print(f"wrote {path}; next: autotune tune {path}")
+    command.init(path)
 
 
 @profiles_app.command("list")
 def list_profiles() -> None:
     """List the profiles on this machine."""
-    from autotune.store.registry import list_profiles as found
+    from autotune.commands import profiles as command
 
-    for item in found():
-        profile = item.profile
-        print(f"{item.path}  {profile.target.name} on {profile.key}" if profile else item.problem)
+    command.list_profiles()
 
 
 @profiles_app.command("match")
 def match(target: Annotated[str | None, typer.Argument(help="The task's name.")] = None) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.core.machine import machine_type
-    from autotune.store.registry import search
-    from probes.inventory import probe as probe_machine
+    from autotune.commands import profiles as command
 
-    machine = machine_type(probe_machine())
-    found = search(machine, target)
-    best = found.match
-    if best is None:
-        print(f"no profile fits {machine.key}; make one: autotune tune model.py")
-        for note in found.notes:
-            print(f"  {note}")
+    if not command.match(target):
         raise typer.Exit(4)
-    print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
-    for note in best.notes:
-        print(f"  {note}")
-
-
-def seconds(text: str, option: str) -> float:
-    """``90``, ``90s``, ``5m``, ``10h`` in seconds.
-
-    Raises:
-        UsageError: not a duration.
-    """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    number, unit = (text[:-1], text[-1]) if text and text[-1] in units else (text, "s")
-    try:
-        value = float(number) * units[unit]
-    except ValueError:
-        raise UsageError(f"{option} {text!r}: write a duration such as 90s, 5m or 10h") from None
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{option} {text!r}: must be a positive duration")
-    return value
 
 
 def _pin(text: str) -> tuple[str, Any]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.decide import BASELINE
 from autotune.core.knobs.knob import Context
@@ -23,6 +22,7 @@ from autotune.core.outcome import Completed
 from autotune.core.proof import compare
 from autotune.core.settings import Settings
 from autotune.core.space import build
+from autotune.host.runner import open_runner
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import quality, stamp
@@ -73,7 +73,7 @@ def main() -> None:
 def everything(task: Path) -> tuple[Settings, dict[Settings, float]]:
     """The user's settings, and the rate of every way to divide the cores, in items per second by one trial each."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, 0, 600.0, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, 0, 600.0) as runner:
         facts = runner.describe()
         baseline = baseline_settings(facts, inventory)
         fixed = {name: value for name, value in baseline.as_dict().items() if name not in FREE} | {"prefetch_factor": 2}

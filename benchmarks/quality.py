@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import stamp
@@ -80,7 +80,7 @@ def side_by_side(task: Path, contenders: Mapping[str, Settings], generations: in
     """Rounds of all ``contenders``; settings that have several names run once."""
     names = {settings: name for name, settings in reversed(contenders.items())}
     rounds = []
-    with open_runner(task.resolve(), probe(), 0, 3600.0, lambda **_: None) as runner:
+    with open_runner(task.resolve(), probe(), 0, 3600.0) as runner:
         bench = TrialBench(runner, contenders[BASELINE])
         bench.measure(bench.baseline, 0.0, math.inf)
         for generation in range(generations):

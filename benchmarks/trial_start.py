@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from autotune.commands.init import TASK
 from autotune.core.settings import Settings
-from autotune.template import TASK
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.parent.trial_environment import trial_environment

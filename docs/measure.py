@@ -23,13 +23,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune import gathering
-from autotune.bringup import open_runner
+from autotune.cluster.handshake import identity
+from autotune.cluster.listener import listen
+from autotune.cluster.rendezvous import Rendezvous, without_mpi
 from autotune.core.binding import VARIABLE, Place, Plan
 from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
-from autotune.finals import ROUNDS
+from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
 from autotune.store import lock
 from autotune.trial.parent.runner import Runner
@@ -39,6 +40,7 @@ from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
+from autotune.tuning.schedule import ROUNDS
 from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -222,19 +224,19 @@ def machines(pairs: int) -> None:
     and started by torchrun on both. Both machines are this one."""
     spec = TrialSpec(settings=Settings(threads=1, batch_size=32), min_seconds=0.0, max_seconds=0.1)
     seconds: dict[str, list[float]] = {"forked by agents": [], "torchrun": []}
-    way = gathering.Way(LOOPBACK, _free_port(), LOOPBACK, None, here=True)
-    door = gathering.listen(way, 2)
-    assert door is not None
+    place = Rendezvous(LOOPBACK, _free_port(), LOOPBACK, None, here=True)
+    listener = listen(place, 2)
+    assert listener is not None
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         script = Path(folder) / "train.py"
         script.write_text(TRAIN)
-        knock = f"--nnodes=2 --rdzv-endpoint={way.host}:{way.port}".split()
-        command = [sys.executable, "-m", "autotune.cli", "tune", str(TASK), *knock]
+        rendezvous = f"--nnodes=2 --rdzv-endpoint={place.host}:{place.port}".split()
+        command = [sys.executable, "-m", "autotune.cli", "tune", str(TASK), *rendezvous]
         other = subprocess.Popen(command, env=os.environ | {"TMPDIR": folder}, stderr=subprocess.DEVNULL)
         stack.callback(other.wait)
-        own = gathering.hello(TASK, inventory := gathering.for_several(probe()))
-        fleet, _ = stack.enter_context(door.gather(own, 0, 60.0, lambda **_: None))
-        forked = stack.enter_context(open_runner(TASK, inventory, 0, 60.0, lambda **_: None, fleet))
+        own = identity(TASK, inventory := without_mpi(probe()))
+        fleet, _ = stack.enter_context(listener.gather(own, 0, 60.0))
+        forked = stack.enter_context(open_runner(TASK, inventory, 0, 60.0, fleet=fleet))
         forked.warm()
         forked.run(spec, PATIENT)
         for _ in range(pairs):

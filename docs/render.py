@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune.core.knobs.table import KNOBS
-from autotune.report.final import HEADINGS
 from autotune.store import profiles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +29,7 @@ README = ROOT / "README.md"
 FORMAT = ROOT / "docs" / "profile-format.md"
 EXAMPLE = re.compile(r"(?s)(## An example\n.*?```yaml\n)(.*?)(```\n)")
 KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
+HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 BLOCK = re.compile(r"(?s)(<!-- result:begin -->\n).*?(<!-- result:end -->)")
 
 

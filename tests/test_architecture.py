@@ -33,8 +33,7 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-COMMANDS = "api agent gathering checking launching view template"
-ROOTS = "core search store report launch tuner tuning finals probes trial"
+HOST = "host core launch store trial"
 LOADER = "runtime.session runtime.choice"
 """They pick the profile that the rest of the runtime applies."""
 
@@ -56,23 +55,24 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
-    Room("testing",       "testing*",      "testing core probes",        "numpy"),
-    Room("tuner",         "tuner",          "core search tuning finals",  "", "subprocess logging"),
-    Room("finals",        "finals",         "core tuning",                "", "subprocess logging"),
-    Room("tuning",        "tuning",         "core search",                "", "subprocess logging"),
-    # The composition roots, where rooms meet:
-    Room("cli",           "cli",            f"{ROOTS} {COMMANDS} autotune", "typer rich", "trial.child", True),
-    Room("cli: run",      "launching",      "core launch store probes"),
-    Room("cli: progress", "view",           "core report",                "rich"),
-    Room("cli: init",     "template",       ""),
-    Room("api",           "api",            f"{ROOTS} answer bringup gathering", "", "trial.child"),
-    Room("api: parts",    "bringup answer checking gathering agent", f"{ROOTS} bringup gathering", "", "trial.child"),
-    Room("front door",    "autotune",       "runtime.session api"),
+    Room("testing",       "testing*",       "testing core probes",        "numpy"),
+    # Where rooms meet, lowest first:
+    Room("host",          "host*",          f"{HOST} probes", "", "logging trial.child"),
+    Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
+    Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
+         "subprocess logging trial.child"),
+    Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
+    Room("commands",      "commands*",      f"commands tuning cluster report {HOST} probes", "rich",
+         "subprocess logging trial.child", prints=True),
+    Room("cli",           "cli",            "commands core tuning.options autotune", "typer", prints=True),
+    Room("front door",    "autotune",       "runtime.session tuning.run"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
-COMMAND_SIDE = "api agent gathering cli launching view template tune"
-PARENT_SIDE = f"autotune {ROOTS} search* store* report* launch* trial* probes.inventory {COMMAND_SIDE}"
+PARENT_SIDE = (
+    "autotune core* search* store* report* launch* host* cluster* tuning* commands* trial.parent* trial"
+    " probes.inventory cli tune"
+)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,10 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.launch.command", "autotune.search"),
         ("autotune.store.profiles", "torch"),
         ("autotune.report.final", "autotune.store"),
-        ("autotune.tuner", "subprocess"),
+        ("autotune.tuning.search", "autotune.trial.parent.runner"),
+        ("autotune.tuning.schedule", "time"),
+        ("autotune.cluster.listener", "autotune.tuning.state"),
+        ("autotune.host.runner", "autotune.cluster"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.child.rank"),
         ("probes.cpu", "autotune.core"),

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from autotune.commands.init import TASK
 from autotune.core.errors import ProfileError
 from autotune.store import profiles, yaml_text
 from autotune.store.schema import ProfileRecord
-from autotune.template import TASK
 from autotune.trial.task_file import OPTIONAL, REQUIRED
 
 ROOT = Path(__file__).resolve().parent.parent

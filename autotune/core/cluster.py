@@ -123,7 +123,7 @@ def endpoint(host: str, port: int) -> str:
 
 def no_route(host: str) -> UsageError:
     """The error for a ``host`` that cannot be reached."""
-    return UsageError(f"{host}: this machine knows no way there. Give a name or an address that all can reach")
+    return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
 
 
 def _split(endpoint: str) -> tuple[str, int]:

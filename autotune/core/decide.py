@@ -1,4 +1,4 @@
-"""From proof rounds to the answer of each level. Pure: the same rounds always give the same profile."""
+"""From proof rounds to the result of each level. Pure: the same rounds always give the same profile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def decide(
         baseline_rate: their rate, in items per second.
         contenders: the candidate of each level; a level without one carries the level below.
         rounds: the proof's rounds, none of which chose a contender.
-        levels: which levels to answer, lowest first.
+        levels: the levels to decide, lowest first.
     """
     below, name = LevelResult(baseline, baseline_rate, IDENTITY, proven=False), BASELINE
     results: dict[str, LevelResult] = {}
@@ -58,8 +58,10 @@ def decide(
 
 
 def still_open(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
-    """Who must go on so that more rounds could decide a level: it, and what it is compared with. Empty where all is
-    decided. Levels that are hopeless against the baseline stand in nobody's way."""
+    """Contenders that need more rounds: levels that more rounds could decide, and what those are compared with.
+
+    Empty once all is decided. A level that is hopeless against the baseline does not hold up the others.
+    """
     found: set[str] = set()
     below = {BASELINE}
     for level in (name for name in LEVELS if name in contenders):

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.profile import Profile
-from autotune.report import figures
+from autotune.report import formatting
 from autotune.report.verdict import verdict
 
 Row = tuple[str, str, str]
@@ -16,7 +16,7 @@ Row = tuple[str, str, str]
 
 def text(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> str:
     """The comparison as plain text; ``names`` head the columns."""
-    return figures.plain(render(left, right, names))
+    return formatting.plain(render(left, right, names))
 
 
 def render(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> RenderableType:
@@ -43,7 +43,7 @@ def differences(left: Profile, right: Profile) -> list[Row]:
 
 def _head(left: Profile, right: Profile) -> list[Row]:
     facts, others = left.machine["facts"], right.machine["facts"]
-    rates = [figures.rate(profile.baseline_rate, profile.target.unit) for profile in (left, right)]
+    rates = [formatting.rate(profile.baseline_rate, profile.target.unit) for profile in (left, right)]
     rows = [
         ("machine", left.key, right.key),
         *((f"machine {name}", _words(facts.get(name)), _words(others.get(name))) for name in {**facts, **others}),
@@ -73,10 +73,10 @@ def _settings(level: str, left: Profile, right: Profile) -> list[Row]:
     if one is None or other is None:
         return []
     return [
-        (f"{level} {knob}", figures.value(mine), figures.value(theirs))
+        (f"{level} {knob}", formatting.value(mine), formatting.value(theirs))
         for knob, (mine, theirs) in one.difference(other).items()
     ]
 
 
 def _words(fact: object) -> str:
-    return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else figures.value(fact)
+    return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)

@@ -1,4 +1,4 @@
-"""The answer on one screen (80 x 40): budget, baseline, gains, what changes and why, what is left out, how to apply."""
+"""The result on one screen (80 x 40): budget, baseline, gains, what changes and why, what is left out, how to apply."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
-from autotune.report import figures
+from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed
 from probes.facts import Inventory
@@ -20,26 +18,16 @@ HEIGHT = 40
 MAX_GROUPS = 3
 LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
 """Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
-HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 
 
 def text(profile: Profile, inventory: Inventory, path: Path) -> str:
-    """The whole answer as plain text. Only the lines to copy may be wider than 80 columns."""
+    """The whole result as plain text. Only the lines to copy may be wider than 80 columns."""
     lines: list[str] = []
     for limits in LIMITS:
         lines = _lines(profile, inventory, path, *limits)
         if len(lines) <= HEIGHT:
             break
     return "\n".join(line.rstrip() for line in lines)
-
-
-def render(profile: Profile, inventory: Inventory, path: Path) -> Text:
-    """The same with headings and gains marked. Print it with ``soft_wrap=True``, so that commands stay whole."""
-    result = Text(text(profile, inventory, path), no_wrap=True, overflow="ignore")
-    result.highlight_regex(rf"(?m)^({'|'.join(HEADINGS)})\b.*?(?=  |$)", "bold")
-    result.highlight_regex(r"(?<![\w.])\d+\.\d\dx", "bold green")
-    result.highlight_regex(r"no gain|cannot tell|not proven", "yellow")
-    return result
 
 
 def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str]:
@@ -51,7 +39,7 @@ def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str
             names.append(what)
     lines = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     rest = len(lines) - most
-    return lines if rest <= 0 else [*lines[:most], f"and {figures.count(rest, 'more reason')} (autotune show)"]
+    return lines if rest <= 0 else [*lines[:most], f"and {formatting.count(rest, 'more reason')} (autotune show)"]
 
 
 def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
@@ -67,7 +55,7 @@ def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 
 def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
     """What was not tried, grouped by reason."""
-    pairs = [(f"{item.knob} {figures.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
+    pairs = [(f"{item.knob} {formatting.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
     return groups(pairs, most)
 
 
@@ -92,7 +80,7 @@ def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, det
 
 def _title(profile: Profile) -> list[str]:
     evidence = profile.evidence
-    cost = f"{figures.count(evidence.trials, 'trial')}, {figures.duration(evidence.seconds)}"
+    cost = f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}"
     machines = f"{profile.target.nnodes} x " if profile.target.nnodes > 1 else ""
     lines = [_row("autotune", f"{profile.target.name} on {machines}{profile.key} ({cost})")]
     if evidence.partial:
@@ -102,8 +90,8 @@ def _title(profile: Profile) -> list[str]:
 
 def _machine(inventory: Inventory) -> list[str]:
     budget = inventory.budget
-    cores = figures.count(budget.cores, "core")
-    parts = [f"{figures.count(budget.threads, 'busy thread')} on {cores}", figures.size(inventory.memory.limit)]
+    cores = formatting.count(budget.cores, "core")
+    parts = [f"{formatting.count(budget.threads, 'busy thread')} on {cores}", formatting.size(inventory.memory.limit)]
     parts += [gpu.name for gpu in inventory.gpus[:1]]
     if len(inventory.gpus) > 1:
         parts[-1] += f" x {len(inventory.gpus)}"
@@ -111,18 +99,18 @@ def _machine(inventory: Inventory) -> list[str]:
 
 
 def _baseline(profile: Profile) -> list[str]:
-    rate = figures.rate(profile.baseline_rate, profile.target.unit)
-    return [_row("Baseline", f"{rate} with {figures.summary(profile.baseline)}")]
+    rate = formatting.rate(profile.baseline_rate, profile.target.unit)
+    return [_row("Baseline", f"{rate} with {formatting.summary(profile.baseline)}")]
 
 
 def _levels(profile: Profile, deep: int) -> list[str]:
     lines = ["Level (* recommended)"]
     for name, result in profile.levels.items():
-        answer, detail = verdict(profile, name)
+        headline, detail = verdict(profile, name)
         mark = "*" if name == profile.recommended else " "
-        rate = figures.rate(result.rate, profile.target.unit) if result.proven else ""
-        first = f"{mark} {name:<7} {answer}"
-        if len(f"{first}  {rate}") <= figures.WIDTH:
+        rate = formatting.rate(result.rate, profile.target.unit) if result.proven else ""
+        first = f"{mark} {name:<7} {headline}"
+        if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(_cut(first))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
@@ -146,7 +134,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
     if not to_apply(profile):
         return []
     rows = [
-        (knob, f"{figures.value(before)} -> {figures.value(after)}", reason)
+        (knob, f"{formatting.value(before)} -> {formatting.value(after)}", reason)
         for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
@@ -160,7 +148,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
 def _batch(profile: Profile) -> list[str]:
     """A larger batch is part of the offer even where another level is recommended."""
     note = batch_note(profile, profile.levels["max"])
-    return ["", *textwrap.wrap(f"Level max: {note}", figures.WIDTH)] if note else []
+    return ["", *textwrap.wrap(f"Level max: {note}", formatting.WIDTH)] if note else []
 
 
 def _apply(profile: Profile, path: Path) -> list[str]:
@@ -203,7 +191,7 @@ def _wrapped(line: str, deep: int) -> list[str]:
     """One detail under its heading, over ``deep`` lines at most."""
     indent = " " * 10
     return textwrap.wrap(
-        line, figures.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
+        line, formatting.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
     )
 
 
@@ -212,4 +200,4 @@ def _row(name: str, words: str) -> str:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= figures.WIDTH else line[: figures.WIDTH - 3].rstrip() + "..."
+    return line if len(line) <= formatting.WIDTH else line[: formatting.WIDTH - 3].rstrip() + "..."

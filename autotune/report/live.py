@@ -1,4 +1,4 @@
-"""The view of a tuning run under way: a small panel on a terminal, one line per event elsewhere.
+"""A tuning run in progress: a small panel on a terminal, one line per event elsewhere.
 
 Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
 """
@@ -6,22 +6,23 @@ Nothing here refreshes by itself: a thread that draws would disturb what is bein
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autotune.core.events import Event
 from autotune.core.settings import Settings
-from autotune.report import figures
+from autotune.report import formatting
 
 BAR = 30
 MAX_REASON = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class RunProgress:
     """Where a tuning run stands. Seconds since its start; rates in ``unit`` per second, None until measured."""
 
     stage: str
@@ -41,21 +42,26 @@ class Progress:
     """Rounds finished by each contender of a race or proof."""
 
 
-def render(progress: Progress) -> RenderableType:
+def advanced(progress: RunProgress, event: Event) -> RunProgress:
+    """``progress`` after ``event``, whose fields are those that it changes."""
+    return replace(progress, **vars(event))
+
+
+def render(progress: RunProgress) -> RenderableType:
     """A compact panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in _rows(progress):
         table.add_row(name, Text(text, overflow="ellipsis", no_wrap=name != "trying"))
-    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=figures.WIDTH)
+    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=formatting.WIDTH)
 
 
-def line(progress: Progress) -> str:
+def line(progress: RunProgress) -> str:
     """The same on one line, for logs."""
-    parts = [f"[{figures.duration(progress.elapsed)}] {progress.stage}", figures.count(progress.trials, "trial")]
+    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
     if progress.trying is not None:
-        parts.append(f"trying {figures.changes(progress.trying, progress.baseline)}")
+        parts.append(f"trying {formatting.changes(progress.trying, progress.baseline)}")
     if progress.baseline_rate is not None:
         parts.append(_best(progress))
     if progress.rounds:
@@ -65,13 +71,13 @@ def line(progress: Progress) -> str:
     return " | ".join(_one_line(part) for part in parts)
 
 
-def _rows(progress: Progress) -> list[tuple[str, str]]:
-    rows = [("stage", f"{progress.stage}, {figures.count(progress.trials, 'trial')} done")]
+def _rows(progress: RunProgress) -> list[tuple[str, str]]:
+    rows = [("stage", f"{progress.stage}, {formatting.count(progress.trials, 'trial')} done")]
     if progress.trying is not None:
-        rows.append(("trying", figures.changes(progress.trying, progress.baseline)))
+        rows.append(("trying", formatting.changes(progress.trying, progress.baseline)))
     rows.append(("best", _best(progress).removeprefix("best ")))
     if progress.best is not None:
-        rows.append(("", figures.changes(progress.best, progress.baseline)))
+        rows.append(("", formatting.changes(progress.best, progress.baseline)))
     if progress.rounds:
         rows.append(("rounds", _rounds(progress)))
     if progress.failures:
@@ -79,30 +85,30 @@ def _rows(progress: Progress) -> list[tuple[str, str]]:
     return [(name, _one_line(text)) for name, text in rows]
 
 
-def _best(progress: Progress) -> str:
+def _best(progress: RunProgress) -> str:
     if progress.baseline_rate is None:
         return "measuring your settings first"
-    baseline = f"your settings {figures.rate(progress.baseline_rate, progress.unit)}"
+    baseline = f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}"
     if progress.best_rate is None or progress.baseline_rate <= 0:
         return baseline
-    ratio = figures.times(progress.best_rate / progress.baseline_rate)
-    return f"best {figures.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
+    ratio = formatting.times(progress.best_rate / progress.baseline_rate)
+    return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
 
 
-def _rounds(progress: Progress) -> str:
+def _rounds(progress: RunProgress) -> str:
     return ", ".join(f"{name} {done}" for name, done in progress.rounds.items())
 
 
-def _failures(progress: Progress) -> str:
+def _failures(progress: RunProgress) -> str:
     last = f", last: {progress.last_failure[:MAX_REASON]}" if progress.last_failure else ""
-    return f"{figures.count(progress.failures, 'setting')} did not work{last}"
+    return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
 
 
-def _bar(progress: Progress) -> Text:
+def _bar(progress: RunProgress) -> Text:
     if progress.budget <= 0:
         return Text("")
     done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
-    left = figures.duration(progress.budget - progress.elapsed)
+    left = formatting.duration(progress.budget - progress.elapsed)
     return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
 
 

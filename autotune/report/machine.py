@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.core.machine import machine_type
-from autotune.report import figures
+from autotune.report import formatting
 from probes.facts import Gpu, Inventory
 
 Rows = list[tuple[str, str]]
@@ -17,12 +17,12 @@ Rows = list[tuple[str, str]]
 
 def text(inventory: Inventory) -> str:
     """The table as plain text, 80 columns wide."""
-    return figures.plain(render(inventory))
+    return formatting.plain(render(inventory))
 
 
 def render(inventory: Inventory) -> RenderableType:
     """One group of rows per part of the machine; hints start with ``->``."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=figures.WIDTH)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=formatting.WIDTH)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -39,11 +39,13 @@ def _machine(inventory: Inventory) -> Rows:
 
 def _cpu(inventory: Inventory) -> Rows:
     cpu = inventory.cpu
-    shape = f"{figures.count(cpu.packages, 'socket')}, {figures.count(cpu.cores, 'core')}, {len(cpu.logical)} CPUs"
+    shape = (
+        f"{formatting.count(cpu.packages, 'socket')}, {formatting.count(cpu.cores, 'core')}, {len(cpu.logical)} CPUs"
+    )
     kinds = {kind: sum(c.kind == kind for c in cpu.logical) for kind in ("performance", "efficiency")}
     if any(kinds.values()):
         shape += f" ({kinds['performance']} performance, {kinds['efficiency']} efficiency)"
-    caches = [f"L{cache.level} {figures.size(cache.size)}" for cache in cpu.caches if cache.type != "Instruction"]
+    caches = [f"L{cache.level} {formatting.size(cache.size)}" for cache in cpu.caches if cache.type != "Instruction"]
     rows = [("model", cpu.model), ("shape", f"{shape}, {cpu.architecture}, {cpu.family}")]
     rows.append(("NUMA nodes", str(len(cpu.nodes)) if cpu.nodes else "unknown"))
     rows.append(("caches", ", ".join(dict.fromkeys(caches)) or "unknown"))
@@ -52,19 +54,19 @@ def _cpu(inventory: Inventory) -> Rows:
 
 def _budget(inventory: Inventory) -> Rows:
     budget = inventory.budget
-    rows = [("threads", f"{budget.threads} busy threads fit, on {figures.count(budget.cores, 'core')}")]
+    rows = [("threads", f"{budget.threads} busy threads fit, on {formatting.count(budget.cores, 'core')}")]
     if budget.performance_cores != budget.cores:
-        rows.append(("", f"{figures.count(budget.performance_cores, 'performance core')} among them"))
+        rows.append(("", f"{formatting.count(budget.performance_cores, 'performance core')} among them"))
     return [*rows, ("limit", budget.limit), *_hints(budget.hints)]
 
 
 def _memory(inventory: Inventory) -> Rows:
     memory = inventory.memory
-    free, total = figures.size(memory.shm_free), figures.size(memory.shm_total)
+    free, total = formatting.size(memory.shm_free), formatting.size(memory.shm_total)
     return [
-        ("limit", f"{figures.size(memory.limit)} ({memory.limit_source})"),
-        ("available", f"{figures.size(memory.available)} of {figures.size(memory.total)}"),
-        ("swap", figures.size(memory.swap) if memory.swap else "none"),
+        ("limit", f"{formatting.size(memory.limit)} ({memory.limit_source})"),
+        ("available", f"{formatting.size(memory.available)} of {formatting.size(memory.total)}"),
+        ("swap", formatting.size(memory.swap) if memory.swap else "none"),
         ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
         ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
         *_hints(memory.hints),
@@ -82,7 +84,7 @@ def _gpus(inventory: Inventory) -> Rows:
 
 
 def _gpu(gpu: Gpu) -> str:
-    memory = f"{figures.size(gpu.memory_free)} free of {figures.size(gpu.memory_total)}"
+    memory = f"{formatting.size(gpu.memory_free)} free of {formatting.size(gpu.memory_total)}"
     links = sorted({link.kind for link in gpu.links})
     parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
     return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
@@ -91,8 +93,8 @@ def _gpu(gpu: Gpu) -> str:
 def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
     hints = []
     if gpu.foreign_processes:
-        others = figures.count(gpu.foreign_processes, "process").replace("processs", "processes")
-        hints.append(f"{others} of others on it ({figures.size(gpu.foreign_memory)}): timings will be uneven")
+        others = formatting.count(gpu.foreign_processes, "process").replace("processs", "processes")
+        hints.append(f"{others} of others on it ({formatting.size(gpu.foreign_memory)}): timings will be uneven")
     if gpu.clocks_throttled:
         hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
     return tuple(hints)
@@ -107,7 +109,7 @@ def _limits(inventory: Inventory) -> Rows:
 
 def _storage(inventory: Inventory) -> Rows:
     storage = inventory.storage
-    return [("this folder", f"{storage.kind}, {storage.filesystem}, {figures.size(storage.free)} free")]
+    return [("this folder", f"{storage.kind}, {storage.filesystem}, {formatting.size(storage.free)} free")]
 
 
 def _network(inventory: Inventory) -> Rows:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.profile import Profile
-from autotune.report import figures
+from autotune.report import formatting
 from autotune.report.final import failure_groups, not_offered_groups
 from autotune.report.verdict import batch_note, verdict
 
@@ -17,7 +17,7 @@ EVERYTHING = 10_000
 
 def text(profile: Profile) -> str:
     """The profile as plain text."""
-    return figures.plain(render(profile))
+    return formatting.plain(render(profile))
 
 
 def render(profile: Profile) -> RenderableType:
@@ -35,7 +35,7 @@ def _head(profile: Profile) -> Text:
         f"{target.name} on {profile.key}, recommended level: {profile.recommended}",
         f"measured with {versions or 'unknown software'}, on {target.device}",
         f"model of {target.parameters} parameters, {samples}",
-        f"baseline {figures.rate(profile.baseline_rate, target.unit)}",
+        f"baseline {formatting.rate(profile.baseline_rate, target.unit)}",
     ]
     return Text("\n".join(lines))
 
@@ -43,9 +43,9 @@ def _head(profile: Profile) -> Text:
 def _gains(profile: Profile) -> Text:
     lines = []
     for name, result in profile.levels.items():
-        answer, detail = verdict(profile, name)
-        rate = figures.rate(result.rate, profile.target.unit)
-        lines.append(f"{name:<5} {answer}, {rate}{f'; {detail}' if detail else ''}")
+        headline, detail = verdict(profile, name)
+        rate = formatting.rate(result.rate, profile.target.unit)
+        lines.append(f"{name:<5} {headline}, {rate}{f'; {detail}' if detail else ''}")
     return Text("\n".join(lines))
 
 
@@ -57,13 +57,13 @@ def _knobs(profile: Profile) -> Table:
     for knob in KNOB_NAMES:
         values = [getattr(settings, knob) for settings in columns]
         style = "bold" if any(value != values[0] for value in values) else "dim"
-        table.add_row(knob, *(Text(figures.value(value)) for value in values), style=style)
+        table.add_row(knob, *(Text(formatting.value(value)) for value in values), style=style)
     return table
 
 
 def _evidence(profile: Profile) -> Text:
     evidence = profile.evidence
-    cost = f"{figures.count(evidence.trials, 'trial')} in {figures.duration(evidence.seconds)}"
+    cost = f"{formatting.count(evidence.trials, 'trial')} in {formatting.duration(evidence.seconds)}"
     lines = [f"\n{cost}{', interrupted' if evidence.partial else ''}"]
     for title, found in (
         ("not offered", not_offered_groups(profile, EVERYTHING)),

@@ -1,4 +1,4 @@
-"""What a level's figures mean, in plain words. "No gain" and "cannot tell" are answers like any other."""
+"""What a level's figures mean, in plain words. "No gain" and "cannot tell" are results like any other."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import math
 
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.profile import LevelResult, Profile
-from autotune.report import figures
+from autotune.report import formatting
 
 NO_GAIN = "no gain: keep your settings"
 CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
 
 
 def verdict(profile: Profile, name: str) -> tuple[str, str]:
-    """``(answer, detail)`` of level ``name``; the detail may be empty."""
+    """``(headline, detail)`` of level ``name``; the detail may be empty."""
     result = profile.levels[name]
     if result.proven:
-        return figures.interval(result.speedup), result.note
+        return formatting.interval(result.speedup), result.note
     same = _same_below(profile, name)
     if same:
         return f"nothing beyond {same}", result.note
     if result.settings != profile.baseline:
-        return f"not proven: {figures.interval(result.speedup)}", result.note
+        return f"not proven: {formatting.interval(result.speedup)}", result.note
     if result.speedup.rounds:
         return CANNOT_TELL if result.speedup.undecided else NO_GAIN, _joined(
-            figures.interval(result.speedup), result.note
+            formatting.interval(result.speedup), result.note
         )
-    answer, colon, detail = result.note.partition(": ")
-    return (f"{answer}: keep your settings", detail) if colon else (NO_GAIN, result.note)
+    headline, colon, detail = result.note.partition(": ")
+    return (f"{headline}: keep your settings", detail) if colon else (NO_GAIN, result.note)
 
 
 def _joined(*parts: str) -> str:
@@ -54,8 +54,8 @@ def batch_note(profile: Profile, result: LevelResult) -> str:
         steps = f", {math.ceil(samples / before)} -> {math.ceil(samples / after)} steps per epoch"
     return (
         f"the global batch goes from {before} to {after}{steps}. The learning rate needs another look:"
-        f" try {figures.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
-        f" {figures.number(factor)} times for SGD (linear rule), with warm-up."
+        f" try {formatting.number(math.sqrt(factor))} times yours for Adam kinds (sqrt rule),"
+        f" {formatting.number(factor)} times for SGD (linear rule), with warm-up."
     )
 
 

@@ -1,4 +1,4 @@
-"""What the tuning loop and every search method agree on. Importing this never imports Optuna."""
+"""What a tuning run and every search method agree on. Importing this never imports Optuna."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
-STAGES = ("baseline", "design", "moves", "model", "again")
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,16 @@ class Proposal:
 
     Attributes:
         settings: what to run.
-        stage: why: one of `STAGES`; ``again`` repeats settings on purpose (the loop re-runs the baseline to see drift).
+        stage: why: ``baseline``, ``design``, ``moves`` or ``model``; ``again`` repeats the baseline on purpose, which
+            shows drift.
         number: of the trial within the whole tuning run, from 0.
-        expected_gain: expected improvement over the best so far, as a share of its rate; None where nothing is
-            known yet.
         give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
     """
 
     settings: Settings
     stage: str
     number: int
-    expected_gain: float | None
-    give_up_below: float
+    give_up_below: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Search(Protocol):
     """Who proposes next."""
 
     def ask(self) -> Proposal | None:
-        """The next trial; None where nothing promises a gain worth a trial, or nothing is left."""
+        """The next trial; None if no settings are expected to gain enough, or none are left."""
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """What became of ``proposal``. Must follow every `ask` before the next one."""

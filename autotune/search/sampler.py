@@ -1,59 +1,54 @@
-"""The staged search as an ordinary Optuna sampler, for studies that drive themselves."""
+"""The staged search as an Optuna sampler, and the search of one level that asks it through the study."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
+from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.core.space import Space
+from autotune.search.protocol import Observation, Proposal
 from autotune.search.staged import Planner
-from autotune.search.study import distributions, observation, parameters
+from autotune.search.study import Study, distributions, observations, parameters
 
 
 class StagedSampler(BaseSampler):
-    """Proposes `Settings` of ``space`` as Optuna parameters, from outcomes that `Study.finish` recorded.
+    """Proposes `Settings` as Optuna parameters, from the outcomes that `Study` recorded.
 
-    ``StagedSampler.settings(study.ask())`` is the next thing to run. Once nothing promises a gain any more it keeps
-    giving the best settings: a sampler cannot refuse.
+    Args:
+        space: feasible settings.
+        start: the first settings to run.
+        seed: of the candidates' sampling.
+        thorough: look further if expected gains are small, instead of stopping.
     """
 
-    def __init__(self, space: Space, *, start: Settings | None = None, seed: int = 0) -> None:
-        """
-        Args:
-            space: feasible settings.
-            start: the first settings to run; the baseline where None.
-            seed: of the candidates' sampling.
-        """
-        self._start = start or space.context.baseline
-        self._planner = Planner(space, self._start, seed)
+    def __init__(self, space: Space, start: Settings, *, seed: int = 0, thorough: bool = False) -> None:
+        self._start = start
+        self._planner = Planner(space, start, seed, thorough)
         self._others = RandomSampler(seed=seed)
-        self._proposed: tuple[int, Settings] | None = None
+        self._planned: tuple[int, Proposal | None] | None = None
 
-    @staticmethod
-    def settings(trial: optuna.Trial) -> Settings:
-        """The settings that ``trial`` stands for."""
-        values: dict[str, Any] = {
-            name: trial.suggest_int(name, kind.low, kind.high)
-            if isinstance(kind, IntDistribution)
-            else trial.suggest_categorical(name, kind.choices)
-            for name, kind in distributions(Settings(**trial.relative_params)).items()
-        }
-        return Settings(**values)
+    def proposal(self, study: optuna.Study) -> Proposal | None:
+        """The next trial of ``study``; None if no settings are worth one. The same until a trial ends."""
+        history = observations(study)
+        if self._planned is None or self._planned[0] != len(history):
+            self._planned = len(history), self._planner.propose(history)
+        return self._planned[1]
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The knobs of the settings chosen for ``trial``; conditional knobs appear where they apply."""
-        return dict(distributions(self._choose(study, trial)))
+        """The knobs of the proposed settings; conditional knobs appear only if they apply."""
+        return dict(distributions(self._settings(study)))
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Values of those knobs."""
-        return parameters(self._choose(study, trial))
+        return parameters(self._settings(study))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -61,12 +56,36 @@ class StagedSampler(BaseSampler):
         """Anything that is no knob is drawn at random."""
         return self._others.sample_independent(study, trial, param_name, param_distribution)
 
-    def _choose(self, study: optuna.Study, trial: FrozenTrial) -> Settings:
-        if self._proposed is None or self._proposed[0] != trial.number:
-            finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-            history = [observation(past) for past in finished]
-            proposal = self._planner.propose(history)
-            best = max(history, key=lambda o: o.rate or 0.0, default=None)
-            fallback = self._start if best is None else best.settings
-            self._proposed = (trial.number, fallback if proposal is None else proposal.settings)
-        return self._proposed[1]
+    def _settings(self, study: optuna.Study) -> Settings:
+        """A sampler must answer: without a proposal it repeats the start."""
+        proposal = self.proposal(study)
+        return proposal.settings if proposal else self._start
+
+
+class StagedSearch:
+    """One level's search, through ``study.ask()`` and ``study.tell()``. See `autotune.search.protocol.Search`.
+
+    What it proposes follows from space, recorded trials and seed alone, so that resuming is exact.
+
+    Args:
+        study: where trials are recorded; those of other levels count too.
+        space: feasible settings of this level.
+        start: the baseline, or the best of the level below.
+        thorough: look further if expected gains are small, instead of stopping.
+        seed: of the candidates' sampling.
+    """
+
+    def __init__(self, study: Study, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0) -> None:
+        self.study, self._level = study, space.level
+        self._sampler = StagedSampler(space, start, seed=seed, thorough=thorough)
+
+    def ask(self) -> Proposal | None:
+        """See `Search.ask`."""
+        proposal = self._sampler.proposal(self.study.optuna)
+        if proposal is not None:
+            self.study.ask(self._sampler, proposal, self._level)
+        return proposal
+
+    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
+        """See `Search.tell`. Repeats of the baseline may be told without being asked for."""
+        self.study.tell(proposal.stage, Observation(proposal.settings, outcome, self._level))

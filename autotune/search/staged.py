@@ -7,84 +7,48 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.prior import Prior, trial_seconds
 from autotune.search.protocol import Observation, Proposal, trial_noise
 from autotune.search.rules import Forbidden
-from autotune.search.study import Study
 from autotune.search.surrogate import Surrogate
 
 WORTHWHILE = 0.003
-"""Stop where no setting promises more than this share of the rate."""
+"""Stop if no settings are expected to gain more than this share of the rate."""
 STUCK = 0.008
-"""The same where the last `PATIENCE` trials brought nothing: small promises have been broken by then."""
+"""The same once the last `PATIENCE` trials brought no gain: small expected gains have not come true by then."""
 PATIENCE = 8
 NOISY = 0.08
-"""Where trials err by more, small promises mean little: the search goes on while something is untried."""
+"""With noisier trials, small expected gains mean little: the search goes on while anything is untried."""
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
-DOUBTED_AFTER, DOUBT = 4, 3.0
-"""Where so many trials brought nothing, a model that was far off before is believed so many times less: the search
-looks further afield."""
+WIDEN_AFTER, WIDENED = 4, 3.0
+"""After this many trials without a gain, the deviations of a model that was far off before count this many times as
+much: the search explores more."""
 THOROUGH = 2.0
-"""A search that is to be thorough does not stop where nothing promises enough: it believes the model so many times
-less then, which tries again what lost in other company."""
+"""A thorough search does not stop if expected gains are small. It widens the model's deviations by this factor, so that
+settings rejected in other combinations are tried again."""
 DESIGNED = 2
 """A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
-PROMISED = 0.3
-"""Expected gain in log rate below which a jump that disappoints is just noise."""
+CLEAR_GAIN = 0.3
+"""A jump with a smaller expected gain in log rate may fail to gain by noise alone."""
 EXTENT = ("global batch", "processes x threads", "num_workers")
 """Decisions on how much of everything to use."""
 CLIMB = 12
 """Moves of such a jump at most."""
 
 
-class StagedSearch:
-    """One level's search. What it proposes follows from space, history and seed alone, so that resuming is exact."""
-
-    def __init__(
-        self,
-        space: Space,
-        study: Study,
-        *,
-        start: Settings,
-        history: Sequence[Observation] = (),
-        seed: int = 0,
-        thorough: bool = False,
-    ) -> None:
-        """
-        Args:
-            space: feasible settings of this level.
-            study: where trials are recorded.
-            start: the baseline, or the best of the level below.
-            history: all observations so far, those of lower levels too.
-            seed: of the candidates' sampling.
-            thorough: look further where little is promised, instead of stopping.
-        """
-        self._planner = Planner(space, start, seed, thorough)
-        self._study = study
-        self._level = space.level
-        self.history = list(history)
-
-    def ask(self) -> Proposal | None:
-        """See `Search.ask`."""
-        proposal = self._planner.propose(self.history)
-        if proposal is not None:
-            self._study.begin(proposal, self._level)
-        return proposal
-
-    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        """See `Search.tell`. Planned repeats (stage ``again``) may be told without having been asked for."""
-        observation = Observation(proposal.settings, outcome, self._level)
-        self._study.finish(proposal, observation)
-        self.history.append(observation)
-
-
 class Planner:
-    """The pure half: history in, next proposal out."""
+    """History in, next proposal out. Pure.
+
+    Args:
+        space: feasible settings of one level.
+        start: the baseline, or the best of the level below.
+        seed: of the candidates' sampling.
+        thorough: look further if expected gains are small, instead of stopping.
+    """
 
     def __init__(self, space: Space, start: Settings, seed: int, thorough: bool = False) -> None:
         self._thorough = thorough
@@ -95,14 +59,14 @@ class Planner:
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
     def propose(self, history: Sequence[Observation]) -> Proposal | None:
-        """The next trial after ``history``; None where nothing is worth one."""
+        """The next trial after ``history``; None if no settings are worth one."""
         number = len(history)
         if all(observation.settings != self._start for observation in history):
-            return Proposal(self._start, "baseline", number, None, 0.0)
+            return Proposal(self._start, "baseline", number)
         if not any(o.rate and o.settings in self._space for o in history):
             return None
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
-        best = finalists(history, self._space, 3, model=model, baseline=True)
+        best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         jump = jump or self._replicated(history, best[0], avoid)
@@ -110,11 +74,11 @@ class Planner:
             pool, stage = [jump], "design"
         else:
             pool, stage = [s for s in self._pool(best, number) if not avoid(s)], "model"
-        doubt = DOUBT if model.surprised and self._stuck(history, model, best[0], DOUBTED_AFTER) else 1.0
+        widening = WIDENED if model.surprised and self._stuck(history, model, best[0], WIDEN_AFTER) else 1.0
         enough = 0.0
         if model.noise <= NOISY:
             enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
-        return self._choose(pool, stage, model, best[0], history, enough, doubt) if pool else None
+        return self._choose(pool, stage, model, best[0], history, enough, widening) if pool else None
 
     def _stuck(self, history: Sequence[Observation], model: Surrogate, best: Settings, trials: int) -> bool:
         """True where this level's last ``trials`` all failed to beat what was known before them."""
@@ -133,22 +97,22 @@ class Planner:
         best: Settings,
         history: Sequence[Observation],
         enough: float,
-        doubt: float,
+        widening: float,
     ) -> Proposal | None:
-        """What promises most per second of trial; None where nothing promises enough."""
+        """The settings with the most expected improvement per second of trial; None if none promises enough."""
         gains = model.gains(pool, best)
-        improvement = gains.doubted(doubt).expected_improvement()
+        improvement = gains.widened(widening).expected_improvement()
         if stage != "design" and self._thorough and improvement.max() < enough:
-            improvement = gains.doubted(THOROUGH).expected_improvement()
+            improvement = gains.widened(THOROUGH).expected_improvement()
         if stage != "design" and improvement.max() < enough:
             return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {observation.settings for observation in history}
         index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
-        settings, gain = pool[index], float(improvement[index])
+        settings = pool[index]
         if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
             stage = "moves"
-        return Proposal(settings, stage, len(history), gain, CLEAR_LOSER * rate)
+        return Proposal(settings, stage, len(history), CLEAR_LOSER * rate)
 
     def _jump(
         self, history: Sequence[Observation], model: Surrogate, best: Settings, avoid: Forbidden
@@ -167,15 +131,15 @@ class Planner:
         return None if avoid(settings) else settings
 
     def _halfway(self, history: Sequence[Observation], avoid: Forbidden) -> Settings | None:
-        """Between the start and a jump that kept less than half of its promise: what was overdone is not left out."""
+        """Between the start and a jump that gained less than half of what was expected: it may have gone too far."""
         own = [observation for observation in history if observation.level == self._space.level]
         if len(own) != DESIGNED or own[-1].settings not in self._space:
             return None
         jumped, rate = own[-1].settings, own[-1].rate
         known = [math.log(o.rate) for o in history if o.rate and o.settings == self._start]
         prior = Prior(self._space, history)
-        promised = prior(jumped) - prior(self._start)
-        if promised < PROMISED or (rate and known and math.log(rate) - known[-1] > promised / 2):
+        expected = prior(jumped) - prior(self._start)
+        if expected < CLEAR_GAIN or (rate and known and math.log(rate) - known[-1] > expected / 2):
             return None
         near = [jumped]
         for decision in EXTENT:
@@ -205,7 +169,7 @@ def extent(settings: Settings) -> tuple[float, ...]:
     return tuple(math.log2(part) for part in parts)
 
 
-def finalists(
+def rank(
     history: Sequence[Observation],
     space: Space,
     count: int,

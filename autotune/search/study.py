@@ -7,9 +7,10 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from autotune.core.knobs.knob import Count, Knob
 from autotune.core.knobs.table import BY_NAME, KNOBS
@@ -18,64 +19,69 @@ from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
 
 INFEASIBLE = 0.0
-"""Value of a trial without a rate. Never FAIL: samplers forget failed trials and repeat them."""
+"""Value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
 
 
 def open_study(path: Path | None = None, name: str = "autotune") -> Study:
-    """The study called ``name`` in the journal file ``path`` (in memory where None), made where there is none.
+    """The study called ``name`` in the journal file ``path`` (in memory if None), created if there is none.
 
     Trials that a killed run left unfinished are closed as failed and never read again.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(JournalFileBackend(str(path)))
-    sampler = optuna.samplers.RandomSampler(seed=0)
-    study = optuna.create_study(
-        storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=sampler
-    )
-    for _ in study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        study.ask()  # takes one that waits: only running trials can be closed
+    study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     return Study(study)
 
 
 class Study:
-    """Writes proposals and outcomes to an Optuna study, and reads them back."""
+    """Writes trials with their outcomes to an Optuna study, and reads them back."""
 
     def __init__(self, study: optuna.Study) -> None:
         self.optuna = study
-        self._running: dict[int, optuna.Trial] = {}
+        self._running: optuna.Trial | None = None
 
-    def begin(self, proposal: Proposal, level: str) -> None:
-        """Record that ``proposal`` starts now."""
-        self.optuna.enqueue_trial(parameters(proposal.settings))
-        self.adopt(self.optuna.ask(dict(distributions(proposal.settings))), proposal.number, level, proposal.stage)
+    def ask(self, sampler: BaseSampler, proposal: Proposal, level: str) -> None:
+        """Begin the trial that ``sampler`` proposes as ``proposal``."""
+        self.optuna.sampler = sampler
+        self._running = self.optuna.ask(dict(distributions(proposal.settings)))
+        self._running.set_user_attr("level", level)
+        self._running.set_user_attr("stage", proposal.stage)
 
-    def adopt(self, trial: optuna.Trial, number: int, level: str, stage: str) -> None:
-        """Take over ``trial``, whose parameters are settings already, as proposal ``number``."""
-        trial.set_user_attr("level", level)
-        trial.set_user_attr("stage", stage)
-        self._running[number] = trial
-
-    def finish(self, proposal: Proposal, observation: Observation) -> None:
-        """Record what became of ``proposal``; one that never began (a planned repeat, say) begins and ends here."""
-        if proposal.number not in self._running:
-            self.begin(proposal, observation.level)
-        trial = self._running.pop(proposal.number)
-        trial.set_user_attr("outcome", outcome_to_dict(observation.outcome))
-        trial.set_user_attr("kind", observation.outcome.kind)
-        trial.set_user_attr("reason", observation.outcome.reason)
+    def tell(self, stage: str, observation: Observation) -> None:
+        """Record what became of the trial that was begun, or of one that no sampler proposed if none was."""
+        trial, self._running = self._running, None
+        if trial is None:
+            self.record(observation, stage)
+            return
+        for name, value in _outcome_attributes(observation).items():
+            trial.set_user_attr(name, value)
         self.optuna.tell(trial, observation.rate or INFEASIBLE)
 
     def record(self, observation: Observation, stage: str = "baseline") -> None:
-        """Record a trial that no search proposed."""
-        number = len(self.observations())
-        self.finish(Proposal(observation.settings, stage, number, None, 0.0), observation)
+        """Record a finished trial that no sampler proposed."""
+        trial = create_trial(
+            params=parameters(observation.settings),
+            distributions=dict(distributions(observation.settings)),
+            user_attrs={"level": observation.level, "stage": stage, **_outcome_attributes(observation)},
+            value=observation.rate or INFEASIBLE,
+        )
+        self.optuna.add_trial(trial)
 
     def observations(self) -> list[Observation]:
         """All finished trials, oldest first."""
-        finished = self.optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [observation(trial) for trial in finished]
+        return observations(self.optuna)
+
+
+def observations(study: optuna.Study) -> list[Observation]:
+    """All finished trials of ``study``, oldest first."""
+    return [observation(trial) for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))]
+
+
+def _outcome_attributes(observation: Observation) -> dict[str, Any]:
+    outcome = observation.outcome
+    return {"outcome": outcome_to_dict(outcome), "kind": outcome.kind, "reason": outcome.reason}
 
 
 def parameters(settings: Settings) -> dict[str, Any]:
@@ -96,6 +102,6 @@ def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
 
 
 def observation(trial: optuna.trial.FrozenTrial) -> Observation:
-    """The inverse of `Study.finish`."""
+    """The inverse of `Study.tell`."""
     attributes = trial.user_attrs
     return Observation(Settings(**trial.params), outcome_from_dict(attributes["outcome"]), attributes["level"])

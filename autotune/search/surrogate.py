@@ -34,7 +34,7 @@ SCALES = (1.0, 2.0, 4.0)
 """By how much all effects may be larger than expected."""
 PENALTY = 0.5
 """Log likelihood that a departure from what is expected must win."""
-LOUDER = (3.0, 8.0)
+NOISE_FACTORS = (3.0, 8.0)
 """By how much trials of the same settings may scatter more than expected."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
@@ -49,8 +49,8 @@ class Gains:
     mean: Array
     deviation: Array
 
-    def doubted(self, factor: float) -> Gains:
-        """The same by a model that is ``factor`` times less sure."""
+    def widened(self, factor: float) -> Gains:
+        """The same from a model whose deviations are ``factor`` times as large."""
         return Gains(self.mean, factor * self.deviation)
 
     def expected_improvement(self) -> Array:
@@ -90,7 +90,7 @@ class Surrogate:
         )
         self._circumstances = _drift(len(history)) + _places(history)
         spreads = np.array([group.spread for group in self._groups])
-        self._error_variance = self._heard(spreads, errors, between)
+        self._error_variance = self._fit_noise(spreads, errors, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
         """Standard error of a typical trial's log rate, as the trials themselves tell it."""
         self.surprised = False
@@ -131,11 +131,11 @@ class Surrogate:
         scaled = np.linalg.solve(factor, self._residual)
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
 
-    def _heard(self, spreads: Array, own: Array, between: Array) -> Array:
-        """The error variance: as expected, or louder where that explains the observations clearly better."""
-        heard = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *LOUDER)}
-        scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in heard.items()}
-        return heard[max(scores, key=scores.__getitem__)]
+    def _fit_noise(self, spreads: Array, own: Array, between: Array) -> Array:
+        """The error variance: as expected, or larger if that explains the observations clearly better."""
+        variances = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *NOISE_FACTORS)}
+        scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in variances.items()}
+        return variances[max(scores, key=scores.__getitem__)]
 
     def _fit(self, prior: Array) -> Array:
         """Spreads that explain the observations best: all of them larger where what was expected is far off, then each

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from autotune.answer import gflops
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
+from autotune.host.speed import matrix_rates
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -30,10 +30,8 @@ from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
 from benchmarks.grid.gate import Gate
-from probes.bench.run import measure
 from probes.facts import Inventory
 from probes.inventory import probe
-from probes.system import System
 
 PACKAGES = ("torch", "numpy", "torch-autotune")
 MEASURED_SECONDS = 0.5
@@ -55,7 +53,7 @@ def main() -> None:
     path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     inventory = probe()
-    with open_runner(arguments.task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
+    with open_runner(arguments.task.resolve(), inventory, 0, 3600.0) as runner:
         if not path.exists():
             path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
         recorder = Recorder(runner, path, arguments.patience)
@@ -73,7 +71,7 @@ def _header(runner: Runner, inventory: Inventory) -> Header:
         task=facts,
         baseline=baseline_settings(facts, inventory),
         held={name: list(values) for name, values in {**plan.HELD, **plan.TASKS.get(facts.name, {})}.items()},
-        gflops=gflops(measure(System(), ["gemm"])["gemm"]),
+        gflops=matrix_rates(),
     )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
-from autotune.finals import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
+from autotune.host.runner import open_runner
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> None:
 def recorded(task: Path, path: Path, loads: list[str], count: int, threads: int | None) -> dict[str, Any]:
     """Everything recorded, ``count`` generations of each of ``loads`` among it; written to ``path`` one by one."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, 0, 3600.0) as runner:
         baseline = baseline_settings(runner.describe(), inventory)
         baseline = baseline.but(threads=threads or baseline.threads)
         fresh = {

@@ -12,7 +12,7 @@ import numpy as np
 
 from autotune.core.decide import BASELINE
 from autotune.core.knobs.knob import LEVELS
-from autotune.finals import MOST_ROUNDS
+from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
 from benchmarks.honesty import aa, record
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated

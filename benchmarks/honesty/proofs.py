@@ -1,4 +1,4 @@
-"""Proofs by the tuner's own `Finals`, of generations that are given, and how often their answers are right. Pure."""
+"""Proofs by the tuner's own `prove`, of generations that are given, and how often their answers are right. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from autotune.core.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome, Skipped
 from autotune.core.proof import LOOKS, Proof, compare
 from autotune.core.settings import Settings
-from autotune.finals import Finals
-from autotune.tuning import Tuning
+from autotune.core.space import Space
+from autotune.search.protocol import Search
+from autotune.tuning import proof
+from autotune.tuning.result import proven_results
+from autotune.tuning.schedule import Schedule
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
 
 Generation = Sequence[Mapping[str, float]]
 """Rates by contender, round by round; the proof may use fewer rounds than there are."""
 NEEDED = max(LOOKS)
 """Generations of the longest proof."""
 START_SECONDS = 0.05
-"""Of a forked contender: with it `Finals` finds how many rounds are worth a start."""
+"""Of a forked contender: with it the schedule finds how many rounds are worth a start."""
+BASE = Settings()
 STAND_INS = {level: Settings(threads=2 + number) for number, level in enumerate(LEVELS)}
 """Levels are decided between settings that differ."""
 
@@ -49,15 +55,10 @@ class Answer:
 
 
 class Replayed:
-    """See `autotune.tuning.Bench`: hands out recorded generations, one for each contest."""
-
-    baseline = Settings()
+    """See `autotune.tuning.tools.Bench`: hands out recorded generations, one for each contest."""
 
     def __init__(self, generations: Sequence[Generation], roles: Mapping[str, str]) -> None:
         self.left, self.roles = iter(generations), roles
-
-    def remember(self, outcome: Outcome) -> None:
-        """Nothing to compare losses with."""
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         """There are no trials."""
@@ -70,7 +71,7 @@ class Replayed:
 
 
 class Turns:
-    """See `autotune.tuning.Contest`."""
+    """See `autotune.tuning.tools.Contest`."""
 
     def __init__(self, turns: Iterator[Mapping[str, float]], roles: Mapping[str, str]) -> None:
         self.turns, self.roles = turns, roles
@@ -89,12 +90,25 @@ def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer
         roles: ``"baseline"`` and levels -> the contender that stands for it.
     """
     levels = [level for level in LEVELS if level in roles]
-    tuning = Tuning(Replayed.baseline, chosen={level: STAND_INS[level] for level in levels})
-    tuning.estimates[tuning.baseline] = math.inf
-    Finals(Replayed(generations, roles), tuning, lambda: 0.0, math.inf, START_SECONDS, 1.0).prove()
-    results = tuning.results(levels)
+    state = RunState(BASE, START_SECONDS, chosen={level: STAND_INS[level] for level in levels})
+    state.estimates[BASE] = math.inf
+    proof.prove(
+        state,
+        Tools(
+            bench=Replayed(generations, roles),
+            spaces={},
+            schedule=Schedule(lambda: 0.0, 0.0, math.inf),
+            new_search=_no_search,
+            rank=lambda history, space, count: (),
+        ),
+    )
+    results = proven_results(state, levels)
     claims = sum(result.proven and result.settings == STAND_INS[level] for level, result in results.items())
-    return Answer(compare(tuning.rounds, levels[0], BASELINE), claims, tuning.rounds[-1].generation)
+    return Answer(compare(state.rounds, levels[0], BASELINE), claims, state.generations)
+
+
+def _no_search(space: Space, start: Settings, thorough: bool) -> Search:
+    raise NotImplementedError("only proofs are replayed")
 
 
 def summary(answers: Sequence[Answer], ratio: float = 1.0) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.bringup import open_runner
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
+from autotune.host.runner import open_runner
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
@@ -56,7 +56,7 @@ def recorded(task: Path, path: Path, grid: Grid, settings: list[Settings], secon
     inventory, baseline = probe(), grid.header.baseline
     fresh = {**stamp.stamp(inventory, record.PACKAGES), "task": task.stem, "baseline": baseline.as_dict(), "runs": []}
     data = record.opened(path, fresh)
-    with open_runner(task.resolve(), inventory, 0, 3600.0, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, 0, 3600.0) as runner:
         bench = TrialBench(runner, baseline)
         bench.measure(baseline, 0.0, math.inf)
         long = TrialSpec(settings=baseline, min_seconds=seconds, max_seconds=seconds, target_error=0.0)

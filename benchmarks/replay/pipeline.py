@@ -1,26 +1,32 @@
-"""The whole tuning run (search, race, proof) on a world, in simulated time: the real `Tuner` with a simulated bench."""
+"""The whole tuning run (search, race, proof) on a world, in simulated time: the real phases on a simulated bench."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from autotune.api import Options
 from autotune.core.decide import BASELINE
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome
 from autotune.core.proof import Proof, compare
 from autotune.core.settings import Settings
-from autotune.search.staged import StagedSearch, finalists
+from autotune.search.protocol import Observation
+from autotune.search.sampler import StagedSearch
+from autotune.search.staged import rank
 from autotune.search.study import open_study
-from autotune.tuner import Tuner
-from autotune.tuning import settle_baseline
+from autotune.tuning.options import Options
+from autotune.tuning.result import proven_results
+from autotune.tuning.run import search_race_prove
+from autotune.tuning.schedule import FINISH_SECONDS, Schedule
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
 from benchmarks.replay.world import Draws, Process, World
 
 STARTUP_SECONDS = 5.0
 """Shell to first trial: Python, probes, the zygote's imports, the dataset."""
-FINISH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,30 +60,26 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     draws = world.draws(seed)
     context = next(iter(world.spaces.values())).context
     own, options = context.baseline, Options(budget=budget, train_seconds=context.train_seconds)
-    bench = Bench(draws, own)
+    bench = Bench(draws)
     draws.seconds += STARTUP_SECONDS
-    history: list = []
-    settle_baseline(bench, own, history, lambda _: None, options.seconds(), [])
-    deadline = options.seconds(history[-1].outcome) - FINISH_SECONDS
     study = open_study()
-    tuner = Tuner(
-        bench,
-        world.spaces,
-        lambda space, start, seen, thorough: StagedSearch(
-            space, study, start=start, history=seen, seed=seed, thorough=thorough
-        ),
-        finalists,
-        lambda: draws.seconds,
-        deadline,
-        history,
+    first = Observation(own, bench.measure(own, 0.0, math.inf), LEVELS[0])
+    study.record(first)
+    state = RunState.after(own, [first])
+    tools = Tools(
+        bench=bench,
+        spaces=world.spaces,
+        schedule=Schedule(lambda: draws.seconds, 0.0, options.seconds(first.outcome)),
+        new_search=partial(StagedSearch, study, seed=seed),
+        rank=rank,
     )
-    tuning = tuner.run(lambda **_: None)
-    results = tuning.results(LEVELS)
+    search_race_prove(state, tools)
+    results = proven_results(state, LEVELS)
     base = world.truth(own)
     claims = []
     for level, result in results.items():
-        contender = tuning.chosen.get(level)
-        interval = compare(tuning.rounds, level, BASELINE) if contender and tuning.rounds else None
+        contender = state.chosen.get(level)
+        interval = compare(state.rounds, level, BASELINE) if contender and state.rounds else None
         claims.append(
             Claim(
                 level,
@@ -89,17 +91,14 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
                 world.truth(contender) / base if contender else 1.0,
             )
         )
-    return Tuned(draws.seconds + FINISH_SECONDS, len(tuning.history), tuple(claims))
+    return Tuned(draws.seconds + FINISH_SECONDS, len(state.history), tuple(claims))
 
 
 class Bench:
-    """See `autotune.tuning.Bench`."""
+    """See `autotune.tuning.tools.Bench`."""
 
-    def __init__(self, draws: Draws, baseline: Settings) -> None:
-        self.draws, self.baseline = draws, baseline
-
-    def remember(self, outcome: Outcome) -> None:
-        """Nothing to compare losses with."""
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         """One trial."""
@@ -113,7 +112,7 @@ class Bench:
 
 
 class Contest:
-    """See `autotune.tuning.Contest`."""
+    """See `autotune.tuning.tools.Contest`."""
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
         self.processes = processes

@@ -14,7 +14,7 @@ from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation
-from autotune.search.staged import Planner, finalists
+from autotune.search.staged import Planner, rank
 from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
@@ -57,7 +57,7 @@ class Run:
 def recommended(history: Sequence[Observation], space: Space, by_model: bool) -> Settings:
     """What a search would hand over: the posterior's best, or simply the best mean measured."""
     if by_model:
-        return next(iter(finalists(history, space, 1, baseline=True)))
+        return next(iter(rank(history, space, 1, baseline=True)))
     rates: dict[Settings, list[float]] = {}
     for observation in history:
         rates.setdefault(observation.settings, []).append(observation.rate or 0.0)

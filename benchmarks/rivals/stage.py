@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.bringup import open_runner
 from autotune.core.baseline import baseline_settings
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.core.task import TaskFacts
+from autotune.host.runner import open_runner
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate
 from probes.facts import Inventory
@@ -40,7 +40,7 @@ class Stage:
 def open_stage(task: Path, level: str, trial_seconds: float, seed: int) -> Stage:
     """Read the facts off the task; the time this takes is counted for nobody."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, seed, LOCK_PATIENCE, lambda **_: None) as runner:
+    with open_runner(task.resolve(), inventory, seed, LOCK_PATIENCE) as runner:
         facts = runner.describe()
     if facts.device != "cpu":
         raise SystemExit(f"{task}: the neutral trial trains on the CPU, autotune would on {facts.device}: not the same")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.api import Options
 from autotune.core.budget import default_budget
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, TimedOut
+from autotune.tuning.options import Options
 
 
 def baseline(step_seconds: float) -> Outcome:

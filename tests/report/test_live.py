@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
 
-from autotune.report import figures, live
+from autotune.core.events import Event
+from autotune.report import formatting, live
 
 from .records import BASELINE, SAFE
 
-PROGRESS = live.Progress(
+PROGRESS = live.RunProgress(
     stage="searching",
     baseline=BASELINE,
     unit="samples",
@@ -30,7 +31,7 @@ PROGRESS = live.Progress(
 
 
 def test_the_panel_says_what_matters() -> None:
-    shown = figures.plain(live.render(PROGRESS))
+    shown = formatting.plain(live.render(PROGRESS))
     for words in (
         "searching, 7 trials done",
         "num_workers 4, prefetch_factor 4, optimizer_impl fused",
@@ -53,9 +54,9 @@ def test_one_line_is_one_line() -> None:
 
 
 def test_the_very_start() -> None:
-    start = live.Progress(stage="starting", baseline=BASELINE, unit="samples")
+    start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
     assert live.line(start) == "[0 s] starting | 0 trials"
-    shown = figures.plain(live.render(start))
+    shown = formatting.plain(live.render(start))
     assert "measuring your settings first" in shown
     assert "left" not in shown
 
@@ -75,7 +76,7 @@ def test_the_very_start() -> None:
 def test_other_moments(changes: dict[str, object], words: str) -> None:
     moment = replace(PROGRESS, **changes)  # type: ignore[arg-type]
     assert words in live.line(moment)
-    assert max(map(len, figures.plain(live.render(moment)).splitlines())) <= 80
+    assert max(map(len, formatting.plain(live.render(moment)).splitlines())) <= 80
 
 
 def test_drawing_is_cheap() -> None:
@@ -86,3 +87,8 @@ def test_drawing_is_cheap() -> None:
         console.print(live.render(PROGRESS))
         costs.append(time.process_time() - start)
     assert min(costs) < 0.003
+
+
+@pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
+def test_an_event_changes_what_the_view_has(event: type) -> None:
+    assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.proof import IDENTITY, Proof
-from autotune.report import diff, figures, machine, show
+from autotune.report import diff, formatting, machine, show
 
 from . import records
 
@@ -62,7 +62,7 @@ def test_show_holds_every_knob_and_level() -> None:
     shown = show.text(profile)
     for knob in KNOB_NAMES:
         values = [profile.baseline, *(level.settings for level in profile.levels.values())]
-        assert flat(f"{knob} {' '.join(figures.value(getattr(s, knob)) for s in values)}") in flat(shown)
+        assert flat(f"{knob} {' '.join(formatting.value(getattr(s, knob)) for s in values)}") in flat(shown)
     assert "2 x out-of-memory: host memory ran out" in shown
     assert "the machine was busy during 2 of 31 trials" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -106,7 +106,7 @@ def test_diff_of_two_machines_warns_and_names_facts() -> None:
     ],
 )
 def test_intervals(proof: Proof, words: str) -> None:
-    assert figures.interval(proof) == words
+    assert formatting.interval(proof) == words
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_intervals(proof: Proof, words: str) -> None:
     [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (72, "1 min 12 s"), (7500, "2 h 05 min"), (-3, "0 s")],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert figures.duration(seconds) == words
+    assert formatting.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("rate", "words"), [(1240.4, "1240 x/s"), (999.4, "999 x/s"), (0.01234, "0.0123 x/s"), (math.inf, "unknown x/s")]
 )
 def test_rates(rate: float, words: str) -> None:
-    assert figures.rate(rate, "x") == words
+    assert formatting.rate(rate, "x") == words

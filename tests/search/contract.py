@@ -10,9 +10,11 @@ import pytest
 from autotune.core.outcome import OutOfMemory
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
-from autotune.search.protocol import STAGES, Observation, Proposal, Search
+from autotune.search.protocol import Observation, Proposal, Search
 from autotune.testing import machines
 from autotune.testing.simulator import Bench, Machine
+
+STAGES = ("baseline", "design", "moves", "model", "again")
 
 
 class SearchContract:

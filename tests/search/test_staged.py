@@ -13,7 +13,8 @@ from autotune.core.outcome import Crashed
 from autotune.core.space import Space, build
 from autotune.search.candidates import combinations
 from autotune.search.protocol import Observation, Proposal, Search
-from autotune.search.staged import StagedSearch, finalists
+from autotune.search.sampler import StagedSearch
+from autotune.search.staged import rank
 from autotune.search.study import open_study
 from autotune.testing import machines
 from autotune.testing.simulator import Bench, Machine
@@ -24,7 +25,10 @@ from tests.search.contract import SearchContract
 
 class TestContract(SearchContract):
     def make(self, space: Space, history: Sequence[Observation] = (), seed: int = 0) -> Search:
-        return StagedSearch(space, open_study(), start=space.context.baseline, history=history, seed=seed)
+        study = open_study()
+        for observation in history:
+            study.record(observation)
+        return StagedSearch(study, space, space.context.baseline, seed=seed)
 
 
 def found(machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02) -> list[float]:
@@ -54,11 +58,11 @@ def test_eight_gpus_within_40_trials(level):
 def test_data_parallel_is_tried_once_beside_processes():
     """It does not win here, and the report is to say by how much."""
     machine = machines.big()
-    bench, method = Bench(machine), StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
+    bench, method = Bench(machine), StagedSearch(open_study(), machine.space(), machine.context.baseline)
     for _ in range(8):
         proposal = method.ask()
         method.tell(proposal, bench.run(proposal.settings))
-    (tried,) = (o for o in method.history if o.settings.data_parallel)
+    (tried,) = (o for o in method.study.observations() if o.settings.data_parallel)
     assert tried.rate
     assert tried.settings.processes == 1
 
@@ -73,14 +77,14 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
     machine, leads = machines.default_best(), 0
     for seed in range(20):
         bench, baseline = Bench(machine, seed), machine.context.baseline
-        method = StagedSearch(machine.space(), open_study(), start=baseline, seed=seed)
-        while len(method.history) < 15 and (proposal := method.ask()) is not None:
+        method = StagedSearch(open_study(), machine.space(), baseline, seed=seed)
+        while len(method.study.observations()) < 15 and (proposal := method.ask()) is not None:
             method.tell(proposal, bench.run(proposal.settings))
-            if len(method.history) % 4 == 0:
-                repeat = Proposal(baseline, "again", len(method.history), None, 0.0)
+            if len(method.study.observations()) % 4 == 0:
+                repeat = Proposal(baseline, "again", len(method.study.observations()))
                 method.tell(repeat, bench.run(baseline))
-        leads += finalists(method.history, machine.space(), 1, baseline=True) == (baseline,)
-        assert baseline not in finalists(method.history, machine.space(), 5)
+        leads += rank(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
+        assert baseline not in rank(method.study.observations(), machine.space(), 5)
     assert leads >= 16
 
 
@@ -90,20 +94,19 @@ def test_one_search_after_another_by_level():
     bench = Bench(machine, 4)
     for level in ("safe", "amp", "max"):
         space = machine.space(level)
-        method = StagedSearch(space, study, start=start or machine.context.baseline, history=history, seed=4)
-        while len(method.history) < len(history) + 10 and (proposal := method.ask()) is not None:
+        method = StagedSearch(study, space, start or machine.context.baseline, seed=4)
+        while len(method.study.observations()) < len(history) + 10 and (proposal := method.ask()) is not None:
             method.tell(proposal, bench.run(proposal.settings))
-        history = method.history
-        start = finalists(history, space, 1)[0]
+        history = method.study.observations()
+        start = rank(history, space, 1)[0]
         assert machine.rate(start) >= 0.95 * machine.optimum(level)
     assert [o.level for o in history] == sorted((o.level for o in history), key=["safe", "amp", "max"].index)
-    assert study.observations() == history
     assert sum(o.settings == machine.context.baseline for o in history) == 1
 
 
 def test_a_choice_that_always_crashes_is_given_up():
     machine = machines.images()
-    method = StagedSearch(machine.space(), open_study(), start=machine.context.baseline)
+    method = StagedSearch(open_study(), machine.space(), machine.context.baseline)
     bench, crashes = Bench(machine), 0
     for _ in range(20):
         if (proposal := method.ask()) is None:
@@ -113,18 +116,18 @@ def test_a_choice_that_always_crashes_is_given_up():
         outcome = Crashed(reason="dataset uses the device") if broken else bench.run(proposal.settings)
         method.tell(proposal, outcome)
     assert 1 <= crashes <= 5
-    assert finalists(method.history, machine.space(), 1)[0].num_workers == 0
+    assert rank(method.study.observations(), machine.space(), 1)[0].num_workers == 0
 
 
-def test_a_thorough_search_goes_on_where_little_is_promised():
+def test_a_thorough_search_goes_on_if_expected_gains_are_small():
     machine = machines.default_best()
     trials = {}
     for thorough in (False, True):
-        method = StagedSearch(machine.space(), open_study(), start=machine.context.baseline, seed=1, thorough=thorough)
+        method = StagedSearch(open_study(), machine.space(), machine.context.baseline, seed=1, thorough=thorough)
         bench = Bench(machine, 1)
-        while len(method.history) < 60 and (proposal := method.ask()) is not None:
+        while len(method.study.observations()) < 60 and (proposal := method.ask()) is not None:
             method.tell(proposal, bench.run(proposal.settings))
-        trials[thorough] = len(method.history)
+        trials[thorough] = len(method.study.observations())
     assert trials[True] > trials[False]
 
 
@@ -132,11 +135,11 @@ def test_pinned_knobs_are_searched_around():
     """The baseline itself holds none of the pinned values."""
     machine = machines.conv()
     space = build(machine.context, "safe", {"processes": 2, "threads": 1, "num_workers": 1, "interop_threads": 1})
-    method, bench = StagedSearch(space, open_study(), start=machine.context.baseline), Bench(machine)
+    method, bench = StagedSearch(open_study(), space, machine.context.baseline), Bench(machine)
     for _ in range(8):
         proposal = method.ask()
         method.tell(proposal, bench.run(proposal.settings))
-    tried = [observation.settings for observation in method.history[1:]]
+    tried = [observation.settings for observation in method.study.observations()[1:]]
     assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
 
 
@@ -145,7 +148,7 @@ def test_proposing_is_quick_where_millions_compete():
     machine = machines.big(train_seconds=36_000.0)
     space = machine.space("max")
     assert combinations(space) > 1_000_000
-    method = StagedSearch(space, open_study(), start=machine.context.baseline)
+    method = StagedSearch(open_study(), space, machine.context.baseline)
     bench, seconds = Bench(machine), []
     for _ in range(20):
         began = time.process_time()
@@ -158,13 +161,13 @@ def test_proposing_is_quick_where_millions_compete():
     assert statistics.median(seconds) < 0.05
 
 
-def test_finalists_shrink_a_lucky_trial():
+def test_the_ranking_shrinks_a_lucky_trial():
     """A single lucky trial of a setting that repeats say is no better does not lead."""
     machine = machines.conv()
     space, baseline = machine.space(), machine.context.baseline
     bench = Bench(machine, noise=0.0, drift=0.0)
     lucky, steady = baseline.but(interop_threads=1), machine.best()
     history = [Observation(s, bench.run(s), "safe") for s in (baseline, steady, steady, lucky)]
-    assert finalists(history, space, 5)[0] == steady
-    assert finalists(history[:1], space, 5) == ()
-    assert finalists([], space, 5) == ()
+    assert rank(history, space, 5)[0] == steady
+    assert rank(history[:1], space, 5) == ()
+    assert rank([], space, 5) == ()

@@ -1,4 +1,4 @@
-"""The model's doubt: scales that grow where it was far off, noise that grows where repeats differ."""
+"""The model's uncertainty: scales that grow where it was far off, noise that grows where repeats differ."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_a_model_that_was_far_off_is_less_sure_of_everything():
     assert wrong.gains([UNSEEN], OWN).deviation[0] > 2 * calm.gains([UNSEEN], OWN).deviation[0]
 
 
-def test_doubt_makes_the_unknown_more_attractive():
+def test_wider_deviations_make_the_unknown_more_attractive():
     gains = surrogate([0.0, 0.1, -0.1, 0.05, 0.0]).gains([UNSEEN], OWN)
-    assert isinstance(gains.doubted(3.0), Gains)
-    assert gains.doubted(3.0).expected_improvement()[0] > gains.doubted(1.0).expected_improvement()[0]
+    assert isinstance(gains.widened(3.0), Gains)
+    assert gains.widened(3.0).expected_improvement()[0] > gains.widened(1.0).expected_improvement()[0]
 
 
 def test_repeats_that_differ_more_than_expected_are_believed_less():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.commands.init import TASK
 from autotune.core.errors import ContractError, UsageError
-from autotune.template import TASK
 from autotune.trial.task_file import OPTIONAL, REQUIRED, TaskFile, recognise
 
 WHOLE = """

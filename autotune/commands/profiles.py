@@ -1,0 +1,28 @@
+"""``autotune profiles``: the profiles on this machine."""
+
+from __future__ import annotations
+
+from autotune.core.machine import machine_type
+from autotune.store import registry
+from probes import inventory
+
+
+def list_profiles() -> None:
+    """Print every profile, and every file that should be one."""
+    for item in registry.list_profiles():
+        profile = item.profile
+        print(f"{item.path}  {profile.target.name} on {profile.key}" if profile else item.problem)
+
+
+def match(target: str | None) -> bool:
+    """Print which profile `autotune.load()` would take here; False if none fits."""
+    machine = machine_type(inventory.probe())
+    found = registry.search(machine, target)
+    best = found.match
+    if best is None:
+        print(f"no profile fits {machine.key}; make one: autotune tune model.py")
+    else:
+        print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
+    for note in best.notes if best else found.notes:
+        print(f"  {note}")
+    return best is not None

@@ -1,0 +1,186 @@
+"""``autotune run``: from a profile to the command line and environment that start training."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from autotune.core import binding
+from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
+from autotune.core.clamp import clamp
+from autotune.core.cluster import Cluster, idle_machines, no_route
+from autotune.core.constraints import with_processes
+from autotune.core.errors import UsageError
+from autotune.core.machine import machine_type
+from autotune.core.profile import Profile
+from autotune.core.settings import Settings
+from autotune.launch.binding import starter, system_tools
+from autotune.launch.command import command
+from autotune.launch.environment import Environment, environment, scrub
+from autotune.store import registry
+from autotune.store.profiles import read
+from probes import network
+from probes.facts import Inventory, Route
+from probes.inventory import probe
+from probes.software import mpiexec
+from probes.system import System
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that starting needs, printable as a shell line that works without this tool."""
+
+    command: list[str]
+    portable: list[str]
+    """The command with the system's own tools in place of this package's."""
+    environment: dict[str, str]
+    added: dict[str, str]
+    notes: tuple[str, ...]
+
+    def shell(self) -> str:
+        """One shell line."""
+        return " ".join(
+            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.portable)]
+        )
+
+
+def run(launch: Launch, dry_run: bool) -> None:
+    """Become the training that ``launch`` describes, or print it; notes go to stderr."""
+    for note in launch.notes:
+        print(note, file=sys.stderr)
+    if dry_run:
+        print(launch.shell())
+    else:
+        os.execvpe(launch.command[0], launch.command, launch.environment)
+
+
+def prepare(
+    script: Path,
+    arguments: list[str],
+    profile: Path | None,
+    level: str | None,
+    processes: int | None = None,
+    cluster: Cluster | None = None,
+    timeout: float | None = None,
+) -> Launch:
+    """What `autotune run` starts.
+
+    Args:
+        script: the training script.
+        arguments: its own.
+        profile: the profile; the best for this machine and script if None.
+        level: ``safe``, ``amp`` or ``max``; the recommended one if None.
+        processes: how many on each machine, instead of the profile's number; the global batch stays.
+        cluster: the machines that train together; this one alone if None.
+        timeout: the training ends if a process takes no optimizer step for this many seconds.
+
+    Raises:
+        UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
+    """
+    _check(script, processes)
+    inventory = probe()
+    profile = profile or _match(script, inventory, cluster.nodes if cluster else 1)
+    found = read(profile)
+    wanted = _wanted(found, level)
+    if processes is not None:
+        wanted = with_processes(wanted, processes, inventory)
+    settings, notes = clamp(wanted, inventory)
+    route = _route(settings, cluster)
+    base = scrub(os.environ)
+    added = environment(settings, inventory, base, interface=route.interface if route else None)
+    plan, unbound = _plan(settings, inventory, added)
+    variables = added.set | _own_variables(profile, level, plan, timeout)
+    starting = partial(command, settings, str(script), arguments, sys.executable, cluster=cluster, route=route)
+    watched, mpi = timeout is not None, mpiexec(System()) or "mpiexec"
+    binders = (starter(plan, sys.executable), system_tools(plan))
+    start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
+    machines = _machines_note(settings, cluster, found.target.nnodes)
+    notes = (*notes, *_environment_notes(added), *machines, *unbound)
+    return Launch(start, portable, base | variables, variables, notes)
+
+
+def _check(script: Path, processes: int | None) -> None:
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc {processes}: must be at least 1")
+    if not script.is_file():
+        raise UsageError(f"{script}: no such script")
+
+
+def _own_variables(profile: Path, level: str | None, plan: binding.Plan, timeout: float | None) -> dict[str, str]:
+    """What this package's own runtime reads in the training processes."""
+    variables = {"AUTOTUNE_PROFILE": str(profile.resolve())}
+    if level:
+        variables["AUTOTUNE_LEVEL"] = level
+    if plan.places:
+        variables[binding.VARIABLE] = plan.text
+    if timeout is not None:
+        variables[TIMEOUT_VARIABLE] = f"{timeout:g}"
+    return variables
+
+
+def _environment_notes(added: Environment) -> tuple[str, ...]:
+    return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
+
+
+def _match(script: Path, inventory: Inventory, nnodes: int) -> Path:
+    """The best profile for ``nnodes`` machines of this kind and ``script``."""
+    match = registry.find(machine_type(inventory), script.stem, nnodes=nnodes)
+    if match is None:
+        raise UsageError(
+            f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
+        )
+    return match.path
+
+
+def _wanted(found: Profile, level: str | None) -> Settings:
+    if level is not None and level not in found.levels:
+        raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
+    return found.level(level).settings
+
+
+def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
+    """To where the machines meet, or to another one of mpiexec's; None for one machine, or if mpiexec must find it.
+
+    Raises:
+        UsageError: the backend must be started differently, or the machines cannot meet there.
+    """
+    if cluster is None:
+        return None
+    launcher = BACKENDS[settings.backend].launcher if settings.backend else TORCHRUN
+    if (launcher == MPIEXEC) != bool(cluster.hosts):
+        options = (
+            "--hosts A,B (once, on one of them)" if launcher == MPIEXEC else "--nnodes and --rdzv-endpoint (on each)"
+        )
+        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {options}")
+    if launcher == MPIEXEC:
+        routes = (network.route(System(), host) for host in cluster.hosts)
+        return next((route for route in routes if route is not None and not route.here), None)
+    route = network.route(System(), cluster.host)
+    if route is None:
+        raise no_route(cluster.host)
+    return route
+
+
+def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -> tuple[str, ...]:
+    """How the machines share the global batch, or that the job has machines that stay idle."""
+    if cluster is None:
+        idle = idle_machines(os.environ)
+        return (idle,) if idle else ()
+    what = "one machine" if measured == 1 else f"{measured} machines"
+    total = settings.processes * cluster.nodes
+    return (
+        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}",
+    )
+
+
+def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.Plan, tuple[str, ...]]:
+    """CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
+    own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
+    if own and settings.binding != "none":
+        return binding.Plan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
+    return binding.plan(settings, inventory), ()

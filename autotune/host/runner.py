@@ -1,0 +1,74 @@
+"""Opens the runner of a task file: one machine-wide lock, a scratch folder, signals that clean up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from autotune.core.binding import plan
+from autotune.core.clamp import over_machines
+from autotune.core.events import Observer, StageStarted, ignore
+from autotune.core.settings import Settings
+from autotune.host.signals import interrupt_on_signals
+from autotune.launch.environment import environment, scrub
+from autotune.store import lock
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.paths import StudyPaths
+from probes.facts import Inventory
+from probes.memory import oom_kills
+from probes.system import System
+
+
+@contextmanager
+def open_runner(
+    task: Path,
+    inventory: Inventory,
+    seed: int,
+    patience: float,
+    observe: Observer = ignore,
+    fleet: Fleet | None = None,
+) -> Iterator[Runner]:
+    """A runner for ``task`` while no other run times anything on this machine; everything is gone afterwards.
+
+    Args:
+        task: the task file.
+        inventory: this machine.
+        seed: of data order and weights.
+        patience: seconds to wait for another run to end.
+        observe: called with an event for every wait.
+        fleet: the other machines that take part.
+
+    Raises:
+        NothingUsable: another run held the machine for ``patience``.
+        Interrupted: on SIGINT or SIGTERM.
+    """
+    system = System()
+    words = "waiting for the tuning run of process {}"
+    waiting = lock.acquire(patience, lambda pid: observe(StageStarted(words.format(pid))))
+    with interrupt_on_signals(), waiting:
+        paths = StudyPaths.create()
+        setup = TrialSetup(
+            task,
+            paths,
+            partial(allocator_environment, inventory, paths),
+            Path.cwd(),
+            seed,
+            oom_kills=lambda: oom_kills(system),
+            binding=partial(plan, inventory=inventory),
+            over_machines=partial(over_machines, inventory=inventory),
+        )
+        with Runner(setup, fleet) as runner:
+            yield runner
+
+
+def allocator_environment(inventory: Inventory, paths: StudyPaths, allocator: str) -> dict[str, str]:
+    """Environment of the zygote that serves ``allocator``."""
+    preload = environment(Settings(allocator=allocator), inventory, {}).set.get("LD_PRELOAD")
+    threads, memory = inventory.budget.threads, inventory.memory.limit
+    return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, preload=preload)

@@ -1,0 +1,1 @@
+"""One tuning run as visible phases: baseline, search, race, proof, result."""

@@ -1,0 +1,144 @@
+"""The last phase: from what a run knows to its `Profile`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.core.constraints import normalised
+from autotune.core.decide import UNREACHED, decide
+from autotune.core.errors import Interrupted, LaunchError
+from autotune.core.knobs.knob import Context
+from autotune.core.machine import machine_type
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.proof import CONFIDENCE, Proof
+from autotune.core.space import LeftOut
+from autotune.tuning.state import RunState
+
+
+def profile_of(
+    state: RunState,
+    results: Mapping[str, LevelResult],
+    context: Context,
+    left_out: Sequence[LeftOut],
+    *,
+    recommended: str | None,
+    seconds: float,
+    warnings: Sequence[str],
+    partial: bool,
+    nnodes: int = 1,
+) -> Profile:
+    """The profile of a run, complete or not.
+
+    Args:
+        state: what was tried and found.
+        results: the result of each level.
+        context: machine, task and baseline.
+        left_out: values that were never offered.
+        recommended: the level the user asked for; by default ``amp`` where the task states its batch, else ``max``.
+        seconds: duration of the whole run.
+        warnings: what the user should know.
+        partial: True if the run was interrupted.
+        nnodes: how many machines took part.
+    """
+    task, software = context.task, context.inventory.software
+    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
+    return Profile(
+        machine=machine_type(context.inventory).as_dict(),
+        software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
+        target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes),
+        recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
+        baseline=state.baseline,
+        baseline_rate=state.baseline_rate,
+        levels=results,
+        evidence=Evidence(
+            trials=len(state.history),
+            seconds=round(seconds, 1),
+            failures=tuple(_failures(state)),
+            not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
+            warnings=notes,
+            partial=partial,
+            ceiling=ceiling(context.gflops, task.flops_per_item),
+        ),
+    )
+
+
+def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
+    """The result of each level by the proof."""
+    results = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
+    reached = {observation.level for observation in state.history}
+    for level in set(levels) - reached - set(state.chosen):
+        results[level] = replace(results[level], note=UNREACHED)
+    failure = _why_no_other_precision(state)
+    if failure and results["amp"].settings.precision == state.baseline.precision:
+        results["amp"] = replace(results["amp"], note=failure)
+    return results
+
+
+def _why_no_other_precision(state: RunState) -> str | None:
+    """Why no other precision ran, if some were tried; None if one ran."""
+    tried = [o for o in state.history if o.settings.precision != state.baseline.precision]
+    if not tried or any(o.outcome.measured for o in tried):
+        return None
+    return f"no {tried[-1].settings.precision}: {tried[-1].outcome.reason}"
+
+
+def partial_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
+    """The best so far of each level, without proof: what an interrupted run saves."""
+    rate, settings = state.baseline_rate, state.baseline
+    results: dict[str, LevelResult] = {}
+    for level in levels:
+        tried = [o.settings for o in state.history if o.level == level and o.rate]
+        settings = state.chosen.get(level) or max([settings, *tried], key=state.estimate)
+        own = state.estimates.get(settings, rate)
+        ratio = Proof(own / rate if rate else 1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
+        results[level] = LevelResult(settings, own, ratio, proven=False, note="interrupted before the proof")
+    return results
+
+
+def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
+    """The machine's matrix rate and what an item asks of it; None where either is unknown."""
+    if not flops_per_item or "fp32" not in rates:
+        return None
+    return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
+
+
+def with_saved_path(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
+    """``ended``, which ended a run early, with the place of the best so far."""
+    if isinstance(ended, Interrupted):
+        return Interrupted(ended.signal, saved)
+    return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")
+
+
+def _normalisation(context: Context, results: Mapping[str, LevelResult]) -> Iterator[str]:
+    """BatchNorm takes its statistics from what one process or replica has: what sharing a batch changes."""
+    own = normalised(context.baseline, context.inventory)
+    sizes = {normalised(result.settings, context.inventory) for result in results.values()} - {own}
+    if context.task.has_batch_norm and sizes:
+        others = " or ".join(str(size) for size in sorted(sizes))
+        replicated = any(result.settings.data_parallel for result in results.values())
+        keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"
+        yield f"BatchNorm normalises over {others} samples instead of {own}; {keep} keeps it"
+
+
+def _replication(state: RunState) -> Iterator[str]:
+    """What `torch.nn.DataParallel` costs: its best trial against the most alike of several processes."""
+    rate = state.estimate
+    replicated = max((s for s in state.estimates if s.data_parallel), key=rate, default=None)
+    several = [s for s in state.estimates if s.processes > 1]
+    if replicated is not None and several:
+        shape = {"processes", "backend", "data_parallel", "binding", "threads", "batch_size", "num_workers"}
+        other = min(several, key=lambda s: (len(set(s.difference(replicated)) - shape), -rate(s)))
+        yield (
+            f"torch.nn.DataParallel reached {rate(replicated) / rate(other):.2f}x of the rate of"
+            f" {other.processes} processes with the same batch (single trials)"
+        )
+
+
+def _failures(state: RunState) -> Iterator[Failure]:
+    for observation in state.history:
+        if not observation.outcome.measured:
+            changed = {name: mine for name, (mine, _) in observation.settings.difference(state.baseline).items()}
+            yield Failure(observation.outcome.kind, observation.outcome.reason, changed)

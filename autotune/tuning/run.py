@@ -1,0 +1,284 @@
+"""A tuning run from its request to the written profile: baseline, search, race, proof, result."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.cluster.handshake import identity
+from autotune.cluster.listener import Listener
+from autotune.cluster.rendezvous import without_mpi
+from autotune.core.baseline import baseline_settings
+from autotune.core.errors import Interrupted, LaunchError, UsageError
+from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
+from autotune.core.knobs.knob import LEVELS, Context
+from autotune.core.machine import machine_type
+from autotune.core.outcome import Outcome
+from autotune.core.profile import Profile
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.core.task import TaskFacts
+from autotune.host.runner import open_runner
+from autotune.host.signals import check_not_a_rank
+from autotune.host.speed import machine_notes, matrix_rates
+from autotune.search.protocol import Observation
+from autotune.store import profiles, registry
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
+from autotune.tuning.baseline import Baseline, settle_baseline
+from autotune.tuning.finalists import finalists, leaders
+from autotune.tuning.options import Options
+from autotune.tuning.proof import prove
+from autotune.tuning.race import race
+from autotune.tuning.result import partial_results, profile_of, proven_results, with_saved_path
+from autotune.tuning.schedule import Schedule
+from autotune.tuning.search import search
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
+from probes.facts import Inventory
+from probes.inventory import probe
+
+if TYPE_CHECKING:
+    from autotune.search.study import Study
+
+MATRIX_RATE_BUDGET = 60.0
+"""Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
+GATHER_SECONDS = 300.0
+"""How long the machines of a run wait for each other."""
+
+
+def tune(
+    task: str | Path, *, budget: float | None = None, profile: str | Path | None = None, **options: Any
+) -> Profile:
+    """Tune the task file ``task`` and write its profile.
+
+    Args:
+        task: path of the task file.
+        budget: seconds for everything; by default 60, 90 where a step takes longer than 20 ms, 150 where it takes
+            longer than half a second, and more where ``train_seconds`` says that much training is ahead.
+        profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
+        options: the other fields of `Options`.
+
+    Raises:
+        AutotuneError: with the reason and what to do.
+    """
+    where = Path(profile) if profile is not None else None
+    return run(Path(task), Options(budget=budget, profile=where, **options)).profile
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished tuning run."""
+
+    profile: Profile
+    path: Path
+    inventory: Inventory
+
+
+def run(
+    task: Path,
+    options: Options,
+    observe: Observer = ignore,
+    started: float | None = None,
+    listener: Listener | None = None,
+) -> Result:
+    """Tune ``task`` as ``options`` say.
+
+    Args:
+        task: the task file.
+        options: what the user asked for.
+        observe: called with every event.
+        started: on the monotonic clock; the budget counts from here, or from when all machines have met.
+        listener: to which the other machines of the run connect; this one alone if None.
+
+    Raises:
+        AutotuneError: with the reason and what to do.
+        Interrupted: on SIGINT or SIGTERM, after the best so far is written.
+    """
+    started = time.monotonic() if started is None else started
+    check_not_a_rank()
+    options.check()
+    file, inventory = recognise(task), probe()
+    nnodes = listener.nnodes if listener else 1
+    path = options.profile or registry.default_path(machine_type(inventory).key, file.name, nnodes=nnodes)
+    _make_folder(path)
+    with contextlib.ExitStack() as stack:
+        fleet = Fleet()
+        notes: tuple[str, ...] = ()
+        if listener is not None:
+            inventory = without_mpi(inventory)
+            own = identity(file.path, inventory)
+            fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
+            started = time.monotonic()
+        patience = options.seconds()
+        runner = stack.enter_context(open_runner(file.path, inventory, options.seed, patience, observe, fleet))
+        schedule = Schedule(time.monotonic, started, options.seconds())
+        profile = _run_phases(_Request(options, inventory, runner, schedule, observe, path, notes))
+    return Result(profile, path, inventory)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One run on this machine, ready to start.
+
+    Attributes:
+        path: of the profile.
+        notes: what the user should know about the machines.
+    """
+
+    options: Options
+    inventory: Inventory
+    runner: Runner
+    schedule: Schedule
+    observe: Observer
+    path: Path
+    notes: tuple[str, ...]
+
+
+def _run_phases(request: _Request) -> Profile:
+    """From the open runner to the written profile. The study's journal lies beside it."""
+    options, schedule = request.options, request.schedule
+    gflops = _matrix_rates(request)
+    task = _load_task(request)
+    wanted = baseline_settings(task, request.inventory)
+    study = _open_study(request, wanted)
+    bench = TrialBench(request.runner, wanted, options.seed, schedule.patience)
+    known = study.observations()
+    baseline = _measure_baseline(request, bench, study, task, known)
+    _set_budget(request, options.seconds(baseline.outcome))
+    context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
+    state = RunState.after(baseline.settings, [*known, *baseline.trials])
+    tools = _tools(request, bench, study, options.spaces(context))
+    ended: Interrupted | LaunchError | None = None
+    try:
+        search_race_prove(state, tools)
+    except (Interrupted, LaunchError) as early:
+        ended = early
+    profile = profile_of(
+        state,
+        (partial_results if ended else proven_results)(state, tuple(tools.spaces)),
+        context,
+        tools.spaces[LEVELS[-1]].left_out,
+        recommended=options.level,
+        seconds=schedule.elapsed,
+        warnings=[*request.notes, *baseline.notes, *machine_notes(bench)],
+        partial=ended is not None,
+        nnodes=request.runner.fleet.nnodes,
+    )
+    saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    if ended is not None:
+        raise with_saved_path(ended, saved) from ended
+    return profile
+
+
+def search_race_prove(state: RunState, tools: Tools) -> None:
+    """All that follows the baseline; what is found is added to ``state``."""
+    tools.schedule.start_search()
+    search(state, tools)
+    ranked = finalists(state, tools)
+    state.chosen = leaders(state, ranked, state.estimate)  # what an interrupted race saves
+    state.chosen = race(state, tools, ranked)
+    prove(state, tools)
+
+
+def _matrix_rates(request: _Request) -> dict[str, float]:
+    """Rates of matrix products by precision; empty if the run is too short to measure them."""
+    if request.schedule.budget < MATRIX_RATE_BUDGET:
+        return {}
+    request.observe(StageStarted("measuring matrix products"))
+    return matrix_rates()
+
+
+def _load_task(request: _Request) -> TaskFacts:
+    request.observe(StageStarted("loading the task"))
+    runner = request.runner
+    runner.deadline = request.schedule.deadline
+    task = runner.describe()
+    if runner.fleet.nnodes > 1 and task.iterable:
+        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.processes_refused}")
+    return task
+
+
+def _open_study(request: _Request, wanted: Settings) -> Study:
+    """The study in the journal beside the profile. Another task text, machine or baseline is another study in it."""
+    from autotune.search.study import open_study
+
+    path, runner = request.path, request.runner
+    journal = path.with_suffix(".journal")
+    if not request.options.resume:
+        journal.unlink(missing_ok=True)
+    own = [runner.setup.task.read_text(), machine_type(request.inventory).key, str(wanted.as_dict())]
+    own += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
+    try:
+        return open_study(journal, f"{path.stem}-{digest}")
+    except Exception as error:
+        raise UsageError(
+            f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
+            " starts a new one."
+        ) from error
+
+
+def _measure_baseline(
+    request: _Request, bench: TrialBench, study: Study, task: TaskFacts, known: Sequence[Observation]
+) -> Baseline:
+    """Find the baseline's settings, and let ``bench`` compare all others with them."""
+    wanted = bench.baseline
+    request.observe(BaselineKnown(wanted, task.unit))
+    request.observe(TrialStarted(wanted))
+    request.observe(StageStarted("baseline"))
+
+    def measure(settings: Settings) -> Outcome:
+        outcome = bench.measure(settings, 0.0, request.schedule.deadline)
+        study.record(Observation(settings, outcome, LEVELS[0]))
+        return outcome
+
+    baseline = settle_baseline(wanted, known, measure)
+    bench.baseline = baseline.settings
+    bench.remember(baseline.outcome)
+    request.observe(BaselineKnown(baseline.settings, task.unit))
+    return baseline
+
+
+def _set_budget(request: _Request, seconds: float) -> None:
+    """If the user gave no budget, the baseline's step decides it."""
+    if seconds != request.schedule.budget:
+        request.schedule.budget = seconds
+        request.runner.deadline = request.schedule.deadline
+        request.observe(BudgetSet(seconds))
+
+
+def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[str, Space]) -> Tools:
+    from autotune.search.sampler import StagedSearch
+    from autotune.search.staged import rank
+
+    return Tools(
+        bench=bench,
+        spaces=spaces,
+        schedule=request.schedule,
+        new_search=partial(StagedSearch, study, seed=request.options.seed),
+        rank=rank,
+        observe=request.observe,
+    )
+
+
+def _make_folder(path: Path) -> None:
+    """Find out now, not after the run, that the profile cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
+            " --profile OUT.yaml"
+        ) from error

@@ -1,0 +1,33 @@
+"""The environment of zygotes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.host.runner import allocator_environment
+from autotune.testing.simulator import inventory
+from autotune.trial.paths import StudyPaths
+
+MACHINE = replace(inventory(4, 4), gpus=())
+
+
+class TestEnvironment:
+    def test_of_trials_is_scrubbed_of_the_surrounding_job(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        for name in ("MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"):
+            monkeypatch.setenv(name, "7")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        found = allocator_environment(MACHINE, StudyPaths(tmp_path), "default")
+        assert not {"MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"} & set(found)
+        assert found["CUDA_VISIBLE_DEVICES"] == "1"
+        assert found["TMPDIR"] == str(tmp_path)
+        assert os.environ["MASTER_ADDR"] == "7", "the user's own stays"
+
+    def test_an_allocator_that_is_not_here_is_not_preloaded(self, tmp_path: Path) -> None:
+        gone = replace(MACHINE, software=replace(MACHINE.software, allocators=()))
+        assert "LD_PRELOAD" not in allocator_environment(gone, StudyPaths(tmp_path), "jemalloc")

@@ -1,0 +1,203 @@
+"""Machines with known truth, with a clock that only the bench moves."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from autotune.core.errors import Interrupted
+from autotune.core.events import Observer, ignore
+from autotune.core.knobs.knob import LEVELS
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Outcome
+from autotune.core.proof import LOOKS
+from autotune.core.settings import Settings
+from autotune.core.space import Space
+from autotune.search.protocol import Observation, Proposal, Search
+from autotune.search.sampler import StagedSearch
+from autotune.search.study import open_study
+from autotune.testing import machines
+from autotune.tuning.run import search_race_prove
+from autotune.tuning.schedule import FINISH_SECONDS, Schedule
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
+
+MACHINE = machines.default_best()
+OWN = MACHINE.context.baseline
+SPACES = {level: MACHINE.space(level) for level in LEVELS}
+Rate = Callable[[Settings], float]
+NewSearch = Callable[[Space, Settings, bool], Search]
+
+
+@dataclass
+class FakeBench:
+    """Measures by a formula; every second it costs moves its own clock.
+
+    Attributes:
+        rate: true items per second.
+        fate: how a trial of the settings fails; None where it does not.
+        trial: seconds of one trial; more than half of it is starting.
+        noise: of trials, of a generation's processes, and of one block.
+        interrupt_at: the trial, or the generation, in which the user presses Ctrl-C.
+    """
+
+    rate: Rate
+    seed: int = 0
+    fate: Callable[[Settings], Outcome | None] = lambda _: None
+    trial: float = 1.0
+    noise: tuple[float, float, float] = (0.03, 0.02, 0.05)
+    interrupt_at: tuple[int | None, int | None] = (None, None)
+    dead: frozenset[str] = frozenset()
+    now: float = 1000.0
+    measured: list[Settings] = field(default_factory=list)
+    contests: list[dict[str, Settings]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+        self.longest = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+        self.measured.append(settings)
+        if len(self.measured) == self.interrupt_at[0]:
+            raise Interrupted(2)
+        self.spend(self.trial)
+        return self.fate(settings) or completed(self.rate(settings) * self.luck(0), self.trial)
+
+    def luck(self, which: int) -> float:
+        return math.exp(self.draw.gauss(0, self.noise[which]))
+
+    @contextmanager
+    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[FakeContest]:
+        self.contests.append(dict(contenders))
+        if len(self.contests) == self.interrupt_at[1]:
+            raise Interrupted(15)
+        before = self.now
+        self.spend(0.6 * self.trial * len(contenders))
+        yield FakeContest(self, {name: self.rate(chosen) * self.luck(1) for name, chosen in contenders.items()})
+        self.longest = max(self.longest, self.now - before)
+
+
+class FakeContest:
+    """One generation: each process keeps its luck."""
+
+    def __init__(self, bench: FakeBench, rates: dict[str, float]) -> None:
+        self.bench, self.rates = bench, rates
+
+    def round(self, seconds: float) -> dict[str, float]:
+        self.bench.spend(seconds * len(self.rates))
+        return {name: rate * self.bench.luck(2) for name, rate in self.rates.items() if name not in self.bench.dead}
+
+
+def completed(rate: float, seconds: float = 1.0) -> Completed:
+    """A measured trial of so many items per second."""
+    return Completed(
+        measurement=Measurement(
+            (Block(round(1e6 * rate), 1e6, max(1, round(1e6 * rate / MACHINE.context.baseline.global_batch))),)
+        ),
+        losses=(1.0,),
+        seconds=seconds,
+        start_seconds=0.6 * seconds,
+    )
+
+
+@dataclass
+class Listed:
+    """A search that proposes these settings in turn."""
+
+    pending: list[Settings]
+    told: list[Outcome] = field(default_factory=list)
+
+    def ask(self) -> Proposal | None:
+        return Proposal(self.pending.pop(0), "moves", 0) if self.pending else None
+
+    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
+        self.told.append(outcome)
+
+
+def listed(**by_level: Sequence[Settings]) -> NewSearch:
+    """A search for every level that proposes what is given for it, each once."""
+    left = {level: Listed(list(by_level.get(level, ()))) for level in LEVELS}
+    return lambda space, start, thorough: left[space.level]
+
+
+def wandering(seed: int, count: int = 8) -> NewSearch:
+    """A search that proposes random moves from where it starts."""
+
+    def search(space: Space, start: Settings, thorough: bool) -> Search:
+        draw = random.Random(f"{seed} {space.level}")
+        moves = [settings for _, settings in space.moves(start, far=True)]
+        return Listed([] if thorough else draw.sample(moves, min(count, len(moves))))
+
+    return search
+
+
+def best_measured(history: Sequence[Observation], space: Space, count: int) -> tuple[Settings, ...]:
+    """Finalists by their rate, unshrunk: winners' luck included."""
+    rates = {o.settings: o.rate for o in history if o.rate and o.settings in space and o.settings != OWN}
+    return tuple(sorted(rates, key=lambda chosen: -rates[chosen])[:count])
+
+
+@dataclass
+class FakeRun:
+    """A run whose baseline is settled: search, race and proof are still to come."""
+
+    state: RunState
+    tools: Tools
+
+    def run(self) -> RunState:
+        search_race_prove(self.state, self.tools)
+        return self.state
+
+
+def make(
+    bench: FakeBench,
+    search: NewSearch | None,
+    budget: float = 120.0,
+    history: Sequence[Observation] | None = None,
+    spaces: Mapping[str, Space] = SPACES,
+    rank: Callable[[Sequence[Observation], Space, int], Sequence[Settings]] = best_measured,
+    observe: Observer = ignore,
+) -> FakeRun:
+    """A run whose baseline has been measured, or whose ``history`` is resumed; the project's own search if None."""
+    own = next(iter(spaces.values())).context.baseline
+    schedule = Schedule(bench.clock, bench.now, budget + FINISH_SECONDS)
+    if history is None:
+        bench.spend(bench.trial)
+        history = [Observation(own, completed(bench.rate(own) * bench.luck(0), bench.trial), "safe")]
+    study = open_study()
+    for observation in history:
+        study.record(observation)
+    tools = Tools(
+        bench=bench,
+        spaces=spaces,
+        schedule=schedule,
+        new_search=search or partial(StagedSearch, study),
+        rank=rank,
+        observe=observe,
+    )
+    return FakeRun(RunState.after(own, history), tools)
+
+
+def speeds(table: Mapping[Settings, float]) -> Rate:
+    """Rates of the named settings; 1000 for all others."""
+    return lambda chosen: 1000.0 * table.get(chosen, 1.0)
+
+
+FAST = next(s for what, s in SPACES["safe"].moves(OWN) if what == "num_workers")
+FASTER = next(s for what, s in SPACES["safe"].moves(FAST) if what == "optimizer_impl")
+LOW = FASTER.but(precision="bf16")
+LARGE = LOW.but(batch_size=2 * LOW.batch_size)
+FIRST = min(LOOKS)
+"""Generations of the proof's first look."""
+STILL = (0.002, 0.002, 0.002)
+"""A machine with hardly any noise."""

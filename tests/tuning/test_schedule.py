@@ -1,0 +1,98 @@
+"""The deadline and every estimate of time, by a clock moved by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed
+from autotune.core.proof import LOOKS
+from autotune.core.settings import Settings
+from autotune.search.protocol import Observation
+from autotune.tuning import schedule
+from autotune.tuning.schedule import FINISH_SECONDS, MOST_GAIN, Schedule
+from autotune.tuning.state import RunState
+
+OWN = Settings(threads=2, batch_size=64)
+FAST, SLOW = OWN.but(num_workers=1), OWN.but(num_workers=2)
+
+
+class Clock:
+    """Moved by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(settings: Settings, rate: float, start_seconds: float = 0.5) -> Observation:
+    """A measured trial of samples."""
+    block = Block(round(rate * 1000), 1000.0, round(rate * 1000 / settings.global_batch))
+    return Observation(settings, Completed(measurement=Measurement((block,)), start_seconds=start_seconds), "safe")
+
+
+def known(*trials: Observation) -> RunState:
+    """After the baseline's trial and ``trials``."""
+    return RunState.after(OWN, [trial(OWN, 640.0), *trials])
+
+
+class TestDeadline:
+    def test_follows_the_budget(self) -> None:
+        clock = Clock()
+        made = Schedule(clock, 90.0, 60.0)
+        assert (made.deadline, made.left, made.elapsed) == (150.0 - FINISH_SECONDS, 50.0 - FINISH_SECONDS, 10.0)
+        made.budget = 90.0
+        clock.now = 120.0
+        assert (made.deadline, made.left) == (180.0 - FINISH_SECONDS, 60.0 - FINISH_SECONDS)
+
+    @pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
+    def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
+        assert Schedule(Clock(), 100.0, budget).patience == patience
+
+    def test_shares_of_the_searching_time(self) -> None:
+        clock = Clock()
+        made = Schedule(clock, 100.0, 100.0 + FINISH_SECONDS)
+        made.start_search()
+        clock.now = 120.0
+        assert made.search_share(kept_back=60.0) == pytest.approx(20 / 40)
+        assert made.search_share(kept_back=60.0, ahead=10.0) == pytest.approx(30 / 40)
+        assert made.search_share(kept_back=100.0) == math.inf, "all time belongs to race and proof"
+
+
+class TestEstimates:
+    def test_a_step_takes_what_the_trials_rate_says(self) -> None:
+        assert schedule.step_seconds(known(), OWN) == pytest.approx(64 / 640, rel=0.01)
+
+    def test_a_trial_that_was_disturbed_is_bounded_by_the_best(self) -> None:
+        state = known(trial(FAST, 640.0), trial(SLOW, 1.0))
+        assert schedule.step_seconds(state, SLOW) == pytest.approx(MOST_GAIN * 64 / 640, rel=0.01)
+
+    def test_starting_is_corrected_by_what_the_last_generation_took(self) -> None:
+        state = known()
+        expected = schedule.starting_seconds(state, [OWN, OWN])
+        assert expected == pytest.approx(2 * (0.5 + schedule.WARMUP_SECONDS))
+        state.slowness = 3.0
+        assert schedule.starting_seconds(state, [OWN, OWN]) == pytest.approx(3 * expected)
+
+    def test_a_generation_is_starts_and_turns(self) -> None:
+        state = known()
+        turns = schedule.rounds_per_generation(state) * schedule.turn_seconds(state, OWN)
+        assert schedule.generation_seconds(state, [OWN]) == pytest.approx(schedule.startup_seconds(state, OWN) + turns)
+
+
+class TestProof:
+    def test_time_kept_back_is_bounded_by_a_share_of_the_run(self) -> None:
+        state = known()
+        assert Schedule(Clock(), 100.0, 6.0).proof_seconds(state, 3) == pytest.approx(schedule.PROOF_SHARE * 5.0)
+        each = schedule.PROOF_MARGIN * schedule.generation_seconds(state, [OWN, OWN])
+        assert Schedule(Clock(), 100.0, 1e6).proof_seconds(state, 1) == pytest.approx(max(LOOKS) * each)
+
+    def test_no_round_fits_after_the_deadline(self) -> None:
+        clock = Clock()
+        made = Schedule(clock, 100.0, 60.0)
+        assert made.rounds_that_fit(known(), {"baseline": OWN, "safe": FAST}) >= schedule.ROUNDS
+        clock.now = 158.5
+        assert made.rounds_that_fit(known(), {"baseline": OWN, "safe": FAST}) == 0

@@ -1,0 +1,342 @@
+"""A whole run, from the request to the written profile, on a machine whose trials are fakes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import autotune
+from autotune.commands.init import TASK
+from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.core.events import Event
+from autotune.core.machine import machine_type
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Crashed, Outcome
+from autotune.core.settings import Settings
+from autotune.host import runner as host_runner
+from autotune.host import speed
+from autotune.report.live import RunProgress, advanced
+from autotune.store import profiles
+from autotune.testing.simulator import context, inventory
+from autotune.trial.parent.fleet import Fleet
+from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.tuning import run
+from autotune.tuning.options import Options
+
+MACHINE = replace(inventory(4, 4), gpus=())
+CONTEXT = context(MACHINE, 32)
+OWN = CONTEXT.baseline
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, as no rank of anything."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+class TestPublic:
+    def test_names_are_those_exported(self) -> None:
+        assert dir(autotune) == sorted(autotune.__all__) == ["__version__", "load", "tune"]
+        assert autotune.tune is run.tune
+
+    def test_others_are_attribute_errors(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'tuna'"):
+            autotune.tuna  # noqa: B018
+
+    def test_tune_passes_options_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Any] = []
+        monkeypatch.setattr(run, "run", lambda *given: seen.append(given) or SimpleNamespace(profile="found"))
+        assert run.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
+        expected = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
+        assert seen == [(Path("model.py"), expected)]
+
+    def test_unknown_options_are_refused(self) -> None:
+        with pytest.raises(TypeError, match="bugdet"):
+            run.tune("model.py", bugdet=3)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"budget": 4.9}, "--budget 4.9s is too short"),
+            ({"budget": -1.0}, "too short"),
+            ({"level": "fast"}, "levels are safe, amp, max"),
+            ({"only": ("threads", "workers")}, "--only workers: no such knob"),
+        ],
+    )
+    def test_before_anything_is_started(
+        self, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
+    ) -> None:
+        monkeypatch.setattr(run, "probe", lambda *_: pytest.fail("probed"))
+        with pytest.raises(UsageError, match=words):
+            run.run(Path("model.py"), Options(**options))
+
+    @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
+    def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UsageError, match="without torchrun or mpiexec"):
+            run.run(Path("model.py"), Options())
+
+    def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        with pytest.raises(UsageError, match="no such file"):
+            run.run(Path("model.py"), Options())
+
+
+def _completed(rate: float) -> Completed:
+    return Completed(
+        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
+    )
+
+
+class FakeRunner:
+    """Knows one task; every trial's fate is the test's."""
+
+    fate: Any = staticmethod(lambda settings: _completed(100.0))
+    closed = 0
+
+    def __init__(self, setup: TrialSetup, fleet: Fleet | None = None) -> None:
+        self.setup, self.fleet = setup, fleet or Fleet()
+
+    def __enter__(self) -> FakeRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        type(self).closed += 1
+        self.setup.paths.remove()
+
+    def describe(self) -> Any:
+        return CONTEXT.task
+
+
+@pytest.fixture
+def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
+    """A run whose machine, lock and trials are fakes; files are real."""
+
+    class Runner(FakeRunner):
+        pass
+
+    class Bench:
+        no_fork_reason = None
+        trial_latencies: tuple[tuple[int, float], ...] = ()
+        contest_latencies: tuple[tuple[int, float], ...] = ()
+
+        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
+            self.baseline = baseline
+
+        def remember(self, outcome: Outcome) -> None:
+            pass
+
+        def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+            found: Outcome = Runner.fate(settings)
+            return found
+
+        @contextmanager
+        def contest(self, contenders: Any, deadline: float) -> Iterator[Any]:
+            rates = dict.fromkeys(contenders, 100.0)
+            yield SimpleNamespace(round=lambda seconds: rates)
+
+    @contextmanager
+    def unlocked(*_: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(run, "probe", lambda *_: MACHINE)
+    monkeypatch.setattr(host_runner, "Runner", Runner)
+    monkeypatch.setattr(run, "TrialBench", Bench)
+    monkeypatch.setattr(host_runner.lock, "acquire", unlocked)
+    (elsewhere / "model.py").write_text(TASK)
+    return Runner
+
+
+class TestRun:
+    OPTIONS = Options(budget=50.0, only=("num_workers", "prefetch_factor", "optimizer_impl"))
+
+    def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        progress = RunProgress(stage="", baseline=OWN, unit="samples")
+        stages: list[str] = []
+
+        def observe(event: Event) -> None:
+            nonlocal progress
+            progress = advanced(progress, event)
+            stages.append(progress.stage)
+
+        found = run.run(Path("model.py"), self.OPTIONS, observe)
+        assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
+        assert profiles.read(found.path).baseline == found.profile.baseline
+        assert not found.profile.evidence.partial
+        assert list(dict.fromkeys(stages))[:3] == ["loading the task", "baseline", "searching: safe"]
+        assert world.closed == 1
+
+    @pytest.mark.parametrize(
+        ("facts", "expected"),
+        [({"fp32": 100.0, "bf16": 400, "error": "x"}, {"fp32": 100.0, "bf16": 400.0}), ({"error": "no torch"}, {})],
+        ids=["measured", "failed"],
+    )
+    def test_longer_runs_know_the_machines_ceiling(
+        self,
+        world: type[FakeRunner],
+        monkeypatch: pytest.MonkeyPatch,
+        facts: dict[str, Any],
+        expected: dict[str, float],
+    ) -> None:
+        asked: list[list[str]] = []
+        monkeypatch.setattr(speed, "measure", lambda system, names: asked.append(names) or {"gemm": facts})
+        short = run.run(Path("model.py"), self.OPTIONS)
+        assert (asked, short.profile.evidence.ceiling) == ([], None)
+        ceiling = run.run(
+            Path("model.py"), replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)
+        ).profile.evidence.ceiling
+        assert asked == [["gemm"]]
+        assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
+        assert speed.matrix_rates() == expected
+
+    @pytest.mark.parametrize(
+        ("facts", "message"),
+        [
+            ({"iterable": True, "processes_refused": "a stream"}, "several machines: a stream"),
+            ({"processes_refused": "a sum"}, None),
+        ],
+        ids=["a stream cannot be shared", "a sum is shared already"],
+    )
+    def test_several_machines_need_data_that_can_be_shared(
+        self,
+        world: type[FakeRunner],
+        monkeypatch: pytest.MonkeyPatch,
+        facts: dict[str, Any],
+        message: str | None,
+    ) -> None:
+        class Baseline(Exception):
+            pass
+
+        def wanted(*_: Any) -> Settings:
+            raise Baseline
+
+        monkeypatch.setattr(world, "describe", lambda _: replace(CONTEXT.task, **facts))
+        monkeypatch.setattr(Fleet, "nnodes", 2)
+        monkeypatch.setattr(run, "baseline_settings", wanted)
+        with pytest.raises(UsageError if message else Baseline, match=message):
+            run.run(Path("model.py"), self.OPTIONS)
+
+    def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        where = elsewhere / "deep" / "mine.yaml"
+        assert run.run(Path("model.py"), replace(self.OPTIONS, profile=where)).path == where
+        assert where.is_file()
+        assert not (elsewhere / "profiles").exists()
+
+    def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        count = 0
+
+        def fate(_: Settings) -> Outcome:
+            nonlocal count
+            count += 1
+            if count == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return _completed(100.0 + count)
+
+        world.fate = staticmethod(fate)
+        with pytest.raises(Interrupted):
+            run.run(Path("model.py"), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        saved = profiles.read(elsewhere / "out.yaml")
+        assert saved.evidence.partial
+        assert saved.evidence.trials == 2
+        assert world.closed == 1
+
+    @pytest.mark.parametrize("ending", [Interrupted(signal.SIGINT), LaunchError("the trial server ended")], ids=repr)
+    def test_an_interrupted_run_keeps_the_proven_profile_and_says_where_its_own_is(
+        self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
+    ) -> None:
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        run.run(Path("model.py"), options)
+        proven = (elsewhere / "out.yaml").read_text()
+
+        def fate(settings: Settings) -> Outcome:
+            if settings != OWN:
+                raise ending
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        with pytest.raises(type(ending)) as ended:
+            run.run(Path("model.py"), options)
+        assert (elsewhere / "out.yaml").read_text() == proven
+        beside = elsewhere / "out.partial.yaml"
+        assert profiles.read(beside).evidence.partial
+        assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
+
+    def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        seen: list[Settings] = []
+
+        def fate(settings: Settings) -> Outcome:
+            seen.append(settings)
+            if len(seen) == 3:
+                raise Interrupted(signal.SIGINT)
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        with pytest.raises(Interrupted):
+            run.run(Path("model.py"), options)
+        finished, seen[:] = seen[:2], []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        found = run.run(Path("model.py"), replace(options, resume=True))
+        assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
+        assert found.profile.evidence.trials == len(finished) + len(seen)
+        assert not found.profile.evidence.partial
+
+    def test_without_resume_starts_anew(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        seen: list[Settings] = []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        first = run.run(Path("model.py"), options).profile.evidence.trials
+        second = run.run(Path("model.py"), options).profile.evidence.trials
+        assert (first, len(seen)) == (second, first + second)
+
+    def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
+        run.run(Path("model.py"), options)
+        seen: list[Settings] = []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        (elsewhere / "model.py").write_text(TASK + "\n# another model\n")
+        run.run(Path("model.py"), options)
+        assert seen, "nothing of the other text's trials counts"
+
+    @pytest.mark.parametrize(
+        ("outcome", "kind"),
+        [(Crashed("NameError: x", "Traceback"), UserCodeError)],
+    )
+    def test_a_broken_task_leaves_no_profile(
+        self, world: type[FakeRunner], elsewhere: Path, outcome: Outcome, kind: type[Exception]
+    ) -> None:
+        world.fate = staticmethod(lambda _: outcome)
+        with pytest.raises(kind):
+            run.run(Path("model.py"), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        assert not (elsewhere / "out.yaml").exists()
+        assert world.closed == 1
+
+    def test_a_taken_machine_starts_nothing(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        @contextmanager
+        def taken(*_: Any) -> Iterator[None]:
+            raise NothingUsable("another tuning run holds the machine")
+            yield
+
+        monkeypatch.setattr(host_runner.lock, "acquire", taken)
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(scratch))
+        with pytest.raises(NothingUsable):
+            run.run(Path("model.py"), self.OPTIONS)
+        assert list(scratch.iterdir()) == []
