@@ -113,7 +113,7 @@ class PreparedLoader:
             passing: Iterator[Any] = self._indexed(self._order(), sharing)
         else:
             passing = self._plain() if sharing is None else sharing.relay.items(_Lazy(self._plain))
-        return passing if self._mover is None else _Moved(passing, self._mover)
+        return _Batches(passing, self._mover, self.loader)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are the user's own loader, as it is without a session."""
@@ -145,7 +145,7 @@ class PreparedLoader:
             return iter(self.loader)
 
         asked = order.asked if isinstance(order, Order) else None
-        passing = _Pass(start, self._progress, parts, asked, self.loader, at_once=self.own.num_workers > 0)
+        passing = _Pass(start, self._progress, parts, asked, at_once=self.own.num_workers > 0)
         if sharing is not None:
             sharing.relay.read_by(passing)
         return passing
@@ -193,12 +193,10 @@ class _Pass(Iterator[Any]):
         progress: Progress,
         parts: deque[Part] | None,
         asked: Callable[[], None] | None,
-        loader: DataLoader[Any],
         *,
         at_once: bool,
     ) -> None:
         self._start, self._progress, self._parts, self._asked = start, progress, parts, asked
-        self._loader = loader
         self._batches = start() if at_once else None
 
     def __next__(self) -> Any:
@@ -217,21 +215,19 @@ class _Pass(Iterator[Any]):
             self._progress.reads(self, part)
         return batch
 
-    def __len__(self) -> int:
-        return len(self._loader)
 
+class _Batches(Iterator[Any]):
+    """Batches on the right device, with the length that an iterator of PyTorch's loader has."""
 
-class _Moved(Iterator[Any]):
-    """Batches on the right device."""
-
-    def __init__(self, batches: Iterator[Any], mover: Mover) -> None:
-        self._batches, self._mover = batches, mover
+    def __init__(self, batches: Iterator[Any], mover: Mover | None, loader: DataLoader[Any]) -> None:
+        self._batches, self._mover, self._loader = batches, mover, loader
 
     def __next__(self) -> Any:
-        return self._mover(next(self._batches))
+        batch = next(self._batches)
+        return batch if self._mover is None else self._mover(batch)
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
+        return len(self._loader)
 
 
 def _sequence(batch: Any) -> Any:

@@ -155,11 +155,11 @@ class _Pass:
             self._publish(number, f"{type(error).__name__}: {error}", None)
             raise
         after = random_state.read(self.relay.generator)
-        self._publish(number, chunk, None if after == before else after)
+        self._publish(number, chunk, after if number == 0 or after != before else None)
         return chunk
 
     def _publish(self, number: int, content: Any, drawn: bytes | None) -> None:
-        """Items or, as text, an error; and random numbers that were drawn for them."""
+        """Items or, as text, an error; and where random numbers stand, if any were drawn or the pass begins."""
         self._chunks = number + 1
         self.relay.store.set(self._key(number), pickle.dumps((content, drawn), protocol=pickle.HIGHEST_PROTOCOL))
 

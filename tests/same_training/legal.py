@@ -64,6 +64,8 @@ def _loop(case: Case) -> Case:
 
 
 def _loader(case: Case) -> Case:
+    if case.loop == "reset" and case.processes > 1:
+        case = replace(case, checkpoint="none")  # ranks are seeded apart, and draw alike once a pass has begun
     if case.loop == "counted" and case.loader in (*STREAMS, "sampler_unsized"):
         case = replace(case, loop="plain")  # nothing to count
     if case.loop == "twice_at_once" and case.loader in (*STREAMS, *OWN_WORKERS):

@@ -188,7 +188,7 @@ MENDS: Mapping[str, Mend] = {
     ),
     "counted": Mend(
         "an iterator has the length of its pass before it has begun",
-        "passes:_Pass.__len__",
+        "passes:_Batches.__len__",
         lambda self: 0,
         Case(loop="counted", num_workers=1),
     ),

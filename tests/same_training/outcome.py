@@ -147,12 +147,6 @@ def _ranks_apart(case: Case, ranks: list[Record]) -> str | None:
         if any(len(record.orders[name]) != len(steps) for name, steps in ranks[0].orders.items()):
             return f"rank {number} took another number of steps than rank 0"
         for name, value in trained.items():
-            if _running(case, name):
-                continue
             if name not in record.values or not compare.same(value, record.values[name], compare.EXACT):
                 return f"{name} on rank {number} is not what it is on rank 0"
     return None
-
-
-def _running(case: Case, name: str) -> bool:
-    return case.model in BATCH_NORM and ("running" in name or "num_batches" in name)

@@ -31,7 +31,7 @@ def shares(case: Case, ranks: list[Record]) -> Shares:
 
 
 class SharedSide(PlainSide):
-    """Forward passes in training go part by part; running statistics are those of rank 0's part."""
+    """Forward passes in training go part by part; running statistics are the mean over parts."""
 
     def __init__(self, precision: str, shares: Shares) -> None:
         super().__init__(precision, peeks=False)
@@ -46,13 +46,13 @@ class SharedSide(PlainSide):
         parts = self._rows()
         if not network.training or len(parts) < 2:
             return super().call(network, *inputs)
-        pieces, kept = [], {}
-        for number, rows in enumerate(parts):
+        pieces, after = [], []
+        before = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        for rows in parts:
+            _fill(network, before)
             pieces.append(super().call(network, *(x[rows] for x in inputs)))
-            if number == 0:
-                kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
-        for name, buffer in network.named_buffers():
-            buffer.data.copy_(kept[name])  # not noticed by autograd, which has no need of it
+            after.append({name: buffer.clone() for name, buffer in network.named_buffers()})
+        _fill(network, {name: _mean([each[name] for each in after]) for name in before})
         return torch.cat(pieces)[torch.tensor([row for rows in parts for row in rows]).argsort()]
 
     def _rows(self) -> list[list[int]]:
@@ -65,6 +65,15 @@ class SharedSide(PlainSide):
                 parts.append(rows)
                 free = [(row, number) for row, number in free if row not in rows]
         return parts if not free else []
+
+
+def _fill(network: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, buffer in network.named_buffers():
+        buffer.data.copy_(values[name])  # not noticed by autograd, which has no need of it
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    return torch.stack(values).mean(0) if values[0].is_floating_point() else values[0]
 
 
 def _taken(part: list[int], free: list[tuple[int, int]]) -> list[int]:

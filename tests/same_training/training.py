@@ -99,7 +99,7 @@ class Training:
         if case.model == "unfrozen_later" and number == 1:
             models.unfreeze(self.networks)
         if case.loop == "reset" and number == 1:
-            models.reset(self.side.unwrap(self.networks["main"]))
+            models.reset(self.side.unwrap(next(iter(self.networks.values()))))
         loaders.next_epoch(case, self.loader, number)
         if case.loop == "peek" and self.side.rank == 0 and self.side.peeks:
             next(iter(self.loader))
