@@ -11,9 +11,11 @@ from autotune.core.constraints import normalised
 from autotune.core.decide import UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import Context
+from autotune.core.knobs.table import KNOBS
 from autotune.core.machine import machine_type
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import CONFIDENCE, Proof
+from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
 from autotune.tuning.state import RunState
 
@@ -72,17 +74,23 @@ def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRes
     for level in set(levels) - reached - set(state.chosen):
         results[level] = replace(results[level], note=UNREACHED)
     failure = _why_no_other_precision(state)
-    if failure and results["amp"].settings.precision == state.baseline.precision:
+    if failure and not lower_precision(results["amp"].settings, state.baseline):
         results["amp"] = replace(results["amp"], note=failure)
     return results
 
 
 def _why_no_other_precision(state: RunState) -> str | None:
     """Why no other precision ran, if some were tried; None if one ran."""
-    tried = [o for o in state.history if o.settings.precision != state.baseline.precision]
+    tried = [o for o in state.history if lower_precision(o.settings, state.baseline)]
     if not tried or any(o.outcome.measured for o in tried):
         return None
-    return f"no {tried[-1].settings.precision}: {tried[-1].outcome.reason}"
+    return f"no {' '.join(lower_precision(tried[-1].settings, state.baseline))}: {tried[-1].outcome.reason}"
+
+
+def lower_precision(settings: Settings, baseline: Settings) -> list[str]:
+    """Values of ``settings`` that level ``amp`` is there for, and the ``baseline`` has not."""
+    own = (knob.name for knob in KNOBS if knob.level == "amp")
+    return [getattr(settings, name) for name in own if getattr(settings, name) != getattr(baseline, name)]
 
 
 def partial_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:

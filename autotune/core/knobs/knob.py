@@ -161,6 +161,8 @@ class Knob:
         acts_on: parts of a step that the knob changes: ``compute``, ``overhead``, ``update``, ``load``.
         changes_memory: True where a batch takes other memory.
         changes_numbers: True where losses may differ.
+        loss_tolerance: largest relative distance of the first losses from the fp32 baseline's, where rounding alone
+            makes more than the usual one, by value.
         start_seconds: of each trial, by value.
         first_seconds: of the first trial with that value, on top.
         added_later: True where the first profiles do not have it.
@@ -188,6 +190,7 @@ class Knob:
     acts_on: tuple[str, ...] = ()
     changes_memory: bool = False
     changes_numbers: bool = False
+    loss_tolerance: Mapping[Any, float] = field(default_factory=dict, repr=False)
     start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
     first_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
     added_later: bool = False

@@ -226,6 +226,7 @@ PRECISION = Knob(
         "tf32": "tensor cores; losses track fp32",
         "fp32": "lower precision is not faster here",
     },
+    loss_tolerance={"tf32": 0.03, "bf16": 0.05, "fp16": 0.05},
     effect=Effect(0.30),
     gain=_precision_gain,
     acts_on=("compute",),

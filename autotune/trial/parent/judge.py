@@ -9,12 +9,14 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.core.knobs.table import KNOBS
 from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.settings import Settings
 from autotune.trial.spec import TrialReport
 
-LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
-"""Largest relative distance from the fp32 baseline's mean loss over the checked steps."""
+LOSS_TOLERANCE = 0.02
+"""Largest relative distance from the fp32 baseline's mean loss over the checked steps; `Knob.loss_tolerance` may allow
+more."""
 OTHER_BATCH_TOLERANCE = 0.3
 NOISE_FACTOR = 4.0
 SHM_FULL = "/dev/shm is too small for the batches that loader workers hand over (docker: --shm-size)"
@@ -80,7 +82,7 @@ def judge(settings: Settings, end: TrialEnd) -> Outcome:
         return WrongNumbers("the loss became NaN or infinite")
     assert report.measurement is not None
     steps = sum(block.steps for block in report.measurement.blocks) + report.measurement.warmup_steps
-    if settings.precision == "fp16" and report.measurement.skipped_steps > MAX_SKIPPED * steps:
+    if report.measurement.skipped_steps > MAX_SKIPPED * steps:
         return WrongNumbers(f"the GradScaler skipped {report.measurement.skipped_steps} of {steps} steps")
     notes = list(report.notes)
     if end.leftovers:
@@ -94,6 +96,12 @@ def judge(settings: Settings, end: TrialEnd) -> Outcome:
         start_seconds=end.start_seconds,
         notes=tuple(notes),
     )
+
+
+def loss_tolerance(settings: Settings) -> float:
+    """By how much losses may differ: what the coarsest of the settings' values allows."""
+    own = (knob.loss_tolerance.get(getattr(settings, knob.name), LOSS_TOLERANCE) for knob in KNOBS)
+    return max(own)
 
 
 def lost_its_peer(report: TrialReport) -> bool:
@@ -168,7 +176,7 @@ def check_losses(
     distance = abs(sum(ours) - sum(theirs)) / count
     steps = [abs(b - a) for a, b in itertools.pairwise(theirs)]
     scatter = sum(steps) / len(steps) / math.sqrt(count) if steps else 0.0
-    tolerance = LOSS_TOLERANCE[settings.precision] if same_batch else OTHER_BATCH_TOLERANCE
+    tolerance = loss_tolerance(settings) if same_batch else OTHER_BATCH_TOLERANCE
     allowed = max(tolerance * scale, NOISE_FACTOR * scatter)
     if distance <= allowed:
         return outcome
