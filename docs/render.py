@@ -90,11 +90,19 @@ def example(path: Path) -> str:
     return profiles.dump(replace(profile, evidence=short), f"{profile.target.name}.yaml")
 
 
+def rewritten(page: str) -> str:
+    """The example of ``page`` as it would be written today: with knobs that came since."""
+    found = EXAMPLE.search(page)
+    assert found is not None
+    profile = profiles.parse(found[2], str(FORMAT))
+    return profiles.dump(profile, f"{profile.target.name}.yaml")
+
+
 def main() -> None:
     run = Path(sys.argv[1]) if len(sys.argv) > 1 else TEXT
-    if len(sys.argv) > 2:
-        written = example(Path(sys.argv[2]))
-        FORMAT.write_text(EXAMPLE.sub(lambda found: found[1] + written + found[3], FORMAT.read_text("utf-8")), "utf-8")
+    shown = FORMAT.read_text("utf-8")
+    written = example(Path(sys.argv[2])) if len(sys.argv) > 2 else rewritten(shown)
+    FORMAT.write_text(EXAMPLE.sub(lambda found: found[1] + written + found[3], shown), "utf-8")
     text = final_text(run.read_text("utf-8"))
     TEXT.write_text(text, "utf-8")
     PICTURE.write_text(svg(text), "utf-8")
