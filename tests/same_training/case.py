@@ -61,6 +61,7 @@ class Case:
     channels_last: bool = False
     optimizer_impl: str = "default"
     allocator: str = "default"
+    malloc: str = "default"
     cudnn_benchmark: bool = False
     compile: str = "off"
     precision: str = "fp32"
@@ -126,6 +127,7 @@ AXES: dict[str, dict[Any, float]] = {
     "channels_last": {False: 2, True: 1},
     "optimizer_impl": {"default": 2, "foreach": 1, "fused": 1},
     "allocator": {"default": 10, "jemalloc": 1, "tcmalloc": 1},
+    "malloc": {"default": 4, "keep": 1},
     "cudnn_benchmark": {False: 8, True: 1},
     "compile": {"off": 120, "default": 1, "reduce-overhead": 0.3, "max-autotune": 0.3},
     "precision": {"fp32": 8, "tf32": 1, "bf16": 2, "fp16": 1},

@@ -38,3 +38,28 @@ ALLOCATOR = Knob(
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     applier="allocator:Allocator",
 )
+
+
+def _malloc(context: Context) -> Choices:
+    if context.inventory.software.platform != "linux":
+        return Choices(("default",), (("keep", "only Linux has glibc's allocator"),))
+    return Choices(("default", "keep"))
+
+
+MALLOC = Knob(
+    name="malloc",
+    what="what glibc's allocator does with freed memory",
+    offered="default, keep (large blocks are reused, not given back to the kernel), on Linux; CPU training only",
+    kind=Word(("default", "keep")),
+    neutral="default",
+    choices=_malloc,
+    devices=("cpu",),
+    applies=lambda settings: settings.allocator == "default",
+    why={"keep": "freed memory is kept for reuse", "default": "giving memory back is faster here"},
+    effect=Effect(0.12),
+    gain=lambda settings, _context: 0.05 * (settings.malloc == "keep"),
+    acts_on=("compute", "load"),
+    changes_memory=True,
+    applier="malloc:Malloc",
+    added_later=True,
+)

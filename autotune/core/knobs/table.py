@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.knobs.knob import Knob
 from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR
-from autotune.core.knobs.memory import ALLOCATOR
+from autotune.core.knobs.memory import ALLOCATOR, MALLOC
 from autotune.core.knobs.model import CHANNELS_LAST, COMPILE, CUDNN_BENCHMARK, OPTIMIZER_IMPL, PRECISION
 from autotune.core.knobs.processes import (
     BACKEND,
@@ -31,6 +31,7 @@ KNOBS: tuple[Knob, ...] = (
     CHANNELS_LAST,
     OPTIMIZER_IMPL,
     ALLOCATOR,
+    MALLOC,
     CUDNN_BENCHMARK,
     COMPILE,
     PRECISION,
