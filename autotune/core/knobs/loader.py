@@ -14,6 +14,7 @@ from autotune.core.knobs.knob import (
     Effect,
     Flag,
     Knob,
+    Word,
     powers_of_two,
 )
 
@@ -114,4 +115,41 @@ PIN_MEMORY = Knob(
     effect=Effect(0.06),
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
     applier="loader:PinMemory",
+)
+
+
+START_METHODS = ("default", "fork", "spawn", "forkserver")
+
+
+def _worker_start(context: Context) -> Choices:
+    fresh = "starts each worker as a new Python, which imports the script again: never quicker than a fork"
+    left_out = tuple((method, fresh) for method in START_METHODS[2:])
+    usual = context.inventory.software.start_method
+    if context.cuda:
+        return Choices(("default",), (("fork", "a process that uses CUDA should not be forked"), *left_out))
+    if usual == "fork":
+        return Choices(("default",), (("fork", "it is the default here"), *left_out))
+    if context.inventory.software.platform != "linux":
+        return Choices(("default",), (("fork", f"not safe on {context.inventory.software.platform}"), *left_out))
+    return Choices(("default", "fork"), left_out)
+
+
+WORKER_START = Knob(
+    name="worker_start",
+    what="how loader workers are started",
+    offered="default; fork on Linux where Python's default is another (3.14), CPU training only",
+    kind=Word(START_METHODS),
+    neutral="default",
+    applied="loader",
+    choices=_worker_start,
+    applies=has_workers,
+    why={
+        "fork": "workers start without new imports",
+        "spawn": "workers start from a fresh Python",
+        "forkserver": "workers start from a clean process",
+        "default": "Python's own choice is fastest here",
+    },
+    effect=Effect(0.05),
+    applier="loader:WorkerStart",
+    added_later=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.knobs.knob import Knob
-from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR
+from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.core.knobs.memory import ALLOCATOR, MALLOC
 from autotune.core.knobs.model import CHANNELS_LAST, COMPILE, CUDNN_BENCHMARK, OPTIMIZER_IMPL, PRECISION
 from autotune.core.knobs.processes import (
@@ -26,6 +26,7 @@ KNOBS: tuple[Knob, ...] = (
     NUM_WORKERS,
     PREFETCH_FACTOR,
     PERSISTENT_WORKERS,
+    WORKER_START,
     PIN_MEMORY,
     BATCH_SIZE,
     CHANNELS_LAST,

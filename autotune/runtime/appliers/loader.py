@@ -29,3 +29,13 @@ class PinMemory(Applier):
     def loader(self, own: DataLoader[Any], arguments: dict[str, Any]) -> None:
         """As tuned, on accelerators."""
         arguments["pin_memory"] = self.value and self.training.device.type != "cpu"
+
+
+class WorkerStart(Applier):
+    """How workers are started."""
+
+    def loader(self, own: DataLoader[Any], arguments: dict[str, Any]) -> None:
+        """As tuned, where the user has not chosen himself."""
+        chosen = own.multiprocessing_context is not None or own.num_workers > 0
+        if self.value != "default" and arguments["num_workers"] > 0 and not chosen:
+            arguments["multiprocessing_context"] = self.value
