@@ -193,7 +193,7 @@ class Exchange:
     def _freshen(self, optimizer: Optimizer) -> None:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
         if optimizer not in self._fresh:
-            average(parameters_of(optimizer))
+            average(parameters_of(optimizer), self._statistics())
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)

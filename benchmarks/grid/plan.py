@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.core.knobs.knob import LEVELS, Context
+from autotune.core.knobs.table import KNOBS
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 
@@ -44,11 +45,12 @@ FIELD = (16, 10, 6, 6)
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:
-    """The space of every level, restricted to ``held`` values.
+    """The space of every level, restricted to ``held`` values. Knobs that came after the first grids are held too.
 
     Grids of version 0.1 were recorded with workers that outlive an epoch, which is no choice any more: it is pinned.
     """
     pinned = {name: held[name][0] for name in ("persistent_workers",) if name in held}
+    held = {knob.name: (knob.neutral,) for knob in KNOBS if knob.added_later} | dict(held)
     return {level: _restricted(build(context, level, pinned), held) for level in LEVELS}
 
 

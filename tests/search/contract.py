@@ -107,7 +107,7 @@ class SearchContract:
 def _twelve(machine: Machine) -> Space:
     """Three shapes x two layouts x two allocators."""
     fixed = {"num_workers": 0, "optimizer_impl": "default", "interop_threads": 2}
-    return build(machine.context, "safe", fixed | {"binding": "none"})
+    return build(machine.context, "safe", fixed | {"binding": "none", "malloc": "default"})
 
 
 def _cliff() -> Machine:

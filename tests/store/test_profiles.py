@@ -65,7 +65,7 @@ def refusal(text: str) -> str:
         ),
         (changed("backend: null", "backend: tpu"), "baseline.settings.backend: 'tpu' is not one of"),
         (changed("processes: 1", "LD_PRELOAD: /tmp/x.so"), "baseline.settings.LD_PRELOAD: is no key of this format"),
-        (changed("  precision: fp32\n", "", "baseline"), "baseline.settings.precision: is missing"),
+        (changed("\n    precision: fp32", "", "baseline"), "baseline.settings.precision: is missing"),
         (changed("rate: 2010.5", "rate: .nan"), "levels.safe.rate: '.nan' is not a number"),
         (changed("rate: 2010.5", "rate: .inf"), "levels.safe.rate: '.inf' is not a number"),
         (changed("rate: 2010.5", "rate: 1e999"), "levels.safe.rate: inf is not a finite number"),
