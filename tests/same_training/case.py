@@ -66,6 +66,7 @@ class Case:
     cudnn_benchmark: bool = False
     compile: str = "off"
     precision: str = "fp32"
+    matmul_precision: str = "highest"
     data_parallel: bool = False
     binding: str = "none"
 
@@ -133,6 +134,7 @@ AXES: dict[str, dict[Any, float]] = {
     "cudnn_benchmark": {False: 8, True: 1},
     "compile": {"off": 120, "default": 1, "reduce-overhead": 0.3, "max-autotune": 0.3},
     "precision": {"fp32": 8, "tf32": 1, "bf16": 2, "fp16": 1},
+    "matmul_precision": {"highest": 8, "medium": 1},
     "data_parallel": {False: 10, True: 1},
     "binding": {"none": 10, "cores": 1, "numa": 1},
 }

@@ -39,7 +39,7 @@ def tolerance(case: Case, in_force: Iterable[str]) -> Tolerance:
     reorders = case.processes > 1 or knobs & {"threads", "channels_last", "optimizer_impl", "compile"}
     if not reorders:
         return EXACT
-    if "precision" in knobs:
+    if knobs & {"precision", "matmul_precision"}:
         return LOW
     steep = case.optimizer == "lbfgs" or (case.model in BATCH_NORM and case.processes > 1)
     return UNSTABLE if steep else REORDERED
@@ -54,6 +54,7 @@ def in_force(case: Case, record: Record) -> set[str]:
         "optimizer_impl": case.optimizer_impl != "default",
         "compile": case.compile != "off",
         "precision": case.precision in ("bf16", "fp16"),
+        "matmul_precision": case.matmul_precision == "medium" and case.precision == "fp32",
     }
     return {knob for knob, wanted in asked.items() if wanted} - refused
 

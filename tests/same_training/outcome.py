@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import torch
 
 from tests.same_training import compare, training
 from tests.same_training.case import BATCH, BATCH_NORM, Case
@@ -57,7 +60,19 @@ def reference(case: Case, tested: Record, side: Callable[[str], Side] | None = N
     batch = profile_batch(case) if replaced and case.profile else BATCH
     peeks = case.processes == 1  # several processes repeat a pass that no step has followed: see `runtime.relay`
     make = side or (lambda precision: PlainSide(precision, peeks=peeks))
-    return _caught(lambda: training.run(case, lambda: make(precision), lambda: plain_side(case), batch))
+    with _products(case.matmul_precision if "matmul_precision" in knobs else "highest"):
+        return _caught(lambda: training.run(case, lambda: make(precision), lambda: plain_side(case), batch))
+
+
+@contextlib.contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """Products of float32 matrices in ``precision`` while inside."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def shared_reference(case: Case, ranks: list[Record]) -> Record | str:

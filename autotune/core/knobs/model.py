@@ -234,3 +234,36 @@ PRECISION = Knob(
     changes_numbers=True,
     applier="precision:create",
 )
+
+
+def _matmul_precision(context: Context) -> Choices:
+    if native_bf16(context.inventory) and not context.cuda:
+        return Choices(("highest", "medium"))
+    reason = "precision=tf32 does this on GPUs" if context.cuda else "this CPU has no bfloat16 instructions"
+    return Choices(("highest",), (("medium", reason),))
+
+
+def _matmul_gain(settings: Chosen, context: Context) -> float:
+    return 0.0 if settings.matmul_precision == "highest" else PRECISION_GAIN[context.task.device]["bf16"]
+
+
+MATMUL_PRECISION = Knob(
+    name="matmul_precision",
+    what="torch.set_float32_matmul_precision on CPUs",
+    offered="highest; medium (products of fp32 numbers in bfloat16) on CPUs that have it",
+    level="amp",
+    kind=Word(("highest", "medium")),
+    neutral="highest",
+    choices=_matmul_precision,
+    devices=("cpu",),
+    applies=lambda settings: settings.precision == "fp32",
+    fitted=lambda value, inventory: value if native_bf16(inventory) else "highest",
+    why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
+    loss_tolerance={"medium": 0.05},
+    effect=Effect(0.20),
+    gain=_matmul_gain,
+    acts_on=("compute",),
+    changes_numbers=True,
+    applier="matmul_precision:MatmulPrecision",
+    added_later=True,
+)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from autotune.core.knobs.knob import Knob
 from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.core.knobs.memory import ALLOCATOR, MALLOC
-from autotune.core.knobs.model import CHANNELS_LAST, COMPILE, CUDNN_BENCHMARK, OPTIMIZER_IMPL, PRECISION
+from autotune.core.knobs.model import (
+    CHANNELS_LAST,
+    COMPILE,
+    CUDNN_BENCHMARK,
+    MATMUL_PRECISION,
+    OPTIMIZER_IMPL,
+    PRECISION,
+)
 from autotune.core.knobs.processes import (
     BACKEND,
     BATCH_SIZE,
@@ -36,6 +43,7 @@ KNOBS: tuple[Knob, ...] = (
     CUDNN_BENCHMARK,
     COMPILE,
     PRECISION,
+    MATMUL_PRECISION,
 )
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
 KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
