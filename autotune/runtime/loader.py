@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.runtime.datasets import keeps_state
+from autotune.runtime.worker_check import asks_for_worker, why_not_in_workers
 
 Mover = Callable[[Any], Any]
 RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
@@ -38,9 +39,14 @@ def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
     """Why another number of workers might change the data, or None."""
     if is_stream(loader):
         return "another number would make other batches of an iterable dataset, or restart it"
-    if loader.worker_init_fn is not None and 0 in (wanted, loader.num_workers):
+    if 0 not in (wanted, loader.num_workers):
+        return None
+    if loader.worker_init_fn is not None:
         return "worker_init_fn runs in workers only"
-    return keeps_state(loader.dataset) if loader.num_workers == 0 else None
+    asks = asks_for_worker(loader)
+    if asks is not None:
+        return f"{asks} asks for its worker"
+    return (keeps_state(loader.dataset) or why_not_in_workers(loader)) if loader.num_workers == 0 else None
 
 
 def arguments(loader: DataLoader[Any], device: torch.device, count: int) -> dict[str, Any]:
