@@ -170,12 +170,13 @@ class TestSteps:
         assert workshop.loop().block(3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
-    def test_come_from_a_loader_with_the_trials_workers(
+    def test_come_from_a_loader_with_the_users_workers(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
     ) -> None:
         prepared: list[Any] = []
         monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
-        workshop.loop(Settings(batch_size=BATCH, num_workers=workers, persistent_workers=kept))
+        current = {"num_workers": workers, "persistent_workers": kept}
+        workshop.loop(Settings(batch_size=BATCH, num_workers=3), CURRENT=current)
         assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
         assert prepared[2].batch_size == BATCH
 
