@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterDataPipe, SequentialSampler
 from autotune.runtime import loader as loading
 from autotune.runtime.applier import Training
 from autotune.runtime.datasets import fingerprint
-from autotune.runtime.dealing import batch_to_train_with, length, said_of
+from autotune.runtime.dealing import batch_to_train_with, said_of
 from autotune.runtime.open_files import raise_limit
 from autotune.runtime.order import count_of, order_of, settled
 from autotune.runtime.passes import NextBatches, PreparedLoader
@@ -66,8 +66,9 @@ class Feeder:
             return None
         ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
         own = loader.batch_size * ranks
-        samples = None if loading.is_stream(loader) else length(loader.dataset)
-        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, self.training.level, samples)
+        samples = loading.samples_of_epoch(loader)
+        level, drops = self.training.level, loader.drop_last
+        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, level, samples, drop_last=drops)
         said = said_of(batch, own, self.settings)
         if said is not None:
             self.progress.measured_batch = False

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.runtime.datasets import keeps_state
+from autotune.runtime.dealing import length
 from autotune.runtime.worker_check import asks_for_worker, why_not_in_workers
 
 Mover = Callable[[Any], Any]
@@ -84,6 +85,14 @@ def untouchable(loader: DataLoader[Any]) -> str | None:
 def is_stream(loader: DataLoader[Any]) -> bool:
     """True for an iterable dataset, which has no indices."""
     return isinstance(loader.dataset, IterableDataset)
+
+
+def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
+    """Samples that batches of one epoch are cut from; of a stream's, those of one worker. None where nobody knows."""
+    if not is_stream(loader):
+        return length(loader.sampler)
+    samples = length(loader.dataset)
+    return None if samples is None else samples // max(1, loader.num_workers)
 
 
 def own_share(loader: DataLoader[Any], world: int) -> str | None:
