@@ -61,7 +61,7 @@ def _loop(case: Case) -> Case:
 
 
 def _loader(case: Case) -> Case:
-    if case.loader in OWN_WORKERS and case.processes > 1:
+    if case.loader in (*OWN_WORKERS, "keeps_state") and case.processes > 1:
         case = replace(case, loader="shuffled" if case.loader == "worker_init" else "generator")
     if case.loader in STREAMS and case.processes > 1 and case.num_workers:
         case = replace(case, num_workers=0)
