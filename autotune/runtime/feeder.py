@@ -106,25 +106,19 @@ class Feeder:
         shares = shares and loading.own_share(loader, self.world.size) is None
         if shares and not self._sharer.same_everywhere(fingerprint(loader.dataset)):
             return self._untouched(loader, "processes hold different datasets", shares)
-        if not shares and batch == loader.batch_size and self._as_it_is(loader):
-            return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         free = settled(loader) is None
+        keeps = not shares and batch == loader.batch_size
+        arguments = {} if keeps and self.settings is None else self._arguments(loader, keeps_workers=not free)
+        if keeps and _has(loader, arguments):  # then it is read itself, which costs nothing
+            return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
         sharing = self._sharer.dealt(batch, ahead=AHEAD if free else 1, deals=self.trains) if shares else None
-        arguments = self._arguments(loader, keeps_workers=not free)
         if sharing is not None:
             arguments.pop("in_order", None)  # parts are told by their order
         batches = NextBatches(partial(count_of, loader, replaced))
         rebuilt = DataLoader(**arguments, batch_sampler=batches, generator=torch.Generator())
         return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), order=order, sharing=sharing)
-
-    def _as_it_is(self, loader: DataLoader[Any]) -> bool:
-        """Whether ``loader`` has what the settings ask for: then it is read itself, which costs nothing."""
-        if self.settings is None:
-            return True
-        wanted = self._arguments(loader).items()
-        return all(getattr(loader, name, value) in (value,) for name, value in wanted)
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
@@ -153,3 +147,8 @@ class Feeder:
 
     def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
         return loading.mover(self.device, non_blocking=loader.pin_memory)
+
+
+def _has(loader: DataLoader[Any], arguments: dict[str, Any]) -> bool:
+    """Whether ``loader`` was made with ``arguments``."""
+    return all(getattr(loader, name, value) in (value,) for name, value in arguments.items())

@@ -44,10 +44,13 @@ def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
         return None
     if loader.worker_init_fn is not None:
         return "worker_init_fn runs in workers only"
-    asks = asks_for_worker(loader)
-    if asks is not None:
-        return f"{asks} asks for its worker"
-    return (keeps_state(loader.dataset) or why_not_in_workers(loader)) if loader.num_workers == 0 else None
+    try:
+        adds = loader.num_workers == 0
+        return asks_for_worker(loader) or (
+            (keeps_state(loader.dataset) or why_not_in_workers(loader)) if adds else None
+        )
+    except Exception as error:  # whatever a dataset does that is looked at, training goes on
+        return f"the dataset cannot be looked at: {type(error).__name__}: {str(error)[:200]}"
 
 
 def arguments(loader: DataLoader[Any], device: torch.device, count: int) -> dict[str, Any]:

@@ -123,18 +123,16 @@ def _of_dict(value: dict[Any, Any]) -> Inside:
 
 
 def _of_sequence(value: Any) -> Inside:
-    if len(value) <= 3 * EDGE:
-        items = dict(enumerate(value))
-    else:
-        value = value if isinstance(value, list | tuple) else list(value)
-        middle = len(value) // 2
-        places = [*range(EDGE), *range(middle - EDGE // 2, middle + EDGE // 2), *range(len(value) - EDGE, len(value))]
-        items = {place: value[place] for place in places}
-    return _attributes(value) | {f"[{place}]": item for place, item in items.items()}
+    known = next(kind for kind in SEQUENCES if isinstance(value, kind))
+    items = value if type(value) in (list, tuple) else list(known.__iter__(value))
+    middle, size = len(items) // 2, len(items)
+    places = [*range(EDGE), *range(middle - EDGE // 2, middle + EDGE // 2), *range(size - EDGE, size)]
+    return _attributes(value) | {f"[{k}]": items[k] for k in (places if size > 3 * EDGE else range(size))}
 
 
 def _of_array(value: Any) -> Inside:
-    return _of_sequence(value.reshape(-1).tolist()) if value.dtype == object else {}
+    items = _of_sequence(value.reshape(-1).tolist()) if value.dtype == object else {}
+    return items if value.base is None else items | {".base": value.base}
 
 
 def _of_function(function: FunctionType) -> Inside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import mmap
 import random
 import zlib
 from collections.abc import Iterator, Mapping
@@ -115,6 +116,6 @@ CONTENTS: tuple[tuple[Any, Any], ...] = (
     (numpy.random.RandomState, _of_random_state),
     (numpy.random.Generator, _of_generator),
     (random.Random, lambda value: value.getstate()),
-    ((io.BytesIO, io.StringIO), lambda value: None if value.closed else value.tell()),
+    ((io.BytesIO, io.StringIO, mmap.mmap), lambda value: None if value.closed else value.tell()),
     (functools._lru_cache_wrapper, lambda value: value.cache_info().misses),
 )

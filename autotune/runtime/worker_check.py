@@ -29,7 +29,13 @@ from autotune.runtime.snapshot import changed, snapshot
 PATIENCE = 10.0
 """Seconds that a read of one or two samples may take."""
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
-CONNECTIONS = {
+SHARED = {
+    ("multiprocessing", "BaseProxy"),
+    ("multiprocessing", "BufferWrapper"),
+    ("multiprocessing", "Queue"),
+    ("multiprocessing", "SharedMemory"),
+    ("multiprocessing", "SimpleQueue"),
+    ("multiprocessing", "SynchronizedBase"),
     ("sqlite3", "Connection"),
     ("h5py", "HLObject"),
     ("lmdb", "Environment"),
@@ -39,7 +45,7 @@ CONNECTIONS = {
     ("tables", "File"),
     ("pyarrow", "NativeFile"),
 }
-"""``(package, class)`` of open files and databases that are no files to Python."""
+"""``(package, class)`` of what processes share: objects of Python's, and files and databases of libraries in C."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES_FILES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 
@@ -50,12 +56,12 @@ def why_not_in_workers(loader: DataLoader[Any]) -> str | None:
 
 
 def asks_for_worker(loader: DataLoader[Any]) -> str | None:
-    """What of the dataset asks whether it is in a worker, or None."""
+    """Why the data may depend on whether workers read them, or None."""
     functions = (each for each in walk(_roots(loader)) if isinstance(each.value, FunctionType) and not each.library)
     asking = (
         each for each in functions if any("get_worker_info" in code.co_names for code in codes(each.value.__code__))
     )
-    return next((each.path for each in asking), None)
+    return next((f"{each.path} asks for its worker" for each in asking), None)
 
 
 def _roots(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -89,11 +95,12 @@ def _what_is_bound(found: Reached) -> str | None:
         return "a running thread, which workers would not have" if _runs(value) else None
     if isinstance(value, Tensor):
         shared = value.device.type == "cpu" and value.is_shared()  # type: ignore[no-untyped-call]
-        return "in shared memory" if shared else None
+        return "in shared memory, which a read could change" if shared else None
     if _is_open(value):
-        return "an open file or connection, which workers would share"
-    iterates = hasattr(type(value), "__next__") and not (found.library or isinstance(value, io.IOBase))
-    return "an iterator, which workers would have copies of" if iterates else None
+        return "an open file, a connection or shared memory, which workers would use together"
+    iterates = hasattr(type(value), "__next__") and not hasattr(type(value), "__getitem__")
+    own = not found.library and not isinstance(value, io.IOBase)
+    return "an iterator, which workers would have copies of" if iterates and own else None
 
 
 def _is_held(lock: Any) -> bool:
@@ -109,7 +116,7 @@ def _runs(thread: threading.Thread) -> bool:
 
 def _is_open(value: Any) -> bool:
     kind = type(value)
-    if any((module_of(owner).partition(".")[0], owner.__name__) in CONNECTIONS for owner in kind.__mro__):
+    if any((module_of(owner).partition(".")[0], owner.__name__) in SHARED for owner in kind.__mro__):
         return True
     if not hasattr(kind, "fileno") or any(value is stream for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return False
@@ -155,12 +162,20 @@ def _answer(receiver: Connection) -> str | None:
 
 def _indices(loader: DataLoader[Any]) -> list[list[Any]]:
     """Batches to read: one sample, then the first with the middle one, then the last."""
-    sampler = loader.sampler
-    every: Sequence[Any] = sampler.indices if isinstance(sampler, SubsetRandomSampler) else range(len(loader.dataset))  # type: ignore[arg-type]
+    batches: Any = loader.batch_sampler
+    every = _every_index(batches.sampler)
     last = len(every) - 1
     places = [[last // 3], [0, (last + 1) // 2], [last]] if last >= 0 else []
-    batches = [[every[place] for place in batch] for batch in places]
-    return [[index] for batch in batches for index in batch] if loader.batch_size == 1 else batches
+    wanted = [[every[place] for place in batch] for batch in places]
+    return [[index] for batch in wanted for index in batch] if batches.batch_size == 1 else wanted
+
+
+def _every_index(sampler: Any) -> Sequence[Any]:
+    """What a sampler that `autotune.runtime.order` knows draws from."""
+    if isinstance(sampler, SubsetRandomSampler):
+        return sampler.indices
+    source = next(getattr(sampler, name) for name in ("data_source", "weights", "dataset") if hasattr(sampler, name))
+    return range(len(source))
 
 
 def _work(loader: DataLoader[Any], indices: list[list[Any]], sender: Connection) -> None:

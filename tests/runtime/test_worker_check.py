@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import logging
+import mmap
 import multiprocessing
 import os
 import random
@@ -25,6 +26,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     Subset,
@@ -223,6 +225,11 @@ def logged(index: int) -> int:
     return index
 
 
+def mapped() -> Read:
+    pages = mmap.mmap(-1, 100)
+    return lambda index: pages.read_byte()
+
+
 def latents() -> Reads:
     rows = nn.Parameter(torch.zeros(20, 2))
     return Reads(rows.__getitem__, rows=rows)
@@ -286,7 +293,10 @@ def reason(dataset: Any, **options: Any) -> str | None:
         (lambda: TensorDataset(torch.ones(9, 2).share_memory_()), "shared memory"),
         (lambda: Reads(counter=itertools.count()), "Reads.counter is an iterator"),
         (lambda: Subset(Reads(held=[iter(range(9))]), range(4)), "Subset.dataset.held[0] is an iterator"),
-        (lambda: Reads(database=sqlite3.connect(":memory:")), "open file or connection"),
+        (lambda: Reads(database=sqlite3.connect(":memory:")), "a connection"),
+        (lambda: Reads(count=multiprocessing.Value("i")), "shared memory"),
+        (lambda: Reads(seen=numpy.frombuffer(multiprocessing.RawArray("d", 9))), "shared memory"),
+        (lambda: Reads(mapped()), "changes"),
     ],
 )
 def test_what_is_kept_in_the_process_stays_there(make: Callable[[], Any], words: str) -> None:
@@ -384,6 +394,31 @@ def test_only_samples_that_the_sampler_asks_for_are_read() -> None:
     read = {3: 1.0, 4: 2.0, 9: 3.0}.__getitem__
     assert reason(Reads(read), shuffle=False, sampler=SubsetRandomSampler([3, 9, 4])) is None
     assert "KeyError" in (reason(Reads(read)) or "")
+
+
+def test_samples_come_from_the_batch_sampler() -> None:
+    batches = BatchSampler(SubsetRandomSampler([3, 9, 4]), 2, False)
+    read = {3: 1.0, 4: 2.0, 9: 3.0}.__getitem__
+    assert workers(DataLoader(Reads(read), batch_sampler=batches), 2).refused is None
+
+
+def test_one_look_for_each_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+    monkeypatch.setattr("autotune.runtime.loader.why_not_in_workers", looks.append)
+    with Session(quiet(batch_size=2, num_workers=2), device="cpu") as session:
+        session.prepare(DataLoader(Reads(), batch_size=2), DataLoader(Reads(), num_workers=2))
+    assert len(looks) == 1
+
+
+def test_a_dataset_that_cannot_be_looked_at_is_read_here() -> None:
+    class Odd(Dataset[int]):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__dict__":
+                raise RuntimeError("nobody looks at me")
+            return super().__getattribute__(name)
+
+    refused = workers(DataLoader(Odd(), sampler=SubsetRandomSampler([1])), 2).refused
+    assert refused == "kept at 0: the dataset cannot be looked at: RuntimeError: nobody looks at me"
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
