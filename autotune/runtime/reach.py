@@ -11,8 +11,10 @@ import enum
 import functools
 import io
 import logging
+import os
 import random
 import sys
+import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +48,7 @@ GENERATORS = (torch.Generator, numpy.random.RandomState, numpy.random.Generator,
 ANYBODYS: tuple[type, ...] = (dict, *SEQUENCES, Tensor, numpy.ndarray, *GENERATORS, io.BytesIO, io.StringIO, MethodType)
 ANYBODYS += (BuiltinFunctionType, functools.partial, functools._lru_cache_wrapper)
 """Classes of libraries whose objects belong to whoever holds them."""
+STDLIB = sysconfig.get_path("stdlib") + os.sep
 LOADS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"})
 Inside = dict[str, Any]
 
@@ -85,10 +88,10 @@ def walk(roots: Mapping[str, Any]) -> Iterator[Reached]:
 def is_library(module: str) -> bool:
     """True for the standard library and for installed packages."""
     top = module.partition(".")[0]
-    if top in ("builtins", "torch", "numpy") or top in sys.stdlib_module_names:
-        return True
     file = getattr(sys.modules.get(top), "__file__", None)
-    return file is not None and not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    if file is None or top in ("torch", "numpy"):  # built in, or a folder of the user's without __init__.py
+        return top in ("torch", "numpy") or top in sys.stdlib_module_names
+    return file.startswith(STDLIB) or not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def _of_library(value: Any, holder: bool) -> bool:

@@ -142,7 +142,7 @@ def _try(loader: DataLoader[Any]) -> str | None:
         return _answer(receiver)
     finally:
         process.kill()
-        process.join()
+        process.join(PATIENCE)
         receiver.close()
 
 

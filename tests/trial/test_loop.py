@@ -180,6 +180,16 @@ class TestSteps:
         assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
         assert prepared[2].batch_size == BATCH
 
+    def test_are_read_in_the_process_where_workers_would_change_them(self) -> None:
+        module = ModuleType("fake_task")
+        module.build_model = lambda: nn.Linear(3, 1)  # type: ignore[attr-defined]
+        module.build_dataset = lambda: Samples(Clock(), 64, 0.1)  # type: ignore[attr-defined]
+        settings = Settings(batch_size=BATCH, num_workers=2, threads=torch.get_num_threads())
+        with Session(settings, device="cpu") as session:
+            loop = TrainingLoop(Task(module, "fake", "cpu"), session, TrialSpec(settings=settings), lambda: None)
+            assert loop.loader.num_workers == 0
+            assert dict(session.not_applied)["num_workers"].startswith("kept at 0: Samples changes itself")
+
 
 class TestSkippedSteps:
     """F04: steps that a gradient scaler skips take time and earn nothing."""
