@@ -36,6 +36,7 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 MOST = 10_000
 """Objects looked at."""
@@ -68,6 +69,11 @@ class Reached:
     value: Any
     inside: Inside
     library: bool
+
+
+def roots_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """What loader workers have copies of."""
+    return {type(loader.dataset).__name__: loader.dataset, "collate_fn": loader.collate_fn}
 
 
 def walk(roots: Mapping[str, Any]) -> Iterator[Reached]:

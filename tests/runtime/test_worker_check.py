@@ -36,7 +36,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from autotune.runtime import worker_check
+from autotune.runtime import worker_dry_run
 from autotune.runtime.loader import workers
 from autotune.runtime.session import Session
 
@@ -373,7 +373,7 @@ def test_threads_and_held_locks_stay() -> None:
 
 
 def test_a_read_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_check, "PATIENCE", 0.3)
+    monkeypatch.setattr(worker_dry_run, "PATIENCE", 0.3)
     assert "no sample within 0.3 seconds" in (reason(Reads(hangs)) or "")
     assert not multiprocessing.active_children()
 
@@ -428,6 +428,16 @@ def test_workers_that_would_run_the_script_again_are_not_added(method: str) -> N
     try:
         assert f"started by {method!r}" in (reason(Reads()) or "")
         assert workers(DataLoader(Reads(), num_workers=1), 2).count == 2
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+def test_the_start_method_stays_to_be_chosen() -> None:
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(None, force=True)
+    try:
+        assert reason(Reads()) is None
+        assert multiprocessing.get_start_method(allow_none=True) is None
     finally:
         multiprocessing.set_start_method(before, force=True)
 
