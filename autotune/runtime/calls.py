@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,20 +92,26 @@ class Bare(nn.Module):
 
 def to_float32(value: Any) -> Any:
     """``value`` with every half-precision tensor in it as float32; containers keep class and other items."""
+    return with_tensors(value, lambda tensor: tensor.float() if tensor.dtype in HALF else tensor)
+
+
+def with_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """``value`` with ``change`` made to every tensor in it; containers keep class and other items."""
+    again = partial(with_tensors, change=change)
     if isinstance(value, Tensor):
-        return value.float() if value.dtype in HALF else value
+        return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(to_float32, value))
+        return type(value)(*map(again, value))
     if type(value) is tuple:
-        return tuple(map(to_float32, value))
+        return tuple(map(again, value))
     if isinstance(value, list):
         items = copy.copy(value)
-        items[:] = map(to_float32, value)
+        items[:] = map(again, value)
         return items
     if isinstance(value, MutableMapping):
         entries = copy.copy(value)
         for key, item in value.items():
             if isinstance(item, Tensor | tuple | list | MutableMapping):
-                entries[key] = to_float32(item)
+                entries[key] = again(item)
         return entries
     return value

@@ -19,14 +19,13 @@ DEPTH = 4
 
 
 def keeps_state(dataset: object) -> str | None:
-    """Why reading ``dataset`` in workers, which have copies of it, may leave something behind there; or None."""
-    for part in _parts(dataset):
-        name = type(part).__name__
-        if any(hasattr(value, "__next__") for value in _attributes(part).values()):
-            return f"{name} holds an iterator"
-        if not type(part).__module__.startswith("torch.") and _writes(type(part)):
-            return f"{name} changes itself when it is read"
-    return None
+    """Why code that reads ``dataset`` may leave something behind, which copies in workers would keep; or None.
+
+    What a few reads do not show counts too: see `autotune.runtime.worker_check` for those.
+    """
+    kinds = (type(part) for part in _parts(dataset))
+    changing = (kind for kind in kinds if not kind.__module__.startswith("torch.") and _writes(kind))
+    return next((f"{kind.__name__} changes itself when it is read" for kind in changing), None)
 
 
 def _writes(kind: type) -> bool:

@@ -60,11 +60,22 @@ def largest_part(batch: int, world: int) -> int:
     return -(-batch // world)
 
 
-def batch_to_train_with(own: int, settings: Settings | None, level: str | None, samples: int | None) -> int:
-    """The global batch: the user's ``own``; at level ``max`` the profile's, unless the dataset is smaller."""
+def batch_to_train_with(
+    own: int, settings: Settings | None, level: str | None, samples: int | None, *, drop_last: bool = False
+) -> int:
+    """The global batch: the user's ``own``; at level ``max`` the profile's, unless an epoch is smaller.
+
+    Args:
+        own: the user's.
+        settings: the profile's.
+        level: the profile's.
+        samples: of an epoch; None where nobody knows.
+        drop_last: whether an epoch that is smaller than a batch has none.
+    """
     if settings is None or level != "max":
         return own
-    return own if samples is not None and settings.global_batch > samples else settings.global_batch
+    too_large = drop_last if samples is None else settings.global_batch > samples
+    return own if too_large else settings.global_batch
 
 
 def said_of(batch: int, own: int, settings: Settings | None) -> str | None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterDataPipe, SequentialSampler
 from autotune.runtime import loader as loading
 from autotune.runtime.applier import Training
 from autotune.runtime.datasets import fingerprint
-from autotune.runtime.dealing import batch_to_train_with, length, said_of
+from autotune.runtime.dealing import batch_to_train_with, said_of
 from autotune.runtime.open_files import raise_limit
 from autotune.runtime.order import count_of, order_of, settled
 from autotune.runtime.passes import NextBatches, PreparedLoader
@@ -66,8 +66,9 @@ class Feeder:
             return None
         ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
         own = loader.batch_size * ranks
-        samples = None if loading.is_stream(loader) else length(loader.dataset)
-        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, self.training.level, samples)
+        samples = loading.samples_of_epoch(loader)
+        level, drops = self.training.level, loader.drop_last
+        batch = own if ranks > 1 else batch_to_train_with(own, self.settings, level, samples, drop_last=drops)
         said = said_of(batch, own, self.settings)
         if said is not None:
             self.progress.measured_batch = False
@@ -105,9 +106,11 @@ class Feeder:
         shares = shares and loading.own_share(loader, self.world.size) is None
         if shares and not self._sharer.same_everywhere(fingerprint(loader.dataset)):
             return self._untouched(loader, "processes hold different datasets", shares)
-        if not shares and batch == loader.batch_size and self._as_it_is(loader):
-            return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         free = settled(loader) is None
+        keeps = not shares and batch == loader.batch_size
+        arguments = {} if keeps and self.settings is None else self._arguments(loader, keeps_workers=not free)
+        if keeps and _has(loader, arguments):  # then it is read itself, which costs nothing
+            return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader))
         replaced = batch if batch != loader.batch_size else None
         order = partial(order_of, loader, replaced)
         sharing = None
@@ -115,19 +118,11 @@ class Feeder:
             generator = getattr(loader.sampler, "generator", None) or loader.generator
             ahead = AHEAD if free else 1
             sharing = self._sharer.dealt(batch, ahead=ahead, deals=self.trains, generator=generator)
-        arguments = self._arguments(loader, keeps_workers=not free)
         if sharing is not None:
             arguments.pop("in_order", None)  # parts are told by their order
         batches = NextBatches(partial(count_of, loader, replaced))
         rebuilt = DataLoader(**arguments, batch_sampler=batches, generator=torch.Generator())
         return PreparedLoader(loader, rebuilt, self.progress, mover=self._mover(rebuilt), order=order, sharing=sharing)
-
-    def _as_it_is(self, loader: DataLoader[Any]) -> bool:
-        """Whether ``loader`` has what the settings ask for: then it is read itself, which costs nothing."""
-        if self.settings is None:
-            return True
-        wanted = self._arguments(loader).items()
-        return all(getattr(loader, name, value) in (value,) for name, value in wanted)
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
@@ -156,3 +151,8 @@ class Feeder:
 
     def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
         return loading.mover(self.device, non_blocking=loader.pin_memory)
+
+
+def _has(loader: DataLoader[Any], arguments: dict[str, Any]) -> bool:
+    """Whether ``loader`` was made with ``arguments``."""
+    return all(getattr(loader, name, value) in (value,) for name, value in arguments.items())

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.runtime.datasets import keeps_state
+from autotune.runtime.dealing import length
+from autotune.runtime.worker_check import asks_for_worker, why_not_in_workers
 
 Mover = Callable[[Any], Any]
 RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
@@ -38,9 +40,17 @@ def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
     """Why another number of workers might change the data, or None."""
     if is_stream(loader):
         return "another number would make other batches of an iterable dataset, or restart it"
-    if loader.worker_init_fn is not None and 0 in (wanted, loader.num_workers):
+    if 0 not in (wanted, loader.num_workers):
+        return None
+    if loader.worker_init_fn is not None:
         return "worker_init_fn runs in workers only"
-    return keeps_state(loader.dataset) if loader.num_workers == 0 else None
+    try:
+        adds = loader.num_workers == 0
+        return asks_for_worker(loader) or (
+            (keeps_state(loader.dataset) or why_not_in_workers(loader)) if adds else None
+        )
+    except Exception as error:  # whatever a dataset does that is looked at, training goes on
+        return f"the dataset cannot be looked at: {type(error).__name__}: {str(error)[:200]}"
 
 
 def arguments(loader: DataLoader[Any], device: torch.device, count: int) -> dict[str, Any]:
@@ -78,6 +88,14 @@ def untouchable(loader: DataLoader[Any]) -> str | None:
 def is_stream(loader: DataLoader[Any]) -> bool:
     """True for an iterable dataset, which has no indices."""
     return isinstance(loader.dataset, IterableDataset)
+
+
+def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
+    """Samples that batches of one epoch are cut from; of a stream's, those of one worker. None where nobody knows."""
+    if not is_stream(loader):
+        return length(loader.sampler)
+    samples = length(loader.dataset)
+    return None if samples is None else samples // max(1, loader.num_workers)
 
 
 def own_share(loader: DataLoader[Any], world: int) -> str | None:

@@ -15,12 +15,13 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    SubsetRandomSampler,
     get_worker_info,
 )
 
 from autotune.core.settings import Settings
 from autotune.runtime.applier import Training, create_appliers
-from autotune.runtime.loader import arguments, mover, own_share, workers
+from autotune.runtime.loader import arguments, mover, own_share, samples_of_epoch, workers
 from autotune.runtime.open_files import raise_limit
 from autotune.runtime.session import Session
 
@@ -176,6 +177,37 @@ def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: in
         assert [len(inputs) for inputs, _targets in training] == [batch] * len(training)
         assert (second.batch_size, len(second), len(list(second))) == (10, 4, 4)
         assert any("4 is kept" in note for note in session.notes) is (batch == 4)
+
+
+class KnownLength(Stream):
+    """A stream that knows its length."""
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize(
+    ("make", "batch"),
+    [
+        (lambda: DataLoader(Numbers(), 2, sampler=SubsetRandomSampler([1, 2, 3, 4]), drop_last=True), 2),
+        (lambda: DataLoader(Numbers(), 2, sampler=SubsetRandomSampler([1, 2, 3, 4])), 2),
+        (lambda: DataLoader(Numbers(), 2, sampler=RandomSampler(Numbers(), True, 30), drop_last=True), 16),
+        (lambda: DataLoader(Stream(), 2, drop_last=True), 2),
+        (lambda: DataLoader(Stream(), 2), 16),
+        (lambda: DataLoader(KnownLength(), 2, drop_last=True), 2),
+    ],
+)
+def test_max_leaves_an_epoch_its_batches(make: Any, batch: int) -> None:
+    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
+        loader = session.prepare(make())
+        assert loader.batch_size == batch
+        assert len(list(loader)) > 0
+        assert any("batch of 2 is kept" in note for note in session.notes) is (batch == 2)
+
+
+def test_samples_of_an_epoch_are_those_of_a_worker() -> None:
+    assert samples_of_epoch(DataLoader(KnownLength(), num_workers=2)) == 5
+    assert samples_of_epoch(DataLoader(Stream(), num_workers=2)) is None
 
 
 def test_batches_move_in_whatever_they_come() -> None:

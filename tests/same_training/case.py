@@ -18,6 +18,7 @@ WORLDS = {"1": (1, None), "gloo2": (2, "gloo"), "gloo3": (3, "gloo"), "mpi2": (2
 """``{name: (processes, backend)}``."""
 KIND = {
     "conv2d": "image",
+    "maps": "image",
     "batchnorm": "image",
     "frozen": "image",
     "ema": "image",

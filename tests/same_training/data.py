@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,20 @@ class Samples(Dataset[Any]):
         number = self.first + int(index)
         x = inputs[number] if self.kind == "tokens" else inputs[number] * (1 + 0.5 * self.epoch)
         return {"ids": number, "x": x, "y": targets[number]}
+
+
+class KeepsState(Samples):
+    """Keeps what reading leaves behind: a transform's count, and noise of a generator of its own."""
+
+    def __init__(self, kind: str, count: int) -> None:
+        super().__init__(kind, count)
+        self.noise, self.reads = random.Random(5), [0]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.reads[0] += 1
+        sample = super().__getitem__(index)
+        scale = 1 + 0.01 * self.reads[0] + 0.1 * self.noise.random()
+        return sample if self.kind == "tokens" else sample | {"x": sample["x"] * scale}
 
 
 class OpenedInWorker(Samples):

@@ -70,7 +70,7 @@ def _loader(case: Case) -> Case:
         case = replace(case, loop="plain")  # nothing to count
     if case.loop == "twice_at_once" and case.loader in (*STREAMS, *OWN_WORKERS):
         case = replace(case, loop="plain")  # PyTorch has one set of persistent workers
-    if case.loader in OWN_WORKERS and case.processes > 1:
+    if case.loader in (*OWN_WORKERS, "keeps_state") and case.processes > 1:
         case = replace(case, loader="shuffled" if case.loader == "worker_init" else "generator")
     if case.loader in STREAMS and case.processes > 1 and case.num_workers:
         case = replace(case, num_workers=0)

@@ -56,10 +56,14 @@ class OwnLoader(DataLoader[Any]):
     """A subclass, which the runtime cannot know."""
 
 
+DATASETS: dict[str, type[data.Samples]] = {"worker_init": data.OpenedInWorker, "keeps_state": data.KeepsState}
+"""Datasets of loaders that need their own."""
+
+
 def train(case: Case, seed: int, batch: int = BATCH) -> DataLoader[Any]:
     """The loader that is trained on. ``seed``: of this process's own samplers and generators."""
     kind, count = case.kind, case.samples
-    samples = data.OpenedInWorker(kind, count) if case.loader == "worker_init" else data.Samples(kind, count)
+    samples = DATASETS.get(case.loader, data.Samples)(kind, count)
     options: dict[str, Any] = {"collate_fn": functools.partial(data.collate, case.batches)}
     if case.loader == "batch_sampler":
         own = BatchSampler(RandomSampler(samples), batch, drop_last=False)

@@ -204,6 +204,18 @@ MENDS: Mapping[str, Mend] = {
         _nothing,
         Case(loader="worker_init", num_workers=0),
     ),
+    "state of the dataset": Mend(
+        "a dataset that keeps state is read in the process",
+        "loader:why_not_in_workers",
+        _nothing,
+        Case(loader="keeps_state", num_workers=1),
+    ),
+    "outputs": Mend(
+        "outputs have the usual layout",
+        "appliers.layout:usual",
+        lambda value: value,
+        Case(model="maps", channels_last=True),
+    ),
     "streams": Mend(
         "an iterable dataset keeps its workers",
         "loader:_workers_stay",

@@ -72,7 +72,8 @@ def logits(name: str, call: Any, networks: dict[str, nn.Module], x: Any) -> Tens
     """The output of the whole model; ``call(network, x)`` runs one network."""
     if name == "several":
         return call(networks["head"], call(networks["encoder"], x))
-    return call(networks["main"], x)
+    outputs = call(networks["main"], x)
+    return outputs.view(-1, OUTPUTS).view(-1, TOKENS, CLASSES) if name == "maps" else outputs
 
 
 def _shaped() -> nn.Module:
@@ -92,6 +93,10 @@ def _image(*middle: nn.Module, bias: bool = True) -> nn.Module:
     return nn.Sequential(first, *middle, nn.Tanh(), second, nn.Flatten(), nn.Linear(8, OUTPUTS), _shaped())
 
 
+def _maps() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv2d(3, TOKENS, 3, stride=2, padding=1))
+
+
 def _volume() -> nn.Module:
     return nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, OUTPUTS), _shaped())
 
@@ -107,6 +112,7 @@ BUILDERS: dict[str, Any] = {
     "batchnorm": lambda: _image(nn.BatchNorm2d(3), bias=False),
     "frozen": _image,
     "ema": _image,
+    "maps": _maps,
     "conv3d": _volume,
     "transposed": _transposed,
     "batchnorm1d": lambda: _vector(nn.BatchNorm1d(6), bias=False),

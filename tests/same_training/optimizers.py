@@ -35,12 +35,30 @@ def _one(name: str, parameters: list[nn.Parameter]) -> Optimizer:
     return OPTIMIZERS[name](parameters)
 
 
+class Velocity(Optimizer):
+    """A user's own: the state of a parameter is one tensor, where PyTorch's optimizers have a dictionary."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Momentum."""
+        for group in self.param_groups:
+            for p in (p for p in group["params"] if p.grad is not None):
+                if p not in self.state:
+                    self.state[p] = torch.zeros_like(p)
+                self.state[p].mul_(0.9).add_(p.grad)
+                p.sub_(self.state[p], alpha=group["lr"])
+
+
 OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda parameters: SGD(parameters, lr=0.05, momentum=0.9),
     "adam": lambda parameters: Adam(parameters, lr=0.01, eps=EPS),
     "adamw": lambda parameters: AdamW(parameters, lr=0.01, eps=EPS, amsgrad=True),
     "adagrad": lambda parameters: Adagrad(parameters, lr=0.05, eps=EPS),
     "rmsprop": lambda parameters: RMSprop(parameters, lr=0.01, eps=EPS, momentum=0.5),
+    "velocity": Velocity,
     "lbfgs": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=2, history_size=3),
 }
 

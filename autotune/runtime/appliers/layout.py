@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
 from autotune.runtime.applier import Applier, Training
 from autotune.runtime.appliers.optimizer import OptimizerImpl
-from autotune.runtime.calls import Call, Layer
+from autotune.runtime.calls import Call, Layer, with_tensors
 
 VIEW = "view size is not compatible"
 VIEWS = "the model takes views that need the usual layout"
@@ -22,6 +22,12 @@ FLATTENS = "the optimizer flattens gradients, which needs the usual layout"
 def has_image_convolutions(model: nn.Module) -> bool:
     """True where a convolution holds a four-dimensional weight."""
     return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
+
+
+def is_channels_last(model: nn.Module) -> bool:
+    """True where the user has laid out a weight of ``model`` so himself."""
+    weights = [p for p in model.parameters() if not is_lazy(p) and p.dim() == 4 and not p.is_contiguous()]
+    return any(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
 def apply(model: nn.Module) -> str | None:
@@ -56,7 +62,7 @@ class ChannelsLast(Applier):
 
     def convert(self, model: nn.Module) -> str | None:
         """Lay out the model's weights, and the optimizers' state with them."""
-        if not self.value:
+        if not self.value or is_channels_last(model):
             return None
         reason = FLATTENS if self._flattens else apply(model)
         if reason is None:
@@ -91,28 +97,53 @@ class ChannelsLast(Applier):
 class Tried(Layer):
     """A call that goes back to the usual layout where the model cannot run in the other one.
 
-    The first call tells. It is made again, from the same random numbers and buffers.
+    The first calls tell, in training and in evaluation. A call that fails is made again, from the same random numbers
+    and buffers. Outputs have the usual layout, of which the user's loop may take views.
     """
 
     def __init__(self, model: nn.Module, call: Call, gave_up: Callable[[], None]) -> None:
         self.model, self.call, self.gave_up = model, call, gave_up
-        self._tried = False
+        self._tried: set[tuple[bool, bool]] = set()
+        self._undone = False
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """The model's outputs."""
-        if self._tried:
+        if self._undone:
             return self.call(*arguments, **options)
-        self._tried = True
-        random, buffers = torch.get_rng_state(), [buffer.clone() for buffer in self.model.buffers()]
+        way = (self.model.training, torch.is_grad_enabled())
+        if way in self._tried:
+            return with_tensors(self.call(*arguments, **options), usual)
+        self._tried.add(way)
+        restore = _restorer(self.model)
         try:
-            return self.call(*arguments, **options)
+            return with_tensors(self.call(*arguments, **options), usual)
         except RuntimeError as error:
             if VIEW not in str(error):
                 raise
+        self._undone = True
         undo(self.model)
         self.gave_up()
-        torch.set_rng_state(random)
-        with torch.no_grad():
-            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+        restore()
         return self.call(*arguments, **options)
+
+
+def usual(value: Tensor) -> Tensor:
+    """``value`` as the same images or volumes lie in a model of the usual layout."""
+    return value.contiguous() if value.dim() in (4, 5) and 0 not in value.stride() else value
+
+
+def _restorer(model: nn.Module) -> Callable[[], None]:
+    """What puts the random numbers and the buffers of now back."""
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    random = torch.get_rng_state(), {device: torch.cuda.get_rng_state(device) for device in devices}
+
+    def restore() -> None:
+        torch.set_rng_state(random[0])
+        for device, state in random[1].items():
+            torch.cuda.set_rng_state(state, device)
+        with torch.no_grad():
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+    return restore

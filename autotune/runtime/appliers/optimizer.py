@@ -7,6 +7,8 @@ scrambled silently: state is laid out like its parameter, and a step whose gradi
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import MutableMapping
 from operator import attrgetter
 from typing import Any
 
@@ -97,10 +99,9 @@ class Implementation:
         for group in self.optimizer.param_groups:
             on_device = fused or bool(group.get("fused") or group.get("capturable"))
             for parameter in group["params"]:
-                state = self.optimizer.state.get(parameter, {})
-                for name, value in state.items():
-                    if isinstance(value, Tensor):
-                        state[name] = _placed(value, parameter, away=name == "step" and not on_device)
+                state = self.optimizer.state.get(parameter)
+                if isinstance(state, MutableMapping):  # else of a user's class, which knows its own state
+                    _place(state, parameter, on_device)
 
     def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
         self._put_back()  # the last step may have ended by an exception
@@ -184,6 +185,12 @@ def _alike(value: Tensor, parameter: Tensor) -> bool:
     return any(parameter.is_contiguous(memory_format=form) for form in FORMATS[: max(1, parameter.dim() - 2)])
 
 
+def _place(state: MutableMapping[str, Any], parameter: Tensor, on_device: bool) -> None:
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            state[name] = _placed(value, parameter, away=name == "step" and not on_device)
+
+
 def _placed(value: Tensor, parameter: Tensor, *, away: bool) -> Tensor:
     value = value.to("cpu" if away else parameter.device)
     if value.shape != parameter.shape or value.layout is not torch.strided or value.stride() == parameter.stride():
@@ -199,7 +206,7 @@ def _portable(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any
     states = {
         key: {name: _plain(value, name == "step" and not wanted.get(key, True)) for name, value in state.items()}
         if isinstance(state, dict)
-        else state
+        else _plain(state, False)
         for key, state in state_dict["state"].items()
     }
     return state_dict | {"state": states}
@@ -225,9 +232,10 @@ def unsupported(optimizer: Optimizer, implementation: str) -> str | None:
         return f"differentiable=True rules out {implementation}"
     scratch = [torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True) for p in _one_of_each(parameters)]
     kind = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("torch."))  # no code of the user's
+    taken = inspect.signature(kind).parameters.keys() - {"params", *FLAGS}
     try:
         for group in optimizer.param_groups:
-            options: dict[str, Any] = {key: group[key] for key in ("lr", "capturable") if key in group}
+            options: dict[str, Any] = {key: group[key] for key in taken if key in group}
             kind(scratch, **options, **{implementation: True})
     except Exception as error:  # whatever it is, training goes on without
         return f"{name} refuses {implementation}=True: {error}"

@@ -21,6 +21,13 @@ LIFE_SIGN_SECONDS = 0.5
 AUTOCAST_CHECKS = 2
 
 
+def _own_workers(task: Task) -> dict[str, Any]:
+    """The loader workers that the user has today: the runtime changes their number, or says why not."""
+    current = task.current()
+    count = current.get("num_workers") or 0
+    return {"num_workers": count, "persistent_workers": count > 0 and bool(current.get("persistent_workers"))}
+
+
 class TrainingLoop:
     """One rank's model, optimizer and loader, stepped in blocks that all ranks agree on.
 
@@ -43,9 +50,7 @@ class TrainingLoop:
         self.task, self.session, self.spec, self._show_life = task, session, spec, show_life
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
-        loader = task.build_loader(
-            spec.settings.global_batch, spec.seed, spec.settings.num_workers, spec.settings.persistent_workers
-        )
+        loader = task.build_loader(spec.settings.global_batch, spec.seed, **_own_workers(task))
         self.model, self.optimizer, self.loader = session.prepare(
             model, optimizer, loader, find_unused_parameters=find_unused_parameters
         )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.runtime.appliers.optimizer import Implementation
+from autotune.runtime.appliers.optimizer import Implementation, parameters_of
 from autotune.runtime.session import Session
 from tests.runtime.records import network, quiet
 
@@ -301,3 +301,54 @@ def test_an_optimizer_that_flattens_gradients_keeps_the_usual_layout(first: str)
         optimizer.step(lambda: model(torch.ones(2, 3, 4, 4)).square().mean())
         assert "flattens" in dict(session.not_applied)["channels_last"]
         assert all(parameter.is_contiguous() for parameter in model.parameters())
+
+
+class Velocity(torch.optim.Optimizer):
+    """The state of a parameter is one tensor, not a dictionary."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Momentum."""
+        for p in parameters_of(self):
+            if p not in self.state:
+                self.state[p] = torch.zeros_like(p)
+            self.state[p].mul_(0.9).add_(p.grad)
+            p.sub_(self.state[p], alpha=0.1)
+
+
+@pytest.mark.parametrize("implementation", ["default", "foreach", "fused"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_state_that_is_no_dictionary_is_left_alone(implementation: str, channels_last: bool) -> None:
+    ours, plain = conv(), conv()
+    optimizer, reference = Velocity(ours.parameters()), Velocity(plain.parameters())
+    with Session(quiet(optimizer_impl=implementation, channels_last=channels_last), device="cpu") as session:
+        steps(ours, optimizer, 1)
+        session.prepare(ours, optimizer)
+        steps(ours, optimizer, 2)
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        steps(ours, optimizer, 1)
+    steps(plain, reference, 1)
+    steps(plain, reference, 2)
+    steps(plain, reference, 1)
+    same(ours, plain)
+
+
+@pytest.mark.parametrize("option", ["betas", "weight_decay", "lr"])
+@pytest.mark.parametrize("implementation", ["foreach", "fused"])
+def test_options_that_are_tensors_train_as_in_plain(option: str, implementation: str) -> None:
+    """What the class does not take together, such as tensor betas with foreach, is refused before the first step."""
+    value = {"betas": (torch.tensor(0.9), torch.tensor(0.99))}.get(option, torch.tensor(0.01))
+    ours, plain = conv(), conv()
+    optimizer, reference = (
+        torch.optim.AdamW(model.parameters(), **({"lr": 0.01} | {option: value})) for model in (ours, plain)
+    )
+    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+        session.prepare(ours, optimizer)
+        steps(ours, optimizer, 3)
+        if (option, implementation) == ("betas", "foreach"):
+            assert "as a Tensor is not supported" in dict(session.not_applied)["optimizer_impl"]
+    steps(plain, reference, 3)
+    same(ours, plain)

@@ -80,14 +80,25 @@ class TestSteps:
         assert workshop.loop().block(3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
-    def test_come_from_a_loader_with_the_trials_workers(
+    def test_come_from_a_loader_with_the_users_workers(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
     ) -> None:
         prepared: list[Any] = []
         monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
-        workshop.loop(Settings(batch_size=BATCH, num_workers=workers, persistent_workers=kept))
+        current = {"num_workers": workers, "persistent_workers": kept}
+        workshop.loop(Settings(batch_size=BATCH, num_workers=3), CURRENT=current)
         assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
         assert prepared[2].batch_size == BATCH
+
+    def test_are_read_in_the_process_where_workers_would_change_them(self) -> None:
+        module = ModuleType("fake_task")
+        module.build_model = lambda: nn.Linear(3, 1)  # type: ignore[attr-defined]
+        module.build_dataset = lambda: Samples(Clock(), 64, 0.1)  # type: ignore[attr-defined]
+        settings = Settings(batch_size=BATCH, num_workers=2, threads=torch.get_num_threads())
+        with Session(settings, device="cpu") as session:
+            loop = TrainingLoop(Task(module, "fake", "cpu"), session, TrialSpec(settings=settings), lambda: None)
+            assert loop.loader.num_workers == 0
+            assert dict(session.not_applied)["num_workers"].startswith("kept at 0: Samples changes itself")
 
 
 class TestSkippedSteps:

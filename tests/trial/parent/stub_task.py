@@ -1,6 +1,7 @@
 """A task that does what the file ``behaviour`` in its working folder says: one good default, many faults."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-CURRENT = {"batch_size": 8, "num_workers": 0}
+CURRENT = {"batch_size": 8, "num_workers": 1}
 STEP = {"count": 0}
 
 
@@ -30,7 +31,7 @@ class Data(Dataset):
         return 0 if behaviour() == "empty_dataset" else 64
 
     def __getitem__(self, index):
-        in_worker = torch.utils.data.get_worker_info() is not None
+        in_worker = multiprocessing.parent_process() is not None
         how = behaviour()
         if in_worker and how == "worker_raises":
             raise KeyError("label of sample 3")
