@@ -98,10 +98,10 @@ def _even(*values: Any) -> dict[Any, int]:
 
 AXES: dict[str, dict[Any, float]] = {
     "model": {
-        **_even("conv2d", "conv3d", "transposed", "batchnorm", "batchnorm1d", "layernorm", "lstm", "embedding"),
+        **_even("conv2d", "maps", "conv3d", "transposed", "batchnorm", "batchnorm1d", "layernorm", "lstm", "embedding"),
         **_even("sparse", "tied", "frozen", "unfrozen_later", "ema", "teacher", "several", "gan", "dropout"),
     },
-    "optimizer": _even("sgd", "adam", "adamw", "adagrad", "rmsprop", "lbfgs", "groups", "several"),
+    "optimizer": _even("sgd", "adam", "adamw", "adagrad", "rmsprop", "velocity", "lbfgs", "groups", "several"),
     "loop": {
         "plain": 2,
         **_even("accumulate", "accumulate_no_sync", "clip", "evaluate", "evaluate_shuffled", "two_loaders"),
@@ -111,7 +111,7 @@ AXES: dict[str, dict[Any, float]] = {
     "checkpoint": {"none": 4, **_even("before", "after", "own", "back")},
     "loader": {
         **_even("sequential", "shuffled", "generator", "sampler", "sampler_unsized", "sampler_epochs", "weighted"),
-        **_even("batch_sampler", "subclass", "drop_last", "changing", *STREAMS),
+        **_even("batch_sampler", "subclass", "drop_last", "changing", "keeps_state", *STREAMS),
         **dict.fromkeys(OWN_WORKERS, 0.25),
     },
     "batches": {"tuple": 3, **_even("dict", "namedtuple", "dataclass", "defaultdict", "packed")},

@@ -266,10 +266,3 @@ def test_every_mend_is_missed(name: str) -> None:
     assert outcome.run(MENDS[name].case).verdict == EQUAL
     with taken_back(name):
         assert outcome.run(MENDS[name].case).verdict == DIFFERENT
-
-
-@pytest.mark.parametrize("options", [{}, {"optimizer_impl": "fused"}, {"channels_last": True}, {"checkpoint": "back"}])
-@pytest.mark.parametrize("special", [{"optimizer": "velocity"}, {"model": "maps"}, {"loader": "keeps_state"}])
-def test_values_that_the_array_does_not_draw(special: dict[str, Any], options: dict[str, Any]) -> None:
-    found = outcome.run(legal(Case(**special, **options)))
-    assert found.verdict == EQUAL, found.reasons
