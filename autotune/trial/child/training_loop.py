@@ -21,7 +21,7 @@ LIFE_SIGN_SECONDS = 0.5
 AUTOCAST_CHECKS = 2
 
 
-def _own_workers(task: Task) -> dict[str, Any]:
+def _own_workers(task: LoadedTask) -> dict[str, Any]:
     """The loader workers that the user has today: the runtime changes their number, or says why not."""
     current = task.current()
     count = current.get("num_workers") or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any
 
 import pytest
@@ -17,9 +17,10 @@ from autotune.runtime.appliers import precision
 from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session
 from autotune.trial.child import training_loop
-from autotune.trial.spec import CHECK_STEPS
+from autotune.trial.child.loaded_task import LoadedTask
+from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
-from .conftest import BATCH, STEP, Workshop
+from .conftest import BATCH, STEP, Clock, Samples, Workshop
 
 
 class TestBlock:
@@ -96,7 +97,8 @@ class TestSteps:
         module.build_dataset = lambda: Samples(Clock(), 64, 0.1)  # type: ignore[attr-defined]
         settings = Settings(batch_size=BATCH, num_workers=2, threads=torch.get_num_threads())
         with Session(settings, device="cpu") as session:
-            loop = TrainingLoop(Task(module, "fake", "cpu"), session, TrialSpec(settings=settings), lambda: None)
+            task = LoadedTask(module, "fake", "cpu")
+            loop = training_loop.TrainingLoop(task, session, TrialSpec(settings=settings), lambda: None)
             assert loop.loader.num_workers == 0
             assert dict(session.not_applied)["num_workers"].startswith("kept at 0: Samples changes itself")
 
