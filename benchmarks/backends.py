@@ -23,6 +23,8 @@ from typing import Any
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -30,8 +32,6 @@ from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialSpec
-from probes.software import mpiexec
-from probes.system import System
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOATS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

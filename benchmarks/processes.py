@@ -23,10 +23,10 @@ from autotune.core.proof import compare
 from autotune.core.settings import Settings
 from autotune.core.space import build
 from autotune.host.runner import open_runner
+from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import quality, stamp
-from probes.inventory import probe
 
 FREE = ("processes", "threads", "backend", "binding", "num_workers", "batch_size")
 FIELD = 4

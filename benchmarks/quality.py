@@ -23,11 +23,11 @@ from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
 from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
+from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks import stamp
 from benchmarks.grid import file
-from probes.inventory import probe
 
 ROUNDS, BLOCK_SECONDS = 5, 0.25
 

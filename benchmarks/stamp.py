@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.machine import machine_type
-from probes.facts import Inventory
-from probes.inventory import probe
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("torch-autotune", "torch", "numpy", "optuna")

@@ -32,6 +32,7 @@ from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, stu
 from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
+from autotune.probes.inventory import probe
 from autotune.store import lock
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -41,7 +42,6 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.tuning.schedule import ROUNDS
-from probes.inventory import probe
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"

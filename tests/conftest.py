@@ -74,8 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @functools.cache
 def no_mpi() -> str:
     """Why tests marked ``mpi`` cannot run here; empty where they can."""
-    from probes.software import mpiexec
-    from probes.system import System
+    from autotune.probes.software import mpiexec
+    from autotune.probes.system import System
 
     if importlib.util.find_spec("mpi4py") is None:
         return "needs mpi4py: pip install -e '.[mpi]'"

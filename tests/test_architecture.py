@@ -20,7 +20,7 @@ MAX_FUNCTION_LINES = 55
 class Room:
     """One row: which modules, what they may import of this project and of other libraries, what never.
 
-    Names are relative to ``autotune``, except for ``probes``. The first names of ``may`` are the room's own where it
+    Names are relative to ``autotune``. The first names of ``may`` are the room's own where it
     has parts. The standard library is allowed but for what ``never`` names. ``prints``: text may go out from here.
     """
 
@@ -86,7 +86,7 @@ class Import:
 
 def source_files() -> dict[str, Path]:
     """``{module: file}`` of everything that ships."""
-    files = [*ROOT.glob("autotune/**/*.py"), *ROOT.glob("probes/**/*.py"), *ROOT.glob("tune.py")]
+    files = [*ROOT.glob("autotune/**/*.py"), *ROOT.glob("tune.py")]
     return {_module(path): path for path in sorted(files)}
 
 
@@ -147,7 +147,7 @@ def room(module: str) -> Room:
 
 def full(names: str) -> list[str]:
     """The table's blank-separated names as real module names."""
-    outside = ("probes", "tune", "autotune")
+    outside = ("tune", "autotune")
     return [name if name.partition(".")[0].rstrip("*") in outside else f"autotune.{name}" for name in names.split()]
 
 
@@ -167,7 +167,7 @@ def complaint(row: Room, target: str) -> str | None:
     top = target.partition(".")[0]
     if top in row.never.split() or covers(row.never, target):
         return f"{row.name} never imports {target}"
-    if top in ("autotune", "probes", "tune"):
+    if top in ("autotune", "tune"):
         return None if covers(row.may, target) else f"{row.name} may import only: {row.may or 'nothing'}"
     if top in sys.stdlib_module_names or top in row.libraries.split():
         return None
@@ -187,7 +187,7 @@ def test_imports_follow_the_table(module: str) -> None:
     [
         ("autotune.core.space", "torch"),
         ("autotune.core.space", "os.path"),
-        ("autotune.core.space", "probes.inventory"),
+        ("autotune.core.space", "autotune.probes.inventory"),
         ("autotune.search.staged", "autotune.trial.parent.runner"),
         ("autotune.search.staged", "subprocess"),
         ("autotune.trial.parent.runner", "torch"),
@@ -205,8 +205,8 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.host.runner", "autotune.cluster"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.child.rank"),
-        ("probes.cpu", "autotune.core"),
-        ("probes.cpu", "probes.bench.gemm"),
+        ("autotune.probes.cpu", "autotune.core"),
+        ("autotune.probes.cpu", "autotune.probes.bench.gemm"),
         ("autotune", "torch"),
     ],
 )

@@ -199,7 +199,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("page", NAMES)
 def test_named_files_exist(page: str) -> None:
-    """Files of the project in code spans: ``autotune/core/knobs.py``, ``probes/``, ``benchmarks/x.py``."""
+    """Files of the project in code spans: ``autotune/core/knobs.py``, ``autotune/probes/``, ``benchmarks/x.py``."""
     text = (ROOT / page).read_text("utf-8")
     tops = "autotune|probes|tests|examples|docs|benchmarks|core|trial|runtime"
     for path in re.findall(rf"`(?:python )?((?:{tops})/[\w/.\-]+\.py)\b", text):

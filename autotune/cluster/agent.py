@@ -12,12 +12,12 @@ from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.events import Observer, StageStarted
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
+from autotune.probes.inventory import probe
 from autotune.trial import spec
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.tcp_connection import TcpConnection
 from autotune.trial.task_file import recognise
-from probes.inventory import probe
 
 NO_LIMITS = Timeouts(float("inf"), float("inf"), float("inf"))
 """The controller watches: only rank 0 shows signs of life."""

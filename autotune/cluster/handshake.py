@@ -13,9 +13,9 @@ from typing import Any
 from autotune.cluster.rendezvous import Rendezvous
 from autotune.core.errors import LaunchError, NothingUsable, UsageError
 from autotune.core.machine import machine_type
+from autotune.probes.facts import Inventory
 from autotune.trial.parent.fleet import Agent
 from autotune.trial.parent.tcp_connection import TcpConnection
-from probes.facts import Inventory
 
 HANDSHAKE_SECONDS = 10.0
 RETRY_SECONDS = 0.2

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint, no_route
 from autotune.core.errors import UsageError
-from probes import network
-from probes.facts import Inventory
-from probes.system import System
+from autotune.probes import network
+from autotune.probes.facts import Inventory
+from autotune.probes.system import System
 
 ONE_MACHINE = "several machines are tuned with what torchrun starts; mpi is tuned on one"
 

@@ -14,11 +14,11 @@ from autotune.core.profile import Profile
 from autotune.core.proof import Proof, Round, compare
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
+from autotune.probes.inventory import probe
 from autotune.store.profiles import read
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
-from probes.inventory import probe
 
 LEAST_GENERATIONS = 2
 

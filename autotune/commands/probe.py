@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from autotune.core.machine import machine_type
+from autotune.probes import inventory
 from autotune.report import machine
-from probes import inventory
 
 
 def probe(as_json: bool) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.core.machine import machine_type
+from autotune.probes import inventory
 from autotune.store import registry
-from probes import inventory
 
 
 def list_profiles() -> None:

@@ -21,13 +21,13 @@ from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
+from autotune.probes import network
+from autotune.probes.facts import Inventory, Route
+from autotune.probes.inventory import probe
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 from autotune.store import registry
 from autotune.store.profiles import read
-from probes import network
-from probes.facts import Inventory, Route
-from probes.inventory import probe
-from probes.software import mpiexec
-from probes.system import System
 
 
 @dataclass(frozen=True)

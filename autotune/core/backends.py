@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 TORCHRUN = "torchrun"
 MPIEXEC = "mpiexec"

@@ -6,7 +6,7 @@ from autotune.core.errors import ContractError
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 DEFAULT_BATCH = 32
 """Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""

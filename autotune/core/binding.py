@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from autotune.core.knobs.knob import Chosen
-from probes.facts import Inventory, LogicalCpu, NumaNode
+from autotune.probes.facts import Inventory, LogicalCpu, NumaNode
 
 BINDINGS = ("none", "cores", "numa")
 VARIABLE = "AUTOTUNE_BINDING"

@@ -10,7 +10,7 @@ from autotune.core.backends import why_not_usable
 from autotune.core.constraints import most_processes, with_processes, within
 from autotune.core.knobs.table import BY_NAME, KNOBS
 from autotune.core.settings import Settings
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from autotune.core.backends import BACKENDS, why_not_usable
 from autotune.core.knobs.knob import Context
 from autotune.core.knobs.table import BY_NAME
 from autotune.core.settings import Settings
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 THREAD_SLACK = 2.0
 """Busy threads plus loader workers of all processes may reach this many times the CPU budget."""

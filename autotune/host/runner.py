@@ -14,15 +14,15 @@ from autotune.core.events import Observer, StageStarted, ignore
 from autotune.core.settings import Settings
 from autotune.host.signals import interrupt_on_signals
 from autotune.launch.environment import environment, scrub
+from autotune.probes.facts import Inventory
+from autotune.probes.memory import oom_kills
+from autotune.probes.system import System
 from autotune.store import lock
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from probes.facts import Inventory
-from probes.memory import oom_kills
-from probes.system import System
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.core.measurement import CoreLatencies
+from autotune.probes.bench.run import measure
+from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
-from probes.bench.run import measure
-from probes.system import System
 
 
 def matrix_rates() -> dict[str, float]:

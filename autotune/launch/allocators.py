@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 _ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 

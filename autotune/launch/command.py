@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint
 from autotune.core.settings import Settings
-from probes.facts import Route
+from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""

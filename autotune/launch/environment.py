@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.core.backends import BACKENDS
 from autotune.core.settings import Settings
 from autotune.launch import allocators
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 JOB_VARIABLES = (
     "RANK",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
+from autotune.probes.facts import Inventory
 from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed
-from probes.facts import Inventory
 
 HEIGHT = 40
 MAX_GROUPS = 3

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.core.machine import machine_type
+from autotune.probes.facts import Gpu, Inventory
 from autotune.report import formatting
-from probes.facts import Gpu, Inventory
 
 Rows = list[tuple[str, str]]
 

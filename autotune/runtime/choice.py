@@ -17,11 +17,11 @@ from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
+from autotune.probes import budget, cpu, gpu, memory
+from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
+from autotune.probes.system import System
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
-from probes import budget, cpu, gpu, memory
-from probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
-from probes.system import System
 
 
 @dataclass(frozen=True)

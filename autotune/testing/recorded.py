@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probes.system import CommandResult, DiskSpace, FileStat, System
+from autotune.probes.system import CommandResult, DiskSpace, FileStat, System
 
 
 @dataclass(frozen=True)

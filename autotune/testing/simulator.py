@@ -22,7 +22,7 @@ from autotune.core.outcome import Completed, Outcome, OutOfMemory
 from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.core.task import TaskFacts
-from probes.facts import (
+from autotune.probes.facts import (
     Allocator,
     Backend,
     Cpu,

@@ -28,6 +28,8 @@ from autotune.core.task import TaskFacts
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
 from autotune.store import profiles, registry
 from autotune.trial.parent.fleet import Fleet
@@ -44,8 +46,6 @@ from autotune.tuning.schedule import Schedule
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
-from probes.facts import Inventory
-from probes.inventory import probe
 
 if TYPE_CHECKING:
     from autotune.search.study import Study

@@ -22,6 +22,8 @@ from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.host.speed import matrix_rates
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -30,8 +32,6 @@ from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
 from benchmarks.grid.gate import Gate
-from probes.facts import Inventory
-from probes.inventory import probe
 
 PACKAGES = ("torch", "numpy", "torch-autotune")
 MEASURED_SECONDS = 0.5

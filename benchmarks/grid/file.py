@@ -17,9 +17,9 @@ from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skip
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import from_json, to_json
 from benchmarks.grid.plan import HELD, spaces
-from probes.facts import Inventory
-from probes.inventory import from_json, to_json
 
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = ("workers_refused",)

@@ -13,13 +13,13 @@ from autotune.core.baseline import baseline_settings
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
 from autotune.host.runner import open_runner
+from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour
 from benchmarks.honesty.proofs import table
-from probes.inventory import probe
 
 GENERATION_SECONDS = 15.0
 """About what one takes: a drifting load goes up and down once while a recording of them lasts."""

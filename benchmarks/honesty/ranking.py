@@ -13,6 +13,7 @@ from typing import Any
 from autotune.core.outcome import Outcome
 from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
+from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
@@ -21,7 +22,6 @@ from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate
 from benchmarks.honesty import record
 from benchmarks.honesty.ranks import spearman, spread
-from probes.inventory import probe
 
 SHORT_TRIALS = 3
 

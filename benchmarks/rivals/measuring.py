@@ -20,9 +20,9 @@ from autotune.core import binding
 from autotune.core import settings as core
 from autotune.launch.binding import system_tools
 from autotune.launch.command import command
-from probes.inventory import probe
-from probes.software import mpiexec
-from probes.system import System
+from autotune.probes.inventory import probe
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 
 TRIAL = Path(__file__).with_name("trial.py")
 RUN_CPU = ["-m", "torch.backends.xeon.run_cpu", "--use-default-allocator", "--ninstances", "1"]

@@ -14,10 +14,10 @@ from autotune.core.settings import Settings
 from autotune.core.space import Space, build
 from autotune.core.task import TaskFacts
 from autotune.host.runner import open_runner
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate
-from probes.facts import Inventory
-from probes.inventory import probe
 
 LOCK_PATIENCE = 600.0
 

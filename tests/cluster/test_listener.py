@@ -12,9 +12,9 @@ from autotune.cluster.listener import Listener, listen
 from autotune.cluster.rendezvous import Rendezvous, rendezvous, without_mpi
 from autotune.core.cluster import Cluster
 from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.probes.facts import Backend
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.tcp_connection import TcpConnection
-from probes.facts import Backend
 from tests.launch.records import inventory
 
 OWN = {"name": "one", "machine": "m", "autotune": "1", "torch": "2", "task": "abc"}

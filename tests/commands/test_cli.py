@@ -17,10 +17,10 @@ from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
+from autotune.probes.facts import Inventory
 from autotune.store import profiles
 from autotune.testing.simulator import inventory
 from autotune.tuning import run
-from probes.facts import Inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def saved(elsewhere: Path) -> Path:
 def plain(monkeypatch: pytest.MonkeyPatch) -> Inventory:
     """A machine of eight cores, already probed."""
     found = inventory(8, 8)
-    monkeypatch.setattr("probes.inventory.probe", lambda *_: found)
+    monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
     monkeypatch.setattr("autotune.commands.run.probe", lambda *_: found)
     return found
 

@@ -22,8 +22,8 @@ from autotune.core.binding import (
 )
 from autotune.core.binding import given as given_plan
 from autotune.core.settings import Settings
+from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 from autotune.testing.simulator import GIB, inventory
-from probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 
 FAR = (10, 21, 31, 41)
 

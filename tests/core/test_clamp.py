@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.core.clamp import clamp, launched, one_process, over_machines, with_processes
 from autotune.core.settings import Settings
-from probes.facts import Backend
+from autotune.probes.facts import Backend
 from tests.runtime.records import inventory
 from tests.strategies import settings as any_settings
 

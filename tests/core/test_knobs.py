@@ -8,8 +8,8 @@ import pytest
 
 from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.probes.facts import Backend, Gpu
 from autotune.testing.simulator import GIB, context, inventory
-from probes.facts import Backend, Gpu
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:

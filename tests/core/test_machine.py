@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.core.machine import MEMORY_GIB, gpu_slug, machine_type, memory_class, slug
+from autotune.probes import budget
+from autotune.probes.facts import CpuBudget, Inventory
+from autotune.probes.inventory import probe
 from autotune.testing.recorded import Recorded, Recording
 from autotune.testing.simulator import GIB, inventory
-from probes import budget
-from probes.facts import CpuBudget, Inventory
-from probes.inventory import probe
 
 
 def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:

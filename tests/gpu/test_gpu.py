@@ -10,12 +10,12 @@ import torch
 
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
+from autotune.probes import inventory
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from probes import inventory
 from tests.end_to_end.harness import autotune
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from autotune.probes.facts import Allocator, Inventory, NetworkInterface
 from autotune.testing import simulator
-from probes.facts import Allocator, Inventory, NetworkInterface
 
 LIBRARIES = (
     Allocator("jemalloc", "/usr/lib/libjemalloc.so.2"),

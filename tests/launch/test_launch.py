@@ -11,7 +11,7 @@ from autotune.core.cluster import Cluster
 from autotune.core.settings import Settings
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
-from probes.facts import Route
+from autotune.probes.facts import Route
 
 from .records import inventory
 

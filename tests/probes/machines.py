@@ -19,7 +19,7 @@ from autotune.testing.recorded import Recorded, Recording
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 V1_UNLIMITED = "9223372036854771712"
-TORCH_CHILD = "python -m probes.bench.torch_facts"
+TORCH_CHILD = "python -m autotune.probes.bench.torch_facts"
 TORCH_FACTS: dict[str, Any] = {
     "python": "3.12.4",
     "start_method": "fork",

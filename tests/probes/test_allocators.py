@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from machines import Machine, host
 
-from probes import allocators
-from probes.allocators import only_root_can_change
-from probes.system import FileStat, System
+from autotune.probes import allocators
+from autotune.probes.allocators import only_root_can_change
+from autotune.probes.system import FileStat, System
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from machines import host
 
+from autotune.probes.bench import run
+from autotune.probes.system import System
 from autotune.testing.recorded import Recorded
-from probes.bench import run
-from probes.system import System
 
 
 def recorded(folder: Path, answers: dict[str, tuple[int, str]]) -> Recorded:
-    commands = {f"python -m probes.bench.{name}": answer for name, answer in answers.items()}
+    commands = {f"python -m autotune.probes.bench.{name}": answer for name, answer in answers.items()}
     system = host([(0,)], cpuinfo="", commands=commands).at(folder)
     system.cache = folder
     return system
@@ -40,7 +40,7 @@ def test_an_unknown_benchmark_is_named(tmp_path: Path) -> None:
 
 
 def test_disk(tmp_path: Path) -> None:
-    done = System().run([sys.executable, "-m", "probes.bench.disk", str(tmp_path)], cwd=run._ROOT)
+    done = System().run([sys.executable, "-m", "autotune.probes.bench.disk", str(tmp_path)], cwd=run._ROOT)
     rates = json.loads(done.stdout)
     assert rates["write"] > 0
     assert rates["read"] > 0
@@ -50,7 +50,7 @@ def test_disk(tmp_path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_allreduce() -> None:
-    done = System().run([sys.executable, "-m", "probes.bench.allreduce"], cwd=run._ROOT)
+    done = System().run([sys.executable, "-m", "autotune.probes.bench.allreduce"], cwd=run._ROOT)
     seconds = json.loads(done.stdout)["seconds"]
     assert set(seconds) == {"1024", "65536", "1048576", "16777216"}
     assert all(value > 0 for value in seconds.values())
@@ -74,7 +74,7 @@ class Distributed:
     ],
 )
 def test_builds_without_a_question_are_survived(distributed: Any, expected: dict[str, bool]) -> None:
-    from probes.bench.torch_facts import backends
+    from autotune.probes.bench.torch_facts import backends
 
     assert backends(distributed) == expected
 
@@ -83,7 +83,7 @@ def test_builds_without_a_question_are_survived(distributed: Any, expected: dict
     ("cxx", "reason"), [("no-such-compiler-here", "no-such-compiler-here is not installed"), ("false", "false failed")]
 )
 def test_a_compiler_that_does_not_work_has_a_reason(monkeypatch: pytest.MonkeyPatch, cxx: str, reason: str) -> None:
-    from probes.bench.torch_facts import compiler
+    from autotune.probes.bench.torch_facts import compiler
 
     monkeypatch.setenv("CXX", cxx)
     found, why = compiler()

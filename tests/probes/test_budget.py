@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import MACHINES, Machine, amd_cpuinfo, host, laptop
 
-from probes import budget, cpu
-from probes.facts import CpuBudget
+from autotune.probes import budget, cpu
+from autotune.probes.facts import CpuBudget
 
 GROUP = "/sys/fs/cgroup"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import host
 
-from probes import cgroup
+from autotune.probes import cgroup
 
 V2 = "24 30 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
 V1 = "33 32 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import MACHINES, amd_cpuinfo, arm_server, caches, cpu_list, host, laptop, node, server
 
-from probes import cpu
+from autotune.probes import cpu
 
 
 @given(st.sets(st.integers(0, 4000), max_size=60))

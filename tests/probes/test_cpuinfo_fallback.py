@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from autotune.probes import cpu
+from autotune.probes.system import CommandResult
 from autotune.testing.recorded import Recorded, Recording
-from probes import cpu
-from probes.system import CommandResult
 
 ANSWER = {
     "vendor_id_raw": "AuthenticAMD",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.cuda_visible import Device, visible
+from autotune.probes.cuda_visible import Device, visible
 
 A, B, C = "GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-cccc3333-0000"
 GPUS = [Device(A), Device(B), Device(C)]

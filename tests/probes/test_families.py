@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probes import families
+from autotune.probes import families
 
 
 def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "", flags: str = "") -> dict[str, str]:

@@ -8,8 +8,8 @@ import pytest
 from fake_nvml import FakeGpu, FakeNvml
 from machines import GIB, Machine, host, mig_slice, server
 
-from probes import gpu
-from probes.facts import Gpu
+from autotune.probes import gpu
+from autotune.probes.facts import Gpu
 
 
 def plain(**env: str) -> Machine:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import MACHINES, amd_cpuinfo, host
 
-from probes.facts import Gpu, Inventory
-from probes.inventory import from_json, probe, to_json
+from autotune.probes.facts import Gpu, Inventory
+from autotune.probes.inventory import from_json, probe, to_json
 
 RANGE = st.integers(-(1 << 53), 1 << 53)
 SCALARS = {str: st.text(max_size=8), int: RANGE, bool: st.booleans(), float: st.floats(allow_nan=False)}

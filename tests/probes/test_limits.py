@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from machines import MACHINES, host
 
-from probes import limits
+from autotune.probes import limits
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from machines import GIB, Machine
 
+from autotune.probes import cpu, memory, power
 from autotune.testing.recorded import Recording
-from probes import cpu, memory, power
 
 SYSCTL = f"""hw.logicalcpu: 10
 hw.physicalcpu: 10

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import GIB, KIB, MACHINES, MIB, V1_UNLIMITED, Machine, host
 
-from probes import memory
+from autotune.probes import memory
 
 GROUP = "/sys/fs/cgroup"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from machines import host, interface, laptop
 
+from autotune.probes import network
+from autotune.probes.facts import Route
+from autotune.probes.system import System
 from autotune.testing.recorded import Recorded, Recording
-from probes import network
-from probes.facts import Route
-from probes.system import System
 
 
 def test_laptop(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from machines import Machine, laptop, pod_v2, server, slurm_step
 
 from autotune.core.binding import plan, refusal, refusals
 from autotune.core.settings import Settings
+from autotune.probes import budget, cpu
+from autotune.probes.facts import Inventory
 from autotune.testing.simulator import inventory
-from probes import budget, cpu
-from probes.facts import Inventory
 
 
 def probed(machine: Machine, folder: Path) -> Inventory:

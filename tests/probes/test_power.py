@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from machines import host, laptop
 
-from probes import power
+from autotune.probes import power
 
 BATTERY = "/sys/class/power_supply/BAT0"
 CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"

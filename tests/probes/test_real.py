@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 
-from probes import budget, cpu, limits, memory
-from probes.cgroup import Group, ancestors
-from probes.inventory import from_json, probe, to_json
-from probes.system import System
+from autotune.probes import budget, cpu, limits, memory
+from autotune.probes.cgroup import Group, ancestors
+from autotune.probes.inventory import from_json, probe, to_json
+from autotune.probes.system import System
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import dataclasses, json
-from probes import budget, cpu, limits, memory
-from probes.system import System
+from autotune.probes import budget, cpu, limits, memory
+from autotune.probes.system import System
 s = System()
 facts = budget.probe(s, cpu.probe(s)), memory.probe(s), limits.probe(s)
 print(json.dumps([*map(dataclasses.asdict, facts), memory.oom_kills(s)]))
@@ -84,7 +84,7 @@ def test_this_machine() -> None:
 
 
 def test_probing_imports_no_torch() -> None:
-    code = "from probes.inventory import probe; probe()\n"
+    code = "from autotune.probes.inventory import probe; probe()\n"
     code += "import sys; print({'torch', 'numpy'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 

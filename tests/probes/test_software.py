@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
-from probes import gpu, software
-from probes.facts import Software
+from autotune.probes import gpu, software
+from autotune.probes.facts import Software
 
 MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
 MPI4PY = {"found": {"mpi4py": True}}

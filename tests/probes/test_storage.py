@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from machines import GIB, disk, host, laptop
 
-from probes import storage
-from probes.cgroup import parse_mounts
+from autotune.probes import storage
+from autotune.probes.cgroup import parse_mounts
 
 ROOT = "30 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw"
 

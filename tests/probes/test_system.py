@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from machines import laptop
 
-import probes
+import autotune.probes
+from autotune.probes.system import CommandResult, System
 from autotune.testing.recorded import Recorded
-from probes.system import CommandResult, System
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
-FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "autotune", "multiprocessing", "tempfile", "shutil"}
-PACKAGE = Path(probes.__file__).parent
+FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "multiprocessing", "tempfile", "shutil"}
+PACKAGE = Path(autotune.probes.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("*.py"))
 
 
@@ -39,7 +39,7 @@ def test_only_system_touches_the_operating_system(module: str) -> None:
 
 def test_nobody_imports_the_benchmarks() -> None:
     for module in MODULES:
-        assert "probes.bench" not in {
+        assert "autotune.probes.bench" not in {
             name
             for node in ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8")))
             if isinstance(node, ast.ImportFrom | ast.Import)
@@ -118,7 +118,7 @@ def test_a_damaged_cache_is_computed_again(tmp_path: Path, text: str) -> None:
 
 
 def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("probes.system.CACHE_ENTRIES", 3)
+    monkeypatch.setattr("autotune.probes.system.CACHE_ENTRIES", 3)
     system = laptop().at(tmp_path)
     system.cache = tmp_path
     for key in range(6):

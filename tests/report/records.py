@@ -10,7 +10,7 @@ from autotune.core.machine import machine_type
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import IDENTITY, Proof
 from autotune.core.settings import Settings
-from probes.facts import (
+from autotune.probes.facts import (
     Allocator,
     Backend,
     Cache,

@@ -116,8 +116,8 @@ IN_CPUSET = """
 import json, os
 from autotune.core.binding import own_place
 from autotune.runtime.binding import why_not
-from probes import budget, cpu
-from probes.system import System
+from autotune.probes import budget, cpu
+from autotune.probes.system import System
 found = budget.probe(System(), cpu.probe(System()))
 print(json.dumps({"cpus": found.cpus, "refused": why_not("cores", own_place(os.environ))}))
 """

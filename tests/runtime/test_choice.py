@@ -117,7 +117,7 @@ def test_a_cuda_profile_stays_on_cuda_where_the_gpus_cannot_be_probed() -> None:
 @pytest.mark.usefixtures("cuda")
 def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool) -> None:
     found: dict[str, Any] = {"side_effect": RuntimeError("driver/library mismatch")} if broken else {"return_value": ()}
-    with mock.patch("probes.gpu.probe", **found):
+    with mock.patch("autotune.probes.gpu.probe", **found):
         here = _inventory()
     assert [(gpu.name, gpu.memory_total, gpu.capability) for gpu in here.gpus] == [("NVIDIA H200", 2**37, (9, 0))] * 2
     wanted = Settings(batch_size=8, pin_memory=True, precision="tf32")

@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_named(path: str, caplog: pytest.LogCaptureFixtur
     assert path in notices(caplog)[0]
 
 
-@pytest.mark.parametrize("broken", ["probes.cpu.probe", "autotune.store.profiles.read"])
+@pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.store.profiles.read"])
 def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mock.patch(broken, side_effect=ZeroDivisionError), autotune.load(written) as tuned:
         assert tuned.settings is None

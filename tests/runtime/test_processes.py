@@ -14,10 +14,10 @@ import torch
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 from autotune.runtime import processes
 from autotune.runtime.session import Session
-from probes.software import mpiexec
-from probes.system import System
 
 from .records import quiet, shuffled, train
 from .scenes import NOT_OVERLAPPED, SCENES

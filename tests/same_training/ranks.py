@@ -16,8 +16,8 @@ import torch
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from probes.software import mpiexec
-from probes.system import System
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 from tests.same_training import outcome
 from tests.same_training.case import BATCH_NORM, WORLDS, Case
 from tests.same_training.legal import refused_by_tuner

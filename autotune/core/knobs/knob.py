@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from autotune.core.task import TaskFacts
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 LEVELS = ("safe", "amp", "max")
 """Each level includes the ones before it."""

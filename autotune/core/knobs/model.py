@@ -6,7 +6,7 @@ from math import log
 from typing import Any
 
 from autotune.core.knobs.knob import Choices, Chosen, Context, Effect, Flag, Knob, Word
-from probes.facts import Inventory
+from autotune.probes.facts import Inventory
 
 COMPILE_PAYBACK_SECONDS = 30 * 60
 """Training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""

@@ -14,8 +14,8 @@ import torch
 
 from autotune.core.settings import Settings
 from autotune.launch.command import command
-from probes.software import mpiexec
-from probes.system import System
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.torch

@@ -16,9 +16,9 @@ import pytest
 
 from autotune.core.backends import TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
 from autotune.runtime.entry import as_main
-from probes.software import mpiexec
-from probes.system import System
 from tests.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from probes import cgroup
-from probes.facts import ResourceLimits
-from probes.system import System
+from autotune.probes import cgroup
+from autotune.probes.facts import ResourceLimits
+from autotune.probes.system import System
 
 
 def probe(system: System) -> ResourceLimits:

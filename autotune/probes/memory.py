@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from probes import cgroup
-from probes.cgroup import Group
-from probes.facts import Memory
-from probes.system import System
+from autotune.probes import cgroup
+from autotune.probes.cgroup import Group
+from autotune.probes.facts import Memory
+from autotune.probes.system import System
 
 MIB, GIB = 1 << 20, 1 << 30
 _UNLIMITED = 1 << 60
@@ -29,7 +29,7 @@ class GroupMemory:
 def probe(system: System) -> Memory:
     """Memory in bytes; ``available`` is what is left under the tightest limit."""
     if system.platform == "darwin":
-        from probes import macos
+        from autotune.probes import macos
 
         return macos.memory(system)
     info = parse_meminfo(system.read("/proc/meminfo") or "")

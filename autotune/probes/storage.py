@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from probes.cgroup import Mount, parse_mounts
-from probes.facts import Storage
-from probes.system import System
+from autotune.probes.cgroup import Mount, parse_mounts
+from autotune.probes.facts import Storage
+from autotune.probes.system import System
 
 _NETWORK = frozenset(
     {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from probes import families
-from probes.facts import Cpu, LogicalCpu, Memory, NetworkInterface
-from probes.system import System
+from autotune.probes import families
+from autotune.probes.facts import Cpu, LogicalCpu, Memory, NetworkInterface
+from autotune.probes.system import System
 
 
 def cpu(system: System) -> Cpu:

@@ -10,7 +10,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 
-from probes.system import System
+from autotune.probes.system import System
 
 
 @dataclass(frozen=True)

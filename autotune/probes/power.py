@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probes.system import System
+from autotune.probes.system import System
 
 _SUPPLIES = "/sys/class/power_supply"
 _CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
@@ -25,7 +25,7 @@ def probe(system: System) -> tuple[str, ...]:
 
 def _on_battery(system: System) -> bool:
     if system.platform == "darwin":
-        from probes import macos
+        from autotune.probes import macos
 
         return macos.on_battery(system)
     return any(_discharging(system, name) for name in system.list(_SUPPLIES))

@@ -1,6 +1,6 @@
 """Sequential write and read rate of the file system under a folder, in MB/s.
 
-python -m probes.bench.disk [folder]
+python -m autotune.probes.bench.disk [folder]
 """
 
 from __future__ import annotations

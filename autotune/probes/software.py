@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from probes import allocators
-from probes.facts import Backend, Gpu, Software
-from probes.system import Facts, System
+from autotune.probes import allocators
+from autotune.probes.facts import Backend, Gpu, Software
+from autotune.probes.system import Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
 _ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
@@ -123,8 +123,8 @@ def _key(system: System) -> list[object]:
 
 def _run_child(system: System) -> Facts:
     """Run the child. ProbeError, which is not cached, where it prints no JSON object or cannot import PyTorch."""
-    command = [system.python, "-m", "probes.bench.torch_facts"]
-    done = system.run(command, timeout=120, cwd=str(Path(__file__).resolve().parents[1]))
+    command = [system.python, "-m", "autotune.probes.bench.torch_facts"]
+    done = system.run(command, timeout=120, cwd=str(Path(__file__).resolve().parents[2]))
     try:
         facts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -1,6 +1,6 @@
 """Seconds that an allreduce takes between two processes on this machine, by size in bytes.
 
-    python -m probes.bench.allreduce [backend]
+    python -m autotune.probes.bench.allreduce [backend]
 
 gloo runs over the loopback with a file as rendezvous: it needs no port and no host name. nccl needs two GPUs. The
 result is null, with ``error``, where the backend does not start.
@@ -35,7 +35,7 @@ def measure(backend: str) -> dict[str, Any]:
     """``{"backend", "seconds": {bytes: seconds}}``, the best of a few repeats each, since noise only ever slows."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback()}
-        command = [sys.executable, "-m", "probes.bench.allreduce", backend]
+        command = [sys.executable, "-m", "autotune.probes.bench.allreduce", backend]
         ranks = [
             subprocess.Popen(
                 [*command, str(index), f"{folder}/store"],

@@ -1,6 +1,6 @@
 """Runs the short benchmarks as child processes and caches their results. Needs the standard library only.
 
-python -m probes.bench.run [name ...]
+python -m autotune.probes.bench.run [name ...]
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from probes.system import Facts, System
+from autotune.probes.system import Facts, System
 
 NAMES = ("start", "gemm", "bandwidth", "allreduce", "disk")
 TIMEOUT_SECONDS = 60.0
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "LD_PRELOAD")
 
 
@@ -51,7 +51,9 @@ def _key(system: System, name: str) -> list[object]:
 
 def _run(system: System, name: str) -> Facts:
     arguments = [system.cwd()] if name == "disk" else []
-    done = system.run([system.python, "-m", f"probes.bench.{name}", *arguments], timeout=TIMEOUT_SECONDS, cwd=_ROOT)
+    done = system.run(
+        [system.python, "-m", f"autotune.probes.bench.{name}", *arguments], timeout=TIMEOUT_SECONDS, cwd=_ROOT
+    )
     try:
         facts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from probes.facts import Allocator
-from probes.system import System
+from autotune.probes.facts import Allocator
+from autotune.probes.system import System
 
 _FOLDERS = (
     *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),

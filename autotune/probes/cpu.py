@@ -7,9 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from probes import families
-from probes.facts import Cache, Cpu, LogicalCpu, NumaNode
-from probes.system import Facts, System
+from autotune.probes import families
+from autotune.probes.facts import Cache, Cpu, LogicalCpu, NumaNode
+from autotune.probes.system import Facts, System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
@@ -20,7 +20,7 @@ _HIGHEST_CPU = 1 << 16
 def probe(system: System) -> Cpu:
     """The processors the kernel shows, whether or not this process may use them."""
     if system.platform == "darwin":
-        from probes import macos
+        from autotune.probes import macos
 
         return macos.cpu(system)
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")

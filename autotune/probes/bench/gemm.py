@@ -1,6 +1,6 @@
 """Matrix multiplication rate of PyTorch here, fp32 and bf16, in GFLOP/s: the ceiling for a training step.
 
-python -m probes.bench.gemm [threads]
+python -m autotune.probes.bench.gemm [threads]
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probes.cuda_visible import Device, visible
-from probes.facts import Gpu, GpuLink
-from probes.system import System
+from autotune.probes.cuda_visible import Device, visible
+from autotune.probes.facts import Gpu, GpuLink
+from autotune.probes.system import System
 
 GIB = 1 << 30
 NOTICEABLE = GIB // 2

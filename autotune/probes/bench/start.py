@@ -1,6 +1,6 @@
 """Seconds that a process takes to start: Python alone, and with ``import torch``.
 
-python -m probes.bench.start
+python -m autotune.probes.bench.start
 """
 
 from __future__ import annotations

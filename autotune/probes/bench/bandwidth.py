@@ -1,6 +1,6 @@
 """Memory bandwidth of a copy by all of PyTorch's threads, in GB/s (bytes read plus bytes written).
 
-python -m probes.bench.bandwidth [threads]
+python -m autotune.probes.bench.bandwidth [threads]
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from probes.facts import NetworkInterface, Route
-from probes.system import System
+from autotune.probes.facts import NetworkInterface, Route
+from autotune.probes.system import System
 
 _LOOPBACK_TYPE = "772"
 """ARPHRD_LOOPBACK in the kernel's ``if_arp.h``."""
@@ -13,7 +13,7 @@ _UP = 1
 def probe(system: System) -> tuple[NetworkInterface, ...]:
     """Interfaces by name."""
     if system.platform == "darwin":
-        from probes import macos
+        from autotune.probes import macos
 
         return macos.network(system)
     return tuple(_interface(system, name) for name in system.list("/sys/class/net") if name != "bonding_masters")

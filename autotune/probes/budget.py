@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from probes import cgroup
-from probes.cpu import parse_cpu_list
-from probes.facts import Cpu, CpuBudget, LogicalCpu
-from probes.system import System
+from autotune.probes import cgroup
+from autotune.probes.cpu import parse_cpu_list
+from autotune.probes.facts import Cpu, CpuBudget, LogicalCpu
+from autotune.probes.system import System
 
 
 def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBudget:

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from probes import budget, cpu, gpu, limits, memory, network, power, software, storage
-from probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software, Storage
-from probes.system import System
+from autotune.probes import budget, cpu, gpu, limits, memory, network, power, software, storage
+from autotune.probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software, Storage
+from autotune.probes.system import System
 
 T = TypeVar("T")
 _PRIVATE = {(Gpu, "uuid"): ""}
