@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_FILE_LINES = 320
-MAX_FUNCTION_LINES = 55
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 50
+MAX_METHODS = 15
+WIDE = ("MpiGroup", "System", "Recorded")
+"""Classes with more: PyTorch's interface of a process group, and the door to the operating system with its double."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,13 @@ def test_files_and_functions_stay_small(module: str) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MAX_FUNCTION_LINES, f"{FILES[module]}:{node.lineno} {node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_classes_stay_small(module: str) -> None:
+    classes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.ClassDef) and node.name not in WIDE]
+    counts = {node.name: sum(isinstance(part, ast.FunctionDef) for part in node.body) for node in classes}
+    assert not [name for name, count in counts.items() if count > MAX_METHODS]
 
 
 def test_there_is_no_kitchen_drawer() -> None:

@@ -57,7 +57,7 @@ class Exchange:
         self._known = Known()
         self._apart: list[nn.Module] = []
         self._fresh: set[Optimizer] = set()
-        self._looks = 0
+        self._looks = Looks(device, notes)
         self._own_backward = False
         """True once backward passes come through the session."""
 
@@ -108,7 +108,7 @@ class Exchange:
         average([p for p in trained if id(p) not in apart and id(p) not in done], self._statistics())
         if not self._apart:
             self._fresh.update(self.optimizers)
-            self._look(trained)
+            self._looks.look(trained, self.optimizers)
 
     def _statistics(self) -> list[Tensor]:
         """Running statistics that the forward passes have changed in each process by its part of the batch."""
@@ -117,22 +117,6 @@ class Exchange:
         modules = (module for model in self.models if model not in self._apart for module in model.modules())
         norms = (module for module in modules if isinstance(module, _NormBase) and module.training)
         return [b for norm in norms for b in norm.buffers(recurse=False) if b.is_floating_point()]
-
-    def _look(self, trained: Sequence[Tensor]) -> None:
-        """Compare parameters between processes now and then."""
-        self._looks += 1
-        if self._looks % LOOKS and self._looks & (self._looks - 1):
-            return
-        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in trained):
-            self.notes.say(HOOKS)
-        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups if "lr" in group]
-        if drifted(trained, [group["lr"] for group in groups], self.device):
-            self.notes.say(DRIFT)
-            from_rank_zero(trained, self.device)
-            rates = torch.tensor([float(group["lr"]) for group in groups], dtype=torch.float64, device=self.device)
-            dist.broadcast(rates, 0)
-            for group, rate in zip(groups, rates.tolist(), strict=True):
-                _set_rate(group, rate)
 
     @contextlib.contextmanager
     def no_sync(self, models: Iterable[nn.Module]) -> Iterator[None]:
@@ -200,7 +184,7 @@ class Exchange:
         if optimizer is self.optimizers[0]:
             self._share_state()
             if not self._own_backward:
-                self._look(self._trained())
+                self._looks.look(self._trained(), self.optimizers)
 
     def _share_state(self) -> None:
         """Buffers that the model itself changes follow rank 0's, so that all processes have one model."""
@@ -209,6 +193,30 @@ class Exchange:
             self.notes.say(STATE)
             from_rank_zero(changed, self.device)
             self._known.settle(changed)
+
+
+class Looks:
+    """Compares parameters between processes now and then, and takes rank 0's where they have come apart."""
+
+    def __init__(self, device: torch.device, notes: Notes) -> None:
+        self.device, self.notes = device, notes
+        self._count = 0
+
+    def look(self, trained: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        """Every process calls this after the same steps."""
+        self._count += 1
+        if self._count % LOOKS and self._count & (self._count - 1):
+            return
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in trained):
+            self.notes.say(HOOKS)
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
+        if drifted(trained, [group["lr"] for group in groups], self.device):
+            self.notes.say(DRIFT)
+            from_rank_zero(trained, self.device)
+            rates = torch.tensor([float(group["lr"]) for group in groups], dtype=torch.float64, device=self.device)
+            dist.broadcast(rates, 0)
+            for group, rate in zip(groups, rates.tolist(), strict=True):
+                _set_rate(group, rate)
 
 
 class Shared(Layer):

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -170,11 +169,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Optimizer steps that the gradient scaler skipped."""
         self._precision.settle()
         return self._precision.skipped_steps
-
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
         """Leave the process group and put every process-wide switch back. Random numbers are never touched."""

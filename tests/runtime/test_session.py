@@ -265,7 +265,6 @@ def test_baseline_session_leaves_everything_as_it_is() -> None:
         assert prepared.loader is loader
         assert session.not_applied == ()
         assert session.state_dict() == {}
-        session.synchronize()
 
 
 def test_settings_are_kept_for_the_report() -> None:

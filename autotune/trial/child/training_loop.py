@@ -28,6 +28,12 @@ def _own_workers(task: LoadedTask) -> dict[str, Any]:
     return {"num_workers": count, "persistent_workers": count > 0 and bool(current.get("persistent_workers"))}
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 class TrainingLoop:
     """One rank's model, optimizer and loader, stepped in blocks that all ranks agree on.
 
@@ -122,7 +128,7 @@ class TrainingLoop:
         return Block(round(self._items * self.session.world_size), seconds, steps, stolen, latency)
 
     def _synchronize(self) -> None:
-        self.session.synchronize()
+        synchronize(self.session.device)
         if self.session.world_size > 1:
             dist.barrier()
 
@@ -139,7 +145,7 @@ class TrainingLoop:
         started = time.perf_counter()
         for _ in range(steps):
             self.step()
-        self.session.synchronize()
+        synchronize(self.session.device)
         return time.perf_counter() - started
 
     def steps_for(self, seconds: float, pace: float) -> int:
