@@ -48,7 +48,7 @@ def connect(place: Rendezvous, own: Mapping[str, Any], patience: float) -> tuple
     if reply is not None and "seed" in reply:
         return wire, int(reply["seed"])
     wire.close()
-    if reply is not None and "refused" in reply:
+    if reply is not None and "why_not" in reply:
         raise UsageError(f"{place.endpoint} refused this machine: {reply['refused']}")
     raise LaunchError(f"{place.endpoint}: what answers there is no tuning run that waits. Choose another port, on all")
 
@@ -88,7 +88,7 @@ def accept(listening: socket.socket, node: int, own: Mapping[str, Any], seed: in
     different = [what for name, what in SAME_VERSION.items() if theirs.get(name) != own[name]]
     if different:
         reason = f"{' and '.join(different)} must be the same on all machines"
-        wire.send({"refused": reason})
+        wire.send({"why_not": reason})
         wire.close()
         raise UsageError(f"{agent.name}: {reason}")
     wire.send({"seed": seed})

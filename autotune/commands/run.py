@@ -110,12 +110,14 @@ def _check(script: Path, processes: int | None) -> None:
         raise UsageError(f"{script}: no such script")
 
 
-def _own_variables(profile: Path, level: str | None, plan: binding.Plan, timeout: float | None) -> dict[str, str]:
+def _own_variables(
+    profile: Path, level: str | None, plan: binding.AffinityPlan, timeout: float | None
+) -> dict[str, str]:
     """What this package's own runtime reads in the training processes."""
     variables = {"AUTOTUNE_PROFILE": str(profile.resolve())}
     if level:
         variables["AUTOTUNE_LEVEL"] = level
-    if plan.places:
+    if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if timeout is not None:
         variables[TIMEOUT_VARIABLE] = f"{timeout:g}"
@@ -178,9 +180,9 @@ def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -
     )
 
 
-def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.Plan, tuple[str, ...]]:
+def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.AffinityPlan, tuple[str, ...]]:
     """CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
     own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
     if own and settings.binding != "none":
-        return binding.Plan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
+        return binding.AffinityPlan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
     return binding.plan(settings, inventory), ()

@@ -16,7 +16,7 @@ from autotune.probes.facts import Inventory, LogicalCpu, NumaNode
 
 BINDINGS = ("none", "cores", "numa")
 VARIABLE = "AUTOTUNE_BINDING"
-"""Carries `Plan.text` from whoever starts the processes into each of them."""
+"""Carries `AffinityPlan.text` from whoever starts the processes into each of them."""
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 """Variables by which launchers number the processes of one machine."""
 
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Place:
+class Affinity:
     """Where one training process runs.
 
     Attributes:
@@ -40,32 +40,32 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One `Place` for each process of this machine, by local rank; none where nothing is bound.
+class AffinityPlan:
+    """One `Affinity` for each process of this machine, by local rank; none where nothing is bound.
 
     ``allowed`` are the CPUs that training may use in all: a bound process no longer sees them.
     """
 
     allowed: tuple[int, ...] = ()
-    places: tuple[Place, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
 
     @property
     def text(self) -> str:
         """One line: the allowed CPUs, then ``cpus/workers`` or ``cpus/workers@nodes`` of each process."""
-        return " ".join([cpu_list(self.allowed), *map(_place_text, self.places)])
+        return " ".join([cpu_list(self.allowed), *map(_affinity_text, self.affinities)])
 
     @classmethod
-    def parse(cls, text: str) -> Plan:
+    def parse(cls, text: str) -> AffinityPlan:
         """The inverse of `text`.
 
         Raises:
             ValueError: ``text`` is no plan.
         """
-        allowed, *places = text.split(" ")
-        return cls(_parse_list(allowed), tuple(_parse_place(place) for place in places))
+        allowed, *affinities = text.split(" ")
+        return cls(_parse_list(allowed), tuple(_parse_affinity(affinity) for affinity in affinities))
 
 
-def plan(settings: Chosen, inventory: Inventory) -> Plan:
+def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
     """Where the processes of ``settings`` run on this machine; an empty plan where nothing is to be bound.
 
     Processes get disjoint CPUs wherever there are enough, on whole cores of one node (that of their GPU, if any)
@@ -73,14 +73,16 @@ def plan(settings: Chosen, inventory: Inventory) -> Plan:
     """
     cores = _cores(inventory)
     if settings.binding == "none" or not cores:
-        return Plan()
+        return AffinityPlan()
     shares = _shares(cores, _homes(cores, settings.processes, inventory), settings.threads)
     if settings.binding == "cores":
-        return Plan(inventory.budget.cpus, tuple(_on_cores(share, settings) for share in shares))
-    return Plan(inventory.budget.cpus, tuple(_on_nodes(share, settings, inventory.cpu.nodes) for share in shares))
+        return AffinityPlan(inventory.budget.cpus, tuple(_on_cores(share, settings) for share in shares))
+    return AffinityPlan(
+        inventory.budget.cpus, tuple(_on_nodes(share, settings, inventory.cpu.nodes) for share in shares)
+    )
 
 
-def refusals(inventory: Inventory) -> dict[str, str]:
+def why_not_offered(inventory: Inventory) -> dict[str, str]:
     """``{binding: reason}`` for every binding that no settings could use on this machine."""
     budget, cores = inventory.budget, _cores(inventory)
     reason = ""
@@ -98,12 +100,12 @@ def refusals(inventory: Inventory) -> dict[str, str]:
     return {} if len(nodes) > 1 else {"numa": "the allowed CPUs lie on one NUMA node"}
 
 
-def refusal(settings: Chosen, inventory: Inventory) -> str | None:
+def why_not(settings: Chosen, inventory: Inventory) -> str | None:
     """Why the binding of ``settings`` cannot be done here or would change nothing; None where it does its work."""
     binding, count, threads = settings.binding, settings.processes, settings.threads
     if binding == "none":
         return None
-    reason = refusals(inventory).get(binding)
+    reason = why_not_offered(inventory).get(binding)
     if reason is not None:
         return reason
     if count * threads > len(inventory.budget.cpus):
@@ -111,7 +113,7 @@ def refusal(settings: Chosen, inventory: Inventory) -> str | None:
     if binding == "cores":
         return "one process has all CPUs anyway" if threads == len(inventory.budget.cpus) else None
     node_of = {cpu.id: cpu.node for cpu in inventory.cpu.logical}
-    spread = [{node_of[cpu] for cpu in place.cpus} for place in plan(settings, inventory).places]
+    spread = [{node_of[cpu] for cpu in affinity.cpus} for affinity in plan(settings, inventory).affinities]
     if any(len(nodes) > 1 for nodes in spread):
         return f"the {threads} threads of a process do not fit into one node"
     return None
@@ -123,18 +125,18 @@ def local_rank(environment: Mapping[str, str]) -> int:
     return int(found) if found.isdecimal() else 0
 
 
-def given(environment: Mapping[str, str]) -> Plan:
+def plan_of(environment: Mapping[str, str]) -> AffinityPlan:
     """The plan that this process was started with; an empty one where there is none or it cannot be read."""
     try:
-        return Plan.parse(environment[VARIABLE])
+        return AffinityPlan.parse(environment[VARIABLE])
     except (KeyError, ValueError):
-        return Plan()
+        return AffinityPlan()
 
 
-def own_place(environment: Mapping[str, str]) -> Place | None:
-    """This process's place in the plan that it was started with; None without one."""
-    places, rank = given(environment).places, local_rank(environment)
-    return places[rank] if rank < len(places) else None
+def own_affinity(environment: Mapping[str, str]) -> Affinity | None:
+    """This process's affinity in the plan that it was started with; None without one."""
+    affinities, rank = plan_of(environment).affinities, local_rank(environment)
+    return affinities[rank] if rank < len(affinities) else None
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
@@ -155,15 +157,15 @@ def _parse_list(text: str) -> tuple[int, ...]:
     return tuple(sorted({cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}))
 
 
-def _place_text(place: Place) -> str:
-    nodes = f"@{cpu_list(place.memory)}" if place.memory else ""
-    return f"{cpu_list(place.cpus)}/{cpu_list(place.workers)}{nodes}"
+def _affinity_text(affinity: Affinity) -> str:
+    nodes = f"@{cpu_list(affinity.memory)}" if affinity.memory else ""
+    return f"{cpu_list(affinity.cpus)}/{cpu_list(affinity.workers)}{nodes}"
 
 
-def _parse_place(text: str) -> Place:
+def _parse_affinity(text: str) -> Affinity:
     where, _, nodes = text.partition("@")
     cpus, _, workers = where.partition("/")
-    return Place(_parse_list(cpus), _parse_list(workers), _parse_list(nodes) if nodes else ())
+    return Affinity(_parse_list(cpus), _parse_list(workers), _parse_list(nodes) if nodes else ())
 
 
 # Sharing out ----------------------------------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
 # Within a share -------------------------------------------------------------------------------------------------------
 
 
-def _on_cores(share: Share, settings: Chosen) -> Place:
+def _on_cores(share: Share, settings: Chosen) -> Affinity:
     """One CPU for each thread: fast cores first, one SMT sibling of each before any second one."""
     seen: dict[tuple[int, int], int] = {}
     turns: list[tuple[bool, int, int]] = []
@@ -245,25 +247,25 @@ def _on_cores(share: Share, settings: Chosen) -> Place:
         turn = seen[cpu.package, cpu.core] = seen.get((cpu.package, cpu.core), -1) + 1
         turns.append((cpu.kind == "efficiency", turn, len(turns)))
     ranked = [share[position] for *_, position in sorted(turns)]
-    return _place(ranked[: settings.threads], share, settings)
+    return _affinity(ranked[: settings.threads], share, settings)
 
 
-def _on_nodes(share: Share, settings: Chosen, nodes: Sequence[NumaNode]) -> Place:
+def _on_nodes(share: Share, settings: Chosen, nodes: Sequence[NumaNode]) -> Affinity:
     """All CPUs of the share's first node, or of as many nodes as the threads need, and their memory."""
     chosen: list[LogicalCpu] = []
     for node in dict.fromkeys(map(_node, share)):
         if len(chosen) < settings.threads:
             chosen += [cpu for cpu in share if _node(cpu) == node]
-    place = _place(chosen, share, settings)
-    return Place(place.cpus, place.workers, _memory({_node(cpu) for cpu in chosen}, nodes))
+    affinity = _affinity(chosen, share, settings)
+    return Affinity(affinity.cpus, affinity.workers, _memory({_node(cpu) for cpu in chosen}, nodes))
 
 
-def _place(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Place:
+def _affinity(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Affinity:
     """Workers beside the compute threads where each finds a CPU there, else anywhere in the share."""
     cpus, whole = {cpu.id for cpu in chosen}, {cpu.id for cpu in share}
     beside = whole - cpus
     crowded = len(beside) < max(1, settings.num_workers)
-    return Place(tuple(sorted(cpus)), tuple(sorted(whole if crowded else beside)))
+    return Affinity(tuple(sorted(cpus)), tuple(sorted(whole if crowded else beside)))
 
 
 def _memory(wanted: Iterable[int], nodes: Sequence[NumaNode]) -> tuple[int, ...]:

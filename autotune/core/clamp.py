@@ -79,7 +79,7 @@ def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, t
 
 def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
     """Unbound, and why, where this machine cannot do the binding or it would do nothing."""
-    reason = binding.refusal(settings, inventory)
+    reason = binding.why_not(settings, inventory)
     if reason is None:
         return settings, ()
     return settings.but(binding="none"), (f"binding: asked {settings.binding}, applied none ({reason})",)

@@ -26,7 +26,7 @@ def why_not(settings: Settings, context: Context) -> str | None:
 
 def why_not_bound(settings: Settings, inventory: Inventory) -> str | None:
     """Why the binding of ``settings`` would do nothing here; None where it does its work."""
-    reason = binding.refusal(settings, inventory)
+    reason = binding.why_not(settings, inventory)
     return f"binding={settings.binding}: {reason}" if reason else None
 
 

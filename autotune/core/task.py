@@ -35,7 +35,7 @@ class TaskFacts:
     """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
-    processes_refused: str | None = None
+    why_not_several: str | None = None
     """Why several training processes cannot be used, or None."""
     warnings: tuple[str, ...] = ()
 
@@ -53,8 +53,8 @@ class TaskFacts:
         return replace(
             facts,
             flops_per_item=told.get("flops_per_item", facts.flops_per_item),
-            processes_refused=facts.processes_refused or told.get("why_not_several"),
-            warnings=(*facts.warnings, note) if note and not facts.processes_refused else facts.warnings,
+            why_not_several=facts.why_not_several or told.get("why_not_several"),
+            warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
         )
 
     @classmethod

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from autotune.core.binding import Place, Plan, cpu_list
+from autotune.core.binding import Affinity, AffinityPlan, cpu_list
 
 STARTER = "autotune.runtime.bound"
 
 
-def starter(plan: Plan, python: str) -> list[str]:
+def starter(plan: AffinityPlan, python: str) -> list[str]:
     """This package's starter; empty where ``plan`` binds nothing."""
-    return [python, "-m", STARTER] if plan.places else []
+    return [python, "-m", STARTER] if plan.affinities else []
 
 
-def system_tools(plan: Plan) -> list[str]:
+def system_tools(plan: AffinityPlan) -> list[str]:
     """The same with ``taskset`` and ``numactl``, for a machine without this package."""
-    tools = [_tool(place) for place in plan.places]
+    tools = [_tool(affinity) for affinity in plan.affinities]
     if len(tools) < 2:
         return tools[0] if tools else []
     cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
 
 
-def _tool(place: Place) -> list[str]:
-    if not place.memory:
-        return ["taskset", "-c", cpu_list(place.cpus)]
-    return ["numactl", f"--physcpubind={cpu_list(place.cpus)}", f"--membind={cpu_list(place.memory)}"]
+def _tool(affinity: Affinity) -> list[str]:
+    if not affinity.memory:
+        return ["taskset", "-c", cpu_list(affinity.cpus)]
+    return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.core.binding import Place
+from autotune.core.binding import Affinity
 from autotune.core.knobs.knob import Knob
 from autotune.core.knobs.table import KNOBS
 from autotune.core.settings import Settings
@@ -34,7 +34,7 @@ class Training:
         level: that they come from; None in trials.
         device: of models and batches.
         world: the processes that train together.
-        place: the CPUs that this process was started on; None where it is not bound.
+        affinity: the CPUs that this process was started on; None where it is not bound.
         notes: what cannot be applied is told there.
         progress: what is being trained on.
         appliers: of all knobs, by name.
@@ -44,7 +44,7 @@ class Training:
     level: str | None
     device: torch.device
     world: World = field(default_factory=World)
-    place: Place | None = None
+    affinity: Affinity | None = None
     notes: Notes = field(default_factory=Notes)
     progress: Progress = field(default_factory=Progress)
     appliers: dict[str, Applier] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.core.binding import Place, cpu_list
+from autotune.core.binding import Affinity, cpu_list
 from autotune.runtime import memory_policy
 
 TASKS = Path("/proc/self/task")
@@ -19,8 +19,8 @@ OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFIN
 """The user's own words that move threads to single CPUs within the mask; they win."""
 
 
-def bind(place: Place) -> None:
-    """Keep this thread, and all that it starts from now on, on ``place``: call it while there is one thread.
+def bind(affinity: Affinity) -> None:
+    """Keep this thread, and all that it starts from now on, on ``affinity``: call it while there is one thread.
 
     The memory policy is taken as far as it is permitted, see `memory_note`.
 
@@ -29,37 +29,37 @@ def bind(place: Place) -> None:
     """
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system has no CPU masks")
-    os.sched_setaffinity(0, place.cpus)
-    if place.memory:
+    os.sched_setaffinity(0, affinity.cpus)
+    if affinity.memory:
         with contextlib.suppress(OSError):
-            memory_policy.take_from(place.memory)
+            memory_policy.take_from(affinity.memory)
 
 
-def why_not(asked: str, place: Place | None) -> str | None:
+def why_not(asked: str, affinity: Affinity | None) -> str | None:
     """Read back: why binding ``asked`` is not in force in every thread of this process, or None."""
     if asked == "none":
         return None
-    if place is None:
+    if affinity is None:
         return "this process was not started on CPUs of its own; only autotune run can do that"
     found = _cpus_of_threads()
-    narrowed = found < set(place.cpus) and any(name in os.environ for name in OPENMP_BINDING)
-    if narrowed or found == set(place.cpus):
+    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
+    if narrowed or found == set(affinity.cpus):
         return None
-    return f"asked CPUs {cpu_list(place.cpus)}, threads run on {cpu_list(found)}"
+    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
 
 
-def memory_note(place: Place | None) -> str | None:
+def memory_note(affinity: Affinity | None) -> str | None:
     """Read back: what became of the memory policy, where it is not what was asked; None where it is."""
-    if place is None or not place.memory:
+    if affinity is None or not affinity.memory:
         return None
-    wanted = f"memory is not bound to NUMA node {cpu_list(place.memory)}"
+    wanted = f"memory is not bound to NUMA node {cpu_list(affinity.memory)}"
     try:
         mode, nodes = memory_policy.policy()
     except OSError as error:
         return f"{wanted}, as far as can be told: {error.strerror or error}; the CPUs are bound"
-    if (mode, nodes) == (memory_policy.BIND, place.memory):
+    if (mode, nodes) == (memory_policy.BIND, affinity.memory):
         return None
-    if mode == memory_policy.PREFERRED and set(nodes) & set(place.memory):
+    if mode == memory_policy.PREFERRED and set(nodes) & set(affinity.memory):
         return f"{wanted}, only preferred there; the CPUs are bound"
     return f"{wanted}: the kernel refused (containers need CAP_SYS_NICE); the CPUs are bound"
 

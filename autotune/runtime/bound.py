@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import sys
 
-from autotune.core.binding import own_place
+from autotune.core.binding import own_affinity
 from autotune.runtime.binding import bind
 
 
 def main(command: list[str]) -> None:
     """Bind, and become ``command``. Training goes on where binding fails."""
-    place = own_place(os.environ)
+    affinity = own_affinity(os.environ)
     try:
-        if place is not None:
-            bind(place)
+        if affinity is not None:
+            bind(affinity)
     except OSError as error:
         sys.stderr.write(f"autotune: binding not applied: {error.strerror or error}\n")
     os.execvp(command[0], command)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from autotune.core.binding import given
+from autotune.core.binding import plan_of
 from autotune.core.clamp import clamp, launched, one_process
 from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.machine import machine_type
@@ -42,7 +42,7 @@ def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
     """Argument before environment before the best match before nothing."""
-    inventory = _inventory(given(environment).allowed)
+    inventory = _inventory(plan_of(environment).allowed)
     for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
         if path:
             if "://" in str(path):

@@ -62,7 +62,7 @@ class Feeder:
         """The global batch of the loader that is trained on; None where it makes its own batches."""
         if loader.batch_size is None:
             if self.settings is not None and self.training.level == "max":
-                self.notes.refuse("batch_size", "the loader makes batches of its own")
+                self.notes.not_applied("batch_size", "the loader makes batches of its own")
             return None
         ranks = self.world.size if loading.own_share(loader, self.world.size) else 1
         own = loader.batch_size * ranks
@@ -84,12 +84,12 @@ class Feeder:
         if reason is None and self.settings is None and self._sharer.reads_alone(loader):
             return ""
         if reason is not None and batch != loader.batch_size:
-            self.notes.refuse("batch_size", f"a DataLoader was left as it is: {reason}")
+            self.notes.not_applied("batch_size", f"a DataLoader was left as it is: {reason}")
         return reason
 
     def _untouched(self, loader: DataLoader[Any], reason: str, shares: bool) -> PreparedLoader:
         if self.settings is not None and reason and self.settings.num_workers != loader.num_workers:
-            self.notes.refuse("num_workers", f"a DataLoader was left as it is: {reason}")
+            self.notes.not_applied("num_workers", f"a DataLoader was left as it is: {reason}")
         sharing = self._sharer.whole(loader, reason) if shares else None
         return PreparedLoader(loader, loader, self.progress, mover=self._mover(loader), sharing=sharing)
 
@@ -127,7 +127,7 @@ class Feeder:
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
         found = loading.workers(loader, wanted)
-        self.notes.refuse("num_workers", found.refused)
+        self.notes.not_applied("num_workers", found.why_not_more)
         if keeps_workers:
             arguments = loading.arguments(loader, self.device, found.count)
         else:

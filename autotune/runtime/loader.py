@@ -26,7 +26,7 @@ class Workers:
     """How many loader workers there will be, and why not as many as asked."""
 
     count: int
-    refused: str | None = None
+    why_not_more: str | None = None
 
 
 def workers(loader: DataLoader[Any], wanted: int) -> Workers:

@@ -17,7 +17,7 @@ class Notes:
     def __init__(self, notes: Iterable[str] = (), *, announce: bool = False) -> None:
         self.announce = announce
         self.texts: list[str] = list(notes)
-        self.refused: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
 
     def say(self, text: str) -> None:
         """One note, once."""
@@ -33,8 +33,8 @@ class Notes:
         if fresh and self.announce:
             _LOG.warning("autotune: %s", "; ".join(fresh))
 
-    def refuse(self, knob: str, reason: str | None) -> None:
+    def not_applied(self, knob: str, reason: str | None) -> None:
         """``knob`` did not take effect because of ``reason``; nothing where that is None."""
-        if reason is not None and self.refused.get(knob) != reason:
-            self.refused[knob] = reason
+        if reason is not None and self.reasons.get(knob) != reason:
+            self.reasons[knob] = reason
             self.say(f"{knob} not applied: {reason}")

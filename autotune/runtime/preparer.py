@@ -61,7 +61,7 @@ class Preparer:
         self.models.append(model)
         model.to(self.training.device)
         for knob, applier in self.training.appliers.items():
-            self.training.notes.refuse(knob, applier.convert(model))
+            self.training.notes.not_applied(knob, applier.convert(model))
         call = self._layered(model)
         if self.exchange is not None:
             call = self.exchange.model(model, call, find_unused_parameters=find_unused_parameters)
@@ -85,7 +85,9 @@ class Preparer:
         if isinstance(item, Optimizer):
             self._optimizer(item)
         elif self.training.world.size > 1 and hasattr(item, "__iter__") and not isinstance(item, NOT_LOADERS):
-            self.training.notes.refuse("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
+            self.training.notes.not_applied(
+                "processes", f"a {type(item).__name__} is not shared out: it is no DataLoader"
+            )
         return item
 
     def _optimizer(self, optimizer: Optimizer) -> None:
@@ -94,7 +96,7 @@ class Preparer:
         first = not self.optimizers
         self.optimizers.append(optimizer)
         for knob, applier in self.training.appliers.items():
-            self.training.notes.refuse(knob, applier.optimizer(optimizer))
+            self.training.notes.not_applied(knob, applier.optimizer(optimizer))
         hook = optimizer.register_step_post_hook(partial(self._stepped, first=first))
         for undo in (hook.remove, self.precision.scale_steps(optimizer)):
             self._undo.callback(undo)

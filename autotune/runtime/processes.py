@@ -87,7 +87,7 @@ def unreachable(backend: str | None, environment: Mapping[str, str]) -> str | No
     if backend is None:
         return None
     if BACKENDS[backend].launcher == MPIEXEC:
-        return mpi.refused(environment, world_size(environment))
+        return mpi.why_not(environment, world_size(environment))
     try:
         registered(backend)
     except ImportError as error:
@@ -105,12 +105,12 @@ def join_for(
     launched = world_size(os.environ)
     if settings is not None and settings.processes != launched:
         reason = "started as one process" if launched == 1 else f"started as {launched} processes"
-        notes.refuse("processes", reason)
+        notes.not_applied("processes", reason)
     if launched == 1 or (settings is not None and settings.processes == 1):
         return World()
     backend = settings.backend if settings else None
     why_not = unreachable(backend, os.environ)
-    notes.refuse("backend", why_not)
+    notes.not_applied("backend", why_not)
     world = join(None if why_not else backend, device, init_method, timeout)
     if world.joined:
         share_random_state()

@@ -12,7 +12,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.core.binding import own_place
+from autotune.core.binding import own_affinity
 from autotune.core.settings import Settings
 from autotune.runtime import processes, watchdog
 from autotune.runtime.applier import Training, create_appliers
@@ -65,10 +65,10 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._restore.callback(world.leave)
             self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
             self._notes.announce = announce and self.is_main
-            self._training = Training(settings, level, self.device, world, own_place(os.environ), self._notes)
+            self._training = Training(settings, level, self.device, world, own_affinity(os.environ), self._notes)
             for knob, applier in create_appliers(self._training).items():
                 self._restore.callback(applier.undo)
-                self._notes.refuse(knob, applier.start())
+                self._notes.not_applied(knob, applier.start())
         except BaseException:
             self._restore.close()
             raise
@@ -162,7 +162,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
     def not_applied(self) -> tuple[tuple[str, str], ...]:
         """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
         found = {knob: applier.why_not() for knob, applier in self._training.appliers.items()}
-        return tuple((knob, why) for knob, why in (found | self._notes.refused).items() if why is not None)
+        return tuple((knob, why) for knob, why in (found | self._notes.reasons).items() if why is not None)
 
     @property
     def skipped_steps(self) -> int:
@@ -192,7 +192,7 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     """
     disabled = os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0")
     session = Session(None, origin="AUTOTUNE_DISABLE") if disabled else _chosen(path_or_url, target, level)
-    seconds = watchdog.given(os.environ)
+    seconds = watchdog.seconds_of(os.environ)
     if seconds is not None:
         session._restore.callback(watchdog.watch(seconds))
     if session.world_size > 1:

@@ -39,7 +39,7 @@ class Sharer:
         if own is not None:
             self.training.notes.say(f"{own} shares the data out itself: its batch is that of one process")
             return None
-        self.training.notes.refuse("processes", f"{why}: all processes train on the same batches")
+        self.training.notes.not_applied("processes", f"{why}: all processes train on the same batches")
         return self.dealt(None, ahead=1, deals=lambda: False)
 
     def dealt(

@@ -27,7 +27,7 @@ _running: list[Callable[[], None]] = []
 """How to stop the watch of this process, where there is one."""
 
 
-def given(environment: Mapping[str, str]) -> float | None:
+def seconds_of(environment: Mapping[str, str]) -> float | None:
     """Seconds that ``environment`` asks for; None where it asks for none, or for what is no duration."""
     try:
         seconds = float(environment.get(TIMEOUT_VARIABLE, ""))

@@ -82,7 +82,7 @@ class TrialRequest:
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
         spec: the trial; None where the task is only described.
-        binding: `autotune.core.binding.Plan` as text; empty where nothing is bound.
+        binding: `autotune.core.binding.AffinityPlan` as text; empty where nothing is bound.
         rendezvous: where the ranks of several machines meet; None where all are here.
     """
 

@@ -204,7 +204,7 @@ def _load_task(request: _Request) -> TaskFacts:
     runner.deadline = request.schedule.deadline
     task = runner.describe()
     if runner.fleet.nnodes > 1 and task.iterable:
-        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.processes_refused}")
+        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.why_not_several}")
     return task
 
 

@@ -12,15 +12,15 @@ from autotune.core.binding import (
     BINDINGS,
     LOCAL_RANKS,
     VARIABLE,
-    Place,
-    Plan,
+    Affinity,
+    AffinityPlan,
     cpu_list,
-    own_place,
+    own_affinity,
     plan,
-    refusal,
-    refusals,
+    why_not,
+    why_not_offered,
 )
-from autotune.core.binding import given as given_plan
+from autotune.core.binding import plan_of as given_plan
 from autotune.core.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 from autotune.testing.simulator import GIB, inventory
@@ -102,17 +102,17 @@ def test_places_are_allowed_apart_and_large_enough(host: Inventory, wanted: Sett
     allowed = host.budget.cpus
     found = plan(wanted, host)
     assert found.allowed == allowed
-    assert len(found.places) == wanted.processes
-    for place in found.places:
+    assert len(found.affinities) == wanted.processes
+    for place in found.affinities:
         assert place.cpus
         assert place.workers
         assert set(place.cpus) | set(place.workers) <= set(allowed)
         assert not set(place.cpus) & set(place.workers) or set(place.cpus) <= set(place.workers)
     if wanted.processes * wanted.threads <= len(allowed):
-        everything = [cpu for place in found.places for cpu in place.cpus]
+        everything = [cpu for place in found.affinities for cpu in place.cpus]
         assert len(everything) == len(set(everything))
-        assert all(len(place.cpus) >= wanted.threads for place in found.places)
-        assert wanted.binding == "numa" or all(len(place.cpus) == wanted.threads for place in found.places)
+        assert all(len(place.cpus) >= wanted.threads for place in found.affinities)
+        assert wanted.binding == "numa" or all(len(place.cpus) == wanted.threads for place in found.affinities)
 
 
 @given(machines(), SHAPES)
@@ -120,7 +120,7 @@ def test_places_are_allowed_apart_and_large_enough(host: Inventory, wanted: Sett
 def test_one_sibling_of_each_core_comes_first(host: Inventory, wanted: Settings) -> None:
     """A06, and A07: a fast core's second sibling comes before a slow core."""
     where = {cpu.id: cpu for cpu in host.cpu.logical}
-    for place in plan(wanted.but(binding="cores"), host).places:
+    for place in plan(wanted.but(binding="cores"), host).affinities:
         share = set(place.cpus) | set(place.workers)
         for fast in (True, False):
             used = [where[cpu].core for cpu in place.cpus if (where[cpu].kind != "efficiency") == fast]
@@ -137,10 +137,10 @@ def test_numa_is_local_and_memory_is_real(host: Inventory, wanted: Settings) -> 
     wanted = wanted.but(binding="numa")
     where = {cpu.id: cpu.node for cpu in host.cpu.logical}
     memory = {node.id: node.memory for node in host.cpu.nodes}
-    for place in plan(wanted, host).places:
+    for place in plan(wanted, host).affinities:
         assert place.memory
         assert all(memory[node] > 0 for node in place.memory)
-        if refusal(wanted, host) is None:
+        if why_not(wanted, host) is None:
             (node,) = {where[cpu] for cpu in place.cpus}
             assert place.memory == (node,) or not memory[node]
 
@@ -149,7 +149,7 @@ def test_numa_is_local_and_memory_is_real(host: Inventory, wanted: Settings) -> 
 @settings(max_examples=100, deadline=None)
 def test_a_plan_is_its_text(host: Inventory, wanted: Settings) -> None:
     found = plan(wanted, host)
-    assert Plan.parse(found.text) == found
+    assert AffinityPlan.parse(found.text) == found
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_shapes_that_matter(host: Inventory, shape: tuple[int, int, int], bindin
 
 
 def test_nothing_is_bound_without_being_asked() -> None:
-    assert plan(Settings(processes=2), machine(4)) == Plan()
-    assert refusal(Settings(threads=4), machine(4)) is None
+    assert plan(Settings(processes=2), machine(4)) == AffinityPlan()
+    assert why_not(Settings(threads=4), machine(4)) is None
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_nothing_is_bound_without_being_asked() -> None:
     ],
 )
 def test_what_a_machine_cannot_do_has_a_reason(host: Inventory, refused: set[str], reason: str) -> None:
-    found = refusals(host)
+    found = why_not_offered(host)
     assert set(found) == refused
     assert all(reason in text for text in found.values())
 
@@ -226,7 +226,7 @@ def test_what_a_machine_cannot_do_has_a_reason(host: Inventory, refused: set[str
     ],
 )
 def test_settings_for_which_a_binding_does_nothing(host: Inventory, wanted: Settings, reason: str | None) -> None:
-    found = refusal(wanted, host)
+    found = why_not(wanted, host)
     assert (found is None) == (reason is None)
     assert (reason or "") in (found or "")
 
@@ -234,20 +234,20 @@ def test_settings_for_which_a_binding_does_nothing(host: Inventory, wanted: Sett
 @pytest.mark.parametrize("text", ["", "x", "0-3 0", "0-3 0/", "0-3 0/1@", "0-3  0/1", "0-3 0/1@x", "0,/1", "0-3 0/1 "])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     if text == "0-3 0/1@":  # nothing after the sign: no memory policy
-        assert Plan.parse(text).places == (Place((0,), (1,)),)
+        assert AffinityPlan.parse(text).affinities == (Affinity((0,), (1,)),)
         return
     with pytest.raises(ValueError, match="not a list of CPUs"):
-        Plan.parse(text)
-    assert given_plan({VARIABLE: text}) == Plan()
+        AffinityPlan.parse(text)
+    assert given_plan({VARIABLE: text}) == AffinityPlan()
 
 
 @pytest.mark.parametrize("name", LOCAL_RANKS)
 def test_each_process_finds_its_own_place(name: str) -> None:
     both = {VARIABLE: "0-3 0/1 2/3@1"}
-    assert own_place(both) == Place((0,), (1,))
-    assert own_place({**both, name: "1"}) == Place((2,), (3,), (1,))
-    assert own_place({**both, name: "2"}) is None
-    assert own_place({name: "0"}) is None
+    assert own_affinity(both) == Affinity((0,), (1,))
+    assert own_affinity({**both, name: "1"}) == Affinity((2,), (3,), (1,))
+    assert own_affinity({**both, name: "2"}) is None
+    assert own_affinity({name: "0"}) is None
 
 
 def test_lists_are_the_kernels() -> None:

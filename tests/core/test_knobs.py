@@ -167,7 +167,7 @@ def test_processes_must_divide_the_batch_and_have_a_backend():
 
 
 def test_what_the_task_refuses_is_not_offered():
-    assert reasons("processes", context(inventory(), 64, processes_refused="iterable")) == {2: "iterable"}
+    assert reasons("processes", context(inventory(), 64, why_not_several="iterable")) == {2: "iterable"}
 
 
 @pytest.mark.parametrize("own", [0, 1, 2])
@@ -182,7 +182,7 @@ def test_the_batches_of_a_stream_stay_as_they_are(own: int):
     ("own", "cpus", "left_out"), [(1, 4, {2, 4}), (2, 4, {1, 4}), (3, 4, {1, 2, 4}), (2, 1, {1}), (1, 1, {2})]
 )
 def test_where_processes_change_training_the_users_own_number_stays(own, cpus, left_out):
-    where = context(inventory(cpus, cpus), 48, processes_refused="the loss of a batch is a sum")
+    where = context(inventory(cpus, cpus), 48, why_not_several="the loss of a batch is a sum")
     where = replace(where, baseline=where.baseline.but(processes=own, backend="gloo" if own > 1 else None))
     assert offered("processes", where) == (own,)
     assert set(reasons("processes", where)) == left_out

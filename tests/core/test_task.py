@@ -15,7 +15,7 @@ from autotune.testing.simulator import context, inventory
 FACTS = replace(
     context(inventory(), 64).task,
     current={"batch_size": 64, "persistent_workers": True},
-    processes_refused="the loss is no mean over samples",
+    why_not_several="the loss is no mean over samples",
     warnings=("BatchNorm", "shapes vary"),
 )
 
@@ -43,7 +43,7 @@ def test_any_facts_survive_json(
         samples=samples,
         current=current,
         optimizer_impls=impls,
-        processes_refused=refused,
+        why_not_several=refused,
         warnings=warnings,
     )
     assert through_json(facts) == facts
@@ -60,7 +60,7 @@ def test_unknown_facts_are_refused() -> None:
         TaskFacts.from_dict(FACTS.as_dict() | {"surprise": 1})
 
 
-SHARED = replace(FACTS, processes_refused=None)
+SHARED = replace(FACTS, why_not_several=None)
 FIRST = {"event": "facts", "facts": SHARED.as_dict()}
 COUNTED = {"event": "step_facts", "flops_per_item": 12.5}
 FAILED = unchecked("the step failed, or takes too long")
@@ -80,11 +80,9 @@ def test_what_the_step_tells_is_added_as_far_as_it_came(
     later: list[dict[str, Any]], flops: float, refused: str | None, notes: tuple[str, ...]
 ) -> None:
     facts = TaskFacts.from_events([FIRST, *later])
-    assert facts == replace(
-        SHARED, flops_per_item=flops, processes_refused=refused, warnings=(*SHARED.warnings, *notes)
-    )
+    assert facts == replace(SHARED, flops_per_item=flops, why_not_several=refused, warnings=(*SHARED.warnings, *notes))
 
 
 def test_what_is_refused_already_needs_no_check() -> None:
-    stream = replace(FACTS, processes_refused="an iterable dataset cannot be divided equally")
+    stream = replace(FACTS, why_not_several="an iterable dataset cannot be divided equally")
     assert TaskFacts.from_events([{"event": "facts", "facts": stream.as_dict()}]) == stream

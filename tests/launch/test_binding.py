@@ -8,17 +8,17 @@ import subprocess
 
 import pytest
 
-from autotune.core.binding import Place, Plan
+from autotune.core.binding import Affinity, AffinityPlan
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 
-ALONE = Plan((0, 1, 2, 3), (Place((0, 1), (2, 3)),))
-LOCAL = Plan((0, 1, 2, 3), (Place((0, 1), (0, 1), (0,)), Place((2, 3), (2, 3), (1,))))
+ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
+LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
 
 
 def test_nothing_is_put_before_what_is_not_bound() -> None:
-    assert starter(Plan(), "py") == system_tools(Plan()) == []
+    assert starter(AffinityPlan(), "py") == system_tools(AffinityPlan()) == []
     assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
 
 
@@ -27,7 +27,7 @@ def test_one_process() -> None:
         ["py", "-m", "autotune.runtime.bound", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
-    assert system_tools(Plan((0, 1), LOCAL.places[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
 
 
 def test_several_processes() -> None:
@@ -53,7 +53,7 @@ def test_several_processes() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_printed_form_binds_by_local_rank(rank: int) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    plan = Plan(tuple(cpus), tuple(Place((cpu,), (cpu,)) for cpu in cpus))
+    plan = AffinityPlan(tuple(cpus), tuple(Affinity((cpu,), (cpu,)) for cpu in cpus))
     line = [*system_tools(plan), "grep", "Cpus_allowed_list", "/proc/self/status"]
     done = subprocess.run(line, env={**os.environ, "LOCAL_RANK": str(rank)}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["Cpus_allowed_list:", str(cpus[rank])]

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.core.binding import VARIABLE, Place, Plan, cpu_list
+from autotune.core.binding import VARIABLE, Affinity, AffinityPlan, cpu_list
 from autotune.runtime import binding, memory_policy
 from autotune.runtime.session import Session
 from tests.end_to_end.harness import cgroup, inside
@@ -67,7 +67,7 @@ def run(*command: str, cwd: Path, **variables: str) -> dict[str, Any]:
 def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank: int, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SAY)
-    plan = Plan((*CPUS[:2],), (Place((CPUS[0],), (CPUS[1],)), Place((CPUS[1],), (CPUS[1],))))
+    plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (CPUS[1],)), Affinity((CPUS[1],), (CPUS[1],))))
     start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "-u", str(script), "--lr", "a b"]
     found = run(*start, cwd=tmp_path, LOCAL_RANK=str(rank), **{VARIABLE: plan.text})
     assert found["cpus"] == [CPUS[rank]]
@@ -79,7 +79,7 @@ def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank
 def test_training_starts_even_where_its_cpus_are_gone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SAY)
     start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "train.py"]
-    found = run(*start, cwd=tmp_path, **{VARIABLE: Plan((4000,), (Place((4000,), (4000,)),)).text})
+    found = run(*start, cwd=tmp_path, **{VARIABLE: AffinityPlan((4000,), (Affinity((4000,), (4000,)),)).text})
     assert found["cpus"] == CPUS
     assert "autotune: binding not applied: " in found["err"]
 
@@ -93,7 +93,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
     profile = tmp_path / "own.yaml"
     _write_profile(profile, workers=1)
     (tmp_path / "train.py").write_text(IN_TRAINING)
-    plan = Plan((*CPUS[:2],), (Place((CPUS[0],), (*CPUS[:2],)),))
+    plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (*CPUS[:2],)),))
     start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "train.py"]
     own = {VARIABLE: plan.text, "AUTOTUNE_PROFILE": str(profile), "OMP_NUM_THREADS": "1", **variables}
     found = run(*start, cwd=tmp_path, **own)
@@ -114,12 +114,12 @@ def _write_profile(path: Path, workers: int) -> None:
 
 IN_CPUSET = """
 import json, os
-from autotune.core.binding import own_place
+from autotune.core.binding import own_affinity
 from autotune.runtime.binding import why_not
 from autotune.probes import budget, cpu
 from autotune.probes.system import System
 found = budget.probe(System(), cpu.probe(System()))
-print(json.dumps({"cpus": found.cpus, "refused": why_not("cores", own_place(os.environ))}))
+print(json.dumps({"cpus": found.cpus, "refused": why_not("cores", own_affinity(os.environ))}))
 """
 
 
@@ -134,7 +134,7 @@ def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None
     except OSError as error:
         pytest.skip(f"cannot make a cpuset: {error}")
     try:
-        plan = Plan(tuple(CPUS), (Place(tuple(CPUS), tuple(CPUS)),))
+        plan = AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), tuple(CPUS)),))
         start = [*inside(group), sys.executable, "-m", "autotune.runtime.bound", sys.executable, "-c", IN_CPUSET]
         found = run(*start, cwd=tmp_path, **{VARIABLE: plan.text})
     finally:
@@ -145,8 +145,8 @@ def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None
 
 @linux
 def test_what_is_not_in_force_is_said() -> None:
-    here = Place(tuple(CPUS), tuple(CPUS))
-    elsewhere = Place((*CPUS, 4000), tuple(CPUS))
+    here = Affinity(tuple(CPUS), tuple(CPUS))
+    elsewhere = Affinity((*CPUS, 4000), tuple(CPUS))
     assert binding.why_not("none", None) is None
     assert "only autotune run" in (binding.why_not("cores", None) or "")
     assert binding.why_not("cores", here) is None
@@ -161,7 +161,7 @@ def test_what_is_not_in_force_is_said() -> None:
 def test_a_session_lists_what_is_not_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(quiet(binding="cores"), device="cpu") as session:
         assert [knob for knob, _ in session.not_applied] == ["binding"]
-    monkeypatch.setenv(VARIABLE, Plan(tuple(CPUS), (Place(tuple(CPUS), tuple(CPUS)),)).text)
+    monkeypatch.setenv(VARIABLE, AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), tuple(CPUS)),)).text)
     with Session(quiet(binding="cores", num_workers=1, batch_size=2), device="cpu") as session:
         assert session.not_applied == ()
         loader = session.prepare(DataLoader(list(range(4)), batch_size=2))
@@ -174,7 +174,7 @@ def test_a_session_lists_what_is_not_bound(monkeypatch: pytest.MonkeyPatch) -> N
 @linux
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_that_do_not_get_their_cpus_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, Plan(tuple(CPUS), (Place(tuple(CPUS), (4000,)),)).text)
+    monkeypatch.setenv(VARIABLE, AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), (4000,)),)).text)
     with Session(quiet(binding="cores", num_workers=1, batch_size=2), device="cpu") as session:
         own = DataLoader(list(range(4)), batch_size=2, num_workers=1, multiprocessing_context=method)
         list(session.prepare(own))
@@ -194,14 +194,14 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
 
 IN_CHILD = """
 import json
-from autotune.core.binding import Place
+from autotune.core.binding import Affinity
 from autotune.runtime import binding, memory_policy
 try:
     before = memory_policy.policy()
     memory_policy.set_policy(memory_policy.BIND, (0,))
-    bound = memory_policy.policy(), binding.memory_note(Place((0,), (0,), (0,)))
+    bound = memory_policy.policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
     memory_policy.set_policy(memory_policy.PREFERRED, (0,))
-    preferred = memory_policy.policy(), binding.memory_note(Place((0,), (0,), (0,)))
+    preferred = memory_policy.policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
     memory_policy.set_policy(memory_policy.DEFAULT, ())
     refused = None
     try:
@@ -209,7 +209,7 @@ try:
     except OSError as error:
         refused = error.strerror
     print(json.dumps({"before": before, "bound": bound, "preferred": preferred, "refused": refused,
-                      "after": memory_policy.policy(), "note": binding.memory_note(Place((0,), (0,), (0,)))}))
+                      "after": memory_policy.policy(), "note": binding.memory_note(Affinity((0,), (0,), (0,)))}))
 except OSError as error:
     print(json.dumps({"errno": error.strerror or str(error)}))
 """
@@ -241,7 +241,7 @@ def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> N
             raise PermissionError(1, "Operation not permitted")
         force.append((mode, tuple(nodes)))
 
-    place = Place((0,), (0,), (1, 3))
+    place = Affinity((0,), (0,), (1, 3))
     with (
         mock.patch.object(os, "sched_setaffinity", create=True),
         mock.patch.object(memory_policy, "set_policy", set_policy),
@@ -257,7 +257,7 @@ def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> N
 
 
 def test_a_forbidden_look_is_no_error() -> None:
-    place = Place((0,), (0,), (1,))
+    place = Affinity((0,), (0,), (1,))
     with mock.patch.object(memory_policy, "policy", side_effect=PermissionError(1, "Operation not permitted")):
         assert "Operation not permitted" in (binding.memory_note(place) or "")
     with mock.patch.object(memory_policy, "SYSTEM_CALLS", {}), pytest.raises(OSError, match="not known"):

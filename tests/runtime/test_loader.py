@@ -153,7 +153,7 @@ def test_the_batches_of_a_stream_stay_as_they_are(stream: Stream, own: int, want
 def test_a_worker_init_fn_goes_on_running(own: int, wanted: int, used: int) -> None:
     loader = DataLoader(Numbers(), num_workers=own, worker_init_fn=print)
     assert workers(loader, wanted).count == used
-    assert (workers(loader, wanted).refused is None) is (wanted == used)
+    assert (workers(loader, wanted).why_not_more is None) is (wanted == used)
 
 
 def test_a_dataset_that_asks_for_its_rank_shares_itself_out() -> None:

@@ -14,8 +14,8 @@ from autotune.runtime import watchdog
     [("90", 90.0), ("0.5", 0.5), ("", None), ("soon", None), ("-1", None), ("0", None), ("inf", None)],
 )
 def test_what_the_environment_asks_for(text: str, seconds: float | None) -> None:
-    assert watchdog.given({TIMEOUT_VARIABLE: text}) == seconds
-    assert watchdog.given({}) is None
+    assert watchdog.seconds_of({TIMEOUT_VARIABLE: text}) == seconds
+    assert watchdog.seconds_of({}) is None
 
 
 def test_where_no_optimizer_steps_it_ends() -> None:

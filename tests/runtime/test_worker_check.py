@@ -257,7 +257,7 @@ def model() -> Reads:
 
 def reason(dataset: Any, **options: Any) -> str | None:
     options = {"batch_size": 4, "shuffle": True} | options
-    return workers(DataLoader(dataset, **options), 2).refused
+    return workers(DataLoader(dataset, **options), 2).why_not_more
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_only_samples_that_the_sampler_asks_for_are_read() -> None:
 def test_samples_come_from_the_batch_sampler() -> None:
     batches = BatchSampler(SubsetRandomSampler([3, 9, 4]), 2, False)
     read = {3: 1.0, 4: 2.0, 9: 3.0}.__getitem__
-    assert workers(DataLoader(Reads(read), batch_sampler=batches), 2).refused is None
+    assert workers(DataLoader(Reads(read), batch_sampler=batches), 2).why_not_more is None
 
 
 def test_one_look_for_each_loader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_a_dataset_that_cannot_be_looked_at_is_read_here() -> None:
                 raise RuntimeError("nobody looks at me")
             return super().__getattribute__(name)
 
-    refused = workers(DataLoader(Odd(), sampler=SubsetRandomSampler([1])), 2).refused
+    refused = workers(DataLoader(Odd(), sampler=SubsetRandomSampler([1])), 2).why_not_more
     assert refused == "kept at 0: the dataset cannot be looked at: RuntimeError: nobody looks at me"
 
 
@@ -465,7 +465,7 @@ class Informed(Reads):
 def test_who_asks_for_its_worker_keeps_it(own: int, wanted: int, used: int) -> None:
     found = workers(DataLoader(Informed(), num_workers=own), wanted)
     assert found.count == used
-    assert (found.refused is None) is (wanted == used)
+    assert (found.why_not_more is None) is (wanted == used)
 
 
 def test_the_reason_is_told() -> None:

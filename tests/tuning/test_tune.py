@@ -206,8 +206,8 @@ class TestRun:
     @pytest.mark.parametrize(
         ("facts", "message"),
         [
-            ({"iterable": True, "processes_refused": "a stream"}, "several machines: a stream"),
-            ({"processes_refused": "a sum"}, None),
+            ({"iterable": True, "why_not_several": "a stream"}, "several machines: a stream"),
+            ({"why_not_several": "a sum"}, None),
         ],
         ids=["a stream cannot be shared", "a sum is shared already"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.core.backends import BACKENDS, why_not_usable
-from autotune.core.binding import BINDINGS, refusals
+from autotune.core.binding import BINDINGS, why_not_offered
 from autotune.core.knobs.knob import (
     LESS,
     MORE,
@@ -32,9 +32,9 @@ def _processes(context: Context) -> Choices:
         nodes = sum(1 for node in context.inventory.cpu.nodes if set(node.cpus) & set(budget.cpus))
         counts = {*powers_of_two(min(budget.cores, 64)), nodes, context.inventory.cpu.packages}
         candidates = sorted(count for count in counts if 1 < count <= budget.threads)
-    if task.processes_refused and (candidates or own > 1):
+    if task.why_not_several and (candidates or own > 1):
         others = (count for count in (1, *candidates) if count != own)
-        return Choices((own,), tuple((count, task.processes_refused) for count in others))
+        return Choices((own,), tuple((count, task.why_not_several) for count in others))
     if not candidates:
         unit = "GPU" if context.cuda else "CPU"
         return Choices((1,), ((2, f"the budget is one {unit}"),))
@@ -177,7 +177,7 @@ DATA_PARALLEL = Knob(
 
 
 def _binding(context: Context) -> Choices:
-    reasons = refusals(context.inventory)
+    reasons = why_not_offered(context.inventory)
     return Choices(tuple(name for name in BINDINGS if name not in reasons), tuple(reasons.items()))
 
 

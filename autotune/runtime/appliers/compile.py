@@ -28,7 +28,7 @@ class Compile(Applier):
         """The compiled call."""
         if self.value == "off":
             return call
-        compiled = compiled_call(model, self.value, self.training.notes.refuse)
+        compiled = compiled_call(model, self.value, self.training.notes.not_applied)
         if isinstance(compiled, Compiled):
             self._layers.append(compiled)
         return compiled

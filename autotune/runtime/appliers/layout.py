@@ -85,7 +85,7 @@ class ChannelsLast(Applier):
         return FLATTENS
 
     def _give_up(self) -> None:
-        self.training.notes.refuse("channels_last", VIEWS)
+        self.training.notes.not_applied("channels_last", VIEWS)
         self._place_state()
 
     def _place_state(self) -> None:

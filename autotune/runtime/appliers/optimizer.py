@@ -40,7 +40,7 @@ class OptimizerImpl(Applier):
         """Let it step with the tuned implementation."""
         implementation = Implementation(optimizer, self.value)
         self._implementations.append(implementation)
-        return implementation.refused
+        return implementation.why_not
 
     def place_state(self) -> None:
         """Lay out all state like its parameters."""
@@ -49,7 +49,7 @@ class OptimizerImpl(Applier):
 
     def why_not(self) -> str | None:
         """Why an optimizer steps with its own implementation, or None."""
-        return next(filter(None, (each.refused or each.left_alone for each in self._implementations)), None)
+        return next(filter(None, (each.why_not or each.why_left_alone for each in self._implementations)), None)
 
     def undo(self) -> None:
         """Leave the optimizers as they were."""
@@ -61,16 +61,16 @@ class Implementation:
     """An optimizer whose steps run as ``name`` wherever that computes the same.
 
     Attributes:
-        refused: why ``name`` is not in force, or None; a step may change it.
-        left_alone: why some steps were the optimizer's own, or None.
+        why_not: why ``name`` is not in force, or None; a step may change it.
+        why_left_alone: why some steps were the optimizer's own, or None.
     """
 
     def __init__(self, optimizer: Optimizer, name: str) -> None:
         self.optimizer = optimizer
-        self.refused = unsupported(optimizer, name)
+        self.why_not = why_unsupported(optimizer, name)
         fused = any(group.get("fused") for group in optimizer.param_groups)
         self.name = "fused" if name == "default" and fused else name
-        self.left_alone: str | None = None
+        self.why_left_alone: str | None = None
         self._asked: list[Any] = []
         self._contiguous = False
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -78,7 +78,7 @@ class Implementation:
             optimizer.register_state_dict_post_hook(_portable),
             optimizer.register_load_state_dict_post_hook(lambda _optimizer: self.place_state()),
         ]
-        if self.name != "default" and self.refused is None:
+        if self.name != "default" and self.why_not is None:
             hooks += [optimizer.register_step_pre_hook(self._begin), optimizer.register_step_post_hook(self._end)]
         self._hooks = hooks
         self.place_state()
@@ -95,7 +95,7 @@ class Implementation:
         Step counters live on the parameter's device for fused and capturable optimizers, else on the CPU, where
         reading them costs nothing.
         """
-        fused = self.name == "fused" and self.refused is None
+        fused = self.name == "fused" and self.why_not is None
         for group in self.optimizer.param_groups:
             on_device = fused or bool(group.get("fused") or group.get("capturable"))
             for parameter in group["params"]:
@@ -133,9 +133,9 @@ class Implementation:
         groups = self.optimizer.param_groups
         asked = [(len(g["params"]), type(g["lr"]), g.get("capturable"), g.get("differentiable")) for g in groups]
         if asked != self._asked:  # a group or a learning rate of another kind came later
-            self._asked, self.refused = asked, unsupported(self.optimizer, self.name)
+            self._asked, self.why_not = asked, why_unsupported(self.optimizer, self.name)
             self.place_state()
-        if self.refused is not None:
+        if self.why_not is not None:
             return False
         if self.name == "foreach":
             return True
@@ -146,7 +146,7 @@ class Implementation:
         alike = contiguous or all(_same_layout(group["params"]) for group in groups)
         if alike and not self._half_begun():
             return True
-        self.left_alone = (
+        self.why_left_alone = (
             "a step was the optimizer's own: its gradients or state are sparse, laid out otherwise or partial"
         )
         return False
@@ -218,7 +218,7 @@ def _plain(value: Any, counter: bool) -> Any:
     return value.cpu() if counter else value.contiguous()
 
 
-def unsupported(optimizer: Optimizer, implementation: str) -> str | None:
+def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
     """Why ``optimizer`` cannot run as ``implementation``: the class's own checks, asked on scratch parameters."""
     if implementation == "default":
         return None

@@ -89,7 +89,7 @@ def _with_torch(backend: str, process: int) -> None:
 
     if BACKENDS[backend].module is not None:
         put_in_place(processes.registered(backend))
-    seconds = watchdog.given(os.environ)
+    seconds = watchdog.seconds_of(os.environ)
     if seconds is not None and os.getpid() == process:
         watchdog.watch(seconds)
 

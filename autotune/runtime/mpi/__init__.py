@@ -24,7 +24,7 @@ STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
 _SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+$")
 
 
-def refused(environment: Mapping[str, str], size: int) -> str | None:
+def why_not(environment: Mapping[str, str], size: int) -> str | None:
     """Why ``size`` processes with this environment cannot exchange through MPI; None where they can."""
     told = [environment[name] for name in STARTED_BY if name in environment]
     if str(size) in told:

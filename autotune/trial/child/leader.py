@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.binding import VARIABLE, own_place
+from autotune.core.binding import VARIABLE, own_affinity
 from autotune.runtime.binding import bind
 from autotune.trial import process_tree
 from autotune.trial.child import shm
@@ -120,7 +120,7 @@ def _bind(plan: str) -> None:
     """Bind this rank before any library starts threads. The session reads back whether that worked."""
     if plan:
         os.environ[VARIABLE] = plan
-    place = own_place(os.environ)
+    place = own_affinity(os.environ)
     if place is not None:
         with contextlib.suppress(OSError):
             bind(place)

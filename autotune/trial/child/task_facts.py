@@ -46,7 +46,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
         current=current,
-        processes_refused="an iterable dataset cannot be divided equally between processes" if iterable else None,
+        why_not_several="an iterable dataset cannot be divided equally between processes" if iterable else None,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.core.binding import Plan
+from autotune.core.binding import AffinityPlan
 from autotune.core.settings import Settings
 from autotune.trial.paths import StudyPaths
 
@@ -32,5 +32,5 @@ class TrialSetup:
     origin: Path
     seed: int = 0
     oom_kills: Callable[[], int | None] = lambda: None
-    binding: Callable[[Settings], Plan] = lambda _: Plan()
+    binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
     over_machines: Callable[[Settings, int], Settings] = lambda settings, _: settings

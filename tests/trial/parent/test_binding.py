@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.binding import Place, Plan
+from autotune.core.binding import Affinity, AffinityPlan
 from autotune.core.outcome import Completed, NotApplied, Outcome
 from autotune.core.settings import Settings
 from autotune.trial.parent.judge import judge
@@ -51,7 +51,9 @@ class Masks(torch.utils.data.Dataset):
 def say(who):
     rank = os.environ.get("RANK", "0")
     cpus = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
-    (OUT / f"{{who}}{{rank}}").write_text(" ".join(str(cpu) for cpu in sorted(set().union(*cpus))))
+    written = OUT.parent / f"{{who}}{{rank}}.{{os.getpid()}}"  # a worker may be ended while it writes
+    written.write_text(" ".join(str(cpu) for cpu in sorted(set().union(*cpus))))
+    os.replace(written, OUT / f"{{who}}{{rank}}")
 
 
 def build_dataset():
@@ -88,8 +90,8 @@ def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
         yield runner
 
 
-def attempt(runner: Runner, settings: Settings, *places: Place) -> Outcome:
-    runner.setup = replace(runner.setup, binding=lambda _: Plan(tuple(CPUS), places))
+def attempt(runner: Runner, settings: Settings, *places: Affinity) -> Outcome:
+    runner.setup = replace(runner.setup, binding=lambda _: AffinityPlan(tuple(CPUS), places))
     spec = TrialSpec(settings=settings, min_seconds=0.05, max_seconds=0.1, warmup_seconds=0.2)
     return judge(settings, runner.run(spec, TIMEOUTS))
 
@@ -105,7 +107,7 @@ def masks(out: Path) -> dict[str, str]:
 def test_ranks_have_cpus_of_their_own(runner: Runner, out: Path) -> None:
     first, second = CPUS[:2]
     wanted = Settings(processes=2, batch_size=4, binding="cores")
-    places = [Place((cpu,), (cpu,)) for cpu in (first, second)]
+    places = [Affinity((cpu,), (cpu,)) for cpu in (first, second)]
     outcome = attempt(runner, wanted, *places)
     assert isinstance(outcome, Completed), outcome
     assert masks(out) == {"rank0": str(first), "rank1": str(second)}
@@ -114,7 +116,7 @@ def test_ranks_have_cpus_of_their_own(runner: Runner, out: Path) -> None:
 def test_workers_sit_beside_their_rank_and_the_next_trial_is_free(runner: Runner, out: Path) -> None:
     first, second = CPUS[:2]
     wanted = Settings(batch_size=8, num_workers=1, binding="cores")
-    outcome = attempt(runner, wanted, Place((first,), (second,)))
+    outcome = attempt(runner, wanted, Affinity((first,), (second,)))
     assert isinstance(outcome, Completed), outcome
     assert masks(out) == {"rank0": str(first), "worker0": str(second)}
     outcome = attempt(runner, wanted.but(binding="none"))
@@ -128,7 +130,7 @@ def test_a_rank_that_does_not_get_its_cpus_is_not_a_result(gone: int, runner: Ru
     cpus = [CPUS[0], CPUS[1]]
     cpus[gone] = 4000
     wanted = Settings(processes=2, batch_size=4, binding="cores")
-    outcome = attempt(runner, wanted, *(Place((cpu,), (cpu,)) for cpu in cpus))
+    outcome = attempt(runner, wanted, *(Affinity((cpu,), (cpu,)) for cpu in cpus))
     assert isinstance(outcome, NotApplied), outcome
     assert outcome.knob == "binding"
     assert "asked CPUs 4000, threads run on" in outcome.reason
@@ -141,7 +143,7 @@ def test_an_unplanned_binding_is_not_a_result(runner: Runner) -> None:
 
 def test_memory_that_is_not_bound_is_a_note(runner: Runner) -> None:
     """A08: a node that is not here stands for a kernel that refuses."""
-    place = Place(tuple(CPUS), tuple(CPUS), (1000,))
+    place = Affinity(tuple(CPUS), tuple(CPUS), (1000,))
     outcome = attempt(runner, Settings(batch_size=8, binding="numa"), place)
     assert isinstance(outcome, Completed), outcome
     assert any(note.startswith("memory is not bound to NUMA node 1000") for note in outcome.notes)

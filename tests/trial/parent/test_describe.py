@@ -71,14 +71,14 @@ def described(runner: Runner, how: str) -> TaskFacts:
 
 def test_a_mean_over_samples_may_be_shared(runner: Runner) -> None:
     facts = described(runner, "well")
-    assert (facts.processes_refused, facts.warnings) == (None, ())
+    assert (facts.why_not_several, facts.warnings) == (None, ())
     assert facts.flops_per_item > 0
     assert facts.samples == 64
 
 
 def test_a_sum_is_refused(runner: Runner) -> None:
     facts = described(runner, "sum")
-    assert "off by 50%" in str(facts.processes_refused)
+    assert "off by 50%" in str(facts.why_not_several)
     assert facts.warnings == ()
 
 
@@ -99,6 +99,6 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     facts = described(runner, how)
     assert facts.samples == 64
     assert (facts.flops_per_item > 0) == counted
-    assert facts.processes_refused is None
+    assert facts.why_not_several is None
     assert len(facts.warnings) == 1
     assert words in facts.warnings[0]
