@@ -69,7 +69,7 @@ def test_two_machines_are_tuned_together(pair: list[subprocess.Popen[str]]) -> N
     assert left() == set()
 
 
-@pytest.mark.parametrize(("killed", "words"), [(1, "the agent there is gone"), (0, "ended without a word")])
+@pytest.mark.parametrize(("killed", "words"), [(1, "the agent there is gone"), (0, "ended without notice")])
 def test_a_machine_that_vanishes_ends_the_run(pair: list[subprocess.Popen[str]], killed: int, words: str) -> None:
     read_until(pair[0], "searching: safe")
     os.kill(pair[killed].pid, signal.SIGKILL)

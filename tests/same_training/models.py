@@ -94,7 +94,8 @@ def _image(*middle: nn.Module, bias: bool = True) -> nn.Module:
 
 
 def _maps() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv2d(3, TOKENS, 3, stride=2, padding=1))
+    last = nn.Conv2d(3, TOKENS, 3, stride=2, padding=1, bias=False)  # a bias would move all classes of a token alike
+    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), last)
 
 
 def _volume() -> nn.Module:

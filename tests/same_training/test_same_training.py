@@ -14,7 +14,7 @@ from tests.same_training.case import AXES, Case
 from tests.same_training.legal import legal
 from tests.same_training.outcome import DIFFERENT
 
-EVERY = 4
+EVERY = 8
 """Of the fixed array, the suite runs every so many; `python -m tests.same_training`, which CI runs, all of them."""
 DEAR = ("world", "num_workers", "compile", "interop_threads", "loader")
 """Axes that random cases leave alone or draw from a part of: they run in this process, and many."""
