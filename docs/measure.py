@@ -26,7 +26,7 @@ from pathlib import Path
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import Rendezvous, without_mpi
-from autotune.core.binding import VARIABLE, Place, Plan
+from autotune.core.binding import VARIABLE, Affinity, AffinityPlan
 from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare, student_quantile
 from autotune.core.settings import Settings
@@ -169,7 +169,7 @@ def proof(trials: int) -> None:
 
 def bound(pairs: int) -> None:
     """Decision 006: from the start to the end of a Python that does nothing, behind the starter and by itself."""
-    plan = Plan((0,), (Place(tuple(os.sched_getaffinity(0)), (0,)),))
+    plan = AffinityPlan((0,), (Affinity(tuple(os.sched_getaffinity(0)), (0,)),))
     program = [sys.executable, "-c", "pass"]
     commands = {"bound": [*starter(plan, sys.executable), *program], "plain": program}
     taken: dict[str, list[float]] = {name: [] for name in commands}
