@@ -22,11 +22,17 @@ from autotune.probes.inventory import from_json, to_json
 from benchmarks.grid.plan import HELD, spaces
 
 FOLDER = Path(__file__).parent.parent / "grids"
-FORMER_FACTS = ("workers_refused",)
-"""What older grids say of a task and nobody asks any more."""
+FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
+"""Facts of a task that older grids call otherwise; None where nobody asks any more."""
 KINDS: Mapping[str, type[Outcome]] = {
     kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, Skipped)
 }
+
+
+def _renamed(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """``facts`` of an older grid under today's names."""
+    names = {name: FORMER_FACTS.get(name, name) for name in facts}
+    return {new: facts[old] for old, new in names.items() if new is not None}
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Header:
         """The inverse of `as_dict`."""
         parts = {
             "inventory": from_json(data["inventory"]),
-            "task": TaskFacts.from_dict({k: v for k, v in data["task"].items() if k not in FORMER_FACTS}),
+            "task": TaskFacts.from_dict(_renamed(data["task"])),
             "baseline": Settings.from_dict(data["baseline"]),
         }
         return cls(**{**data, **parts})
