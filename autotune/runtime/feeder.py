@@ -126,7 +126,8 @@ class Feeder:
 
     def _arguments(self, loader: DataLoader[Any], *, keeps_workers: bool = False) -> dict[str, Any]:
         wanted = loader.num_workers if self.settings is None or keeps_workers else self.settings.num_workers
-        found = loading.workers(loader, wanted)
+        method = "default" if self.settings is None else self.settings.worker_start
+        found = loading.workers(loader, wanted, method)
         self.notes.not_applied("num_workers", found.why_not_more)
         if keeps_workers:
             arguments = loading.arguments(loader, self.device, found.count)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from autotune.runtime.datasets import keeps_state
 from autotune.runtime.dealing import length
-from autotune.runtime.worker_check import asks_for_worker, why_not_in_workers
+from autotune.runtime.worker_check import asks_for_worker, why_no_fork, why_not_in_workers
 
 Mover = Callable[[Any], Any]
 RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
@@ -29,14 +29,14 @@ class Workers:
     why_not_more: str | None = None
 
 
-def workers(loader: DataLoader[Any], wanted: int) -> Workers:
-    """As many of the ``wanted`` workers as leave the data as they are."""
+def workers(loader: DataLoader[Any], wanted: int, method: str = "default") -> Workers:
+    """As many of the ``wanted`` workers, started by ``method``, as leave the data as they are."""
     own = loader.num_workers
-    reason = None if wanted == own else _workers_stay(loader, wanted)
+    reason = None if wanted == own else _workers_stay(loader, wanted, method)
     return Workers(wanted) if reason is None else Workers(own, f"kept at {own}: {reason}")
 
 
-def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
+def _workers_stay(loader: DataLoader[Any], wanted: int, method: str) -> str | None:
     """Why another number of workers might change the data, or None."""
     if is_stream(loader):
         return "another number would make other batches of an iterable dataset, or restart it"
@@ -46,9 +46,10 @@ def _workers_stay(loader: DataLoader[Any], wanted: int) -> str | None:
         return "worker_init_fn runs in workers only"
     try:
         adds = loader.num_workers == 0
-        return asks_for_worker(loader) or (
-            (keeps_state(loader.dataset) or why_not_in_workers(loader)) if adds else None
-        )
+        reason = asks_for_worker(loader)
+        if adds:
+            reason = reason or why_no_fork(loader, method) or keeps_state(loader.dataset) or why_not_in_workers(loader)
+        return reason
     except Exception as error:  # whatever a dataset does that is looked at, training goes on
         return f"the dataset cannot be looked at: {type(error).__name__}: {str(error)[:200]}"
 

@@ -41,7 +41,7 @@ SHARED = {
 
 def why_not_in_workers(loader: DataLoader[Any]) -> str | None:
     """Why workers must not be added to ``loader``, which has none, or None. Takes as long as four samples."""
-    return _why_no_fork(loader) or _bound_to_process(loader) or try_in_worker(loader)
+    return _bound_to_process(loader) or try_in_worker(loader)
 
 
 def asks_for_worker(loader: DataLoader[Any]) -> str | None:
@@ -53,11 +53,13 @@ def asks_for_worker(loader: DataLoader[Any]) -> str | None:
     return next((f"{each.path} asks for its worker" for each in asking), None)
 
 
-def _why_no_fork(loader: DataLoader[Any]) -> str | None:
+def why_no_fork(loader: DataLoader[Any], tuned: str) -> str | None:
+    """Why workers cannot be forked, or None. ``tuned``: the start method that the settings ask for, or ``default``."""
     if multiprocessing.current_process().daemon:
         return "a daemonic process cannot start workers"
     context: Any = loader.multiprocessing_context or multiprocessing
-    method = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    own = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    method = own if tuned == "default" or loader.multiprocessing_context is not None else tuned
     return None if method == "fork" else f"workers started by {method!r} would run the script's top level again"
 
 

@@ -473,3 +473,10 @@ def test_the_reason_is_told() -> None:
         loader = session.prepare(DataLoader(Transformed(Counts()), batch_size=2))
         assert loader.num_workers == 0
         assert dict(session.not_applied)["num_workers"].startswith("kept at 0: Transformed.transform.inner.calls")
+
+
+def test_a_tuned_start_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none=False: "forkserver")
+    loader = DataLoader(list(range(8)), batch_size=2)
+    assert "forkserver" in (workers(loader, 2).why_not_more or "")
+    assert workers(loader, 2, "fork").count == 2
