@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from machines import Machine, laptop, pod_v2, server, slurm_step
 
-from autotune.core.binding import plan, refusal, refusals
+from autotune.core.binding import plan, why_not, why_not_offered
 from autotune.core.settings import Settings
 from autotune.probes import budget, cpu
 from autotune.probes.facts import Inventory
@@ -44,7 +44,7 @@ def probed(machine: Machine, folder: Path) -> Inventory:
 )
 def test_places(machine: Machine, wanted: Settings, places: str, tmp_path: Path) -> None:
     here = probed(machine, tmp_path)
-    assert refusal(wanted, here) is None
+    assert why_not(wanted, here) is None
     assert plan(wanted, here).text.partition(" ")[2] == places
 
 
@@ -54,6 +54,6 @@ def test_places(machine: Machine, wanted: Settings, places: str, tmp_path: Path)
     ids=["pod", "slurm step"],
 )
 def test_no_places(machine: Machine, reason: str, tmp_path: Path) -> None:
-    found = refusals(probed(machine, tmp_path))
+    found = why_not_offered(probed(machine, tmp_path))
     assert set(found) == {"cores", "numa"}
     assert all(reason in text for text in found.values())
