@@ -49,7 +49,7 @@ def connect(place: Rendezvous, own: Mapping[str, Any], patience: float) -> tuple
         return wire, int(reply["seed"])
     wire.close()
     if reply is not None and "why_not" in reply:
-        raise UsageError(f"{place.endpoint} refused this machine: {reply['refused']}")
+        raise UsageError(f"{place.endpoint} refused this machine: {reply['why_not']}")
     raise LaunchError(f"{place.endpoint}: what answers there is no tuning run that waits. Choose another port, on all")
 
 
