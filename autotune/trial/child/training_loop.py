@@ -1,23 +1,18 @@
-"""The measured training loop: the user's step, run through the very runtime that training will use."""
+"""The training loop of a task file: the user's step, run through the very runtime that training will use."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from autotune.core.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.runtime.session import Session
-from autotune.trial.child.core_latency import CoreLatencyTimer
-from autotune.trial.child.cpu_contention import CpuContention
 from autotune.trial.child.loaded_task import LoadedTask
-from autotune.trial.spec import CHECK_STEPS, TrialSpec
+from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
+from autotune.trial.spec import TrialSpec
 
-LIFE_SIGN_SECONDS = 0.5
 AUTOCAST_CHECKS = 2
 
 
@@ -28,14 +23,8 @@ def _own_workers(task: LoadedTask) -> dict[str, Any]:
     return {"num_workers": count, "persistent_workers": count > 0 and bool(current.get("persistent_workers"))}
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until ``device`` has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-class TrainingLoop:
-    """One rank's model, optimizer and loader, stepped in blocks that all ranks agree on.
+class TrainingLoop(MeasuredLoop):
+    """One rank's model, optimizer and loader.
 
     Args:
         task: the loaded task file.
@@ -53,7 +42,8 @@ class TrainingLoop:
         show_life: Callable[[], None],
         find_unused_parameters: bool = False,
     ) -> None:
-        self.task, self.session, self.spec, self._show_life = task, session, spec, show_life
+        super().__init__(session, spec, show_life)
+        self.task = task
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
         loader = task.build_loader(spec.settings.global_batch, spec.seed, **_own_workers(task))
@@ -62,16 +52,6 @@ class TrainingLoop:
         )
         self.count = task.counter()
         self.stream = self._batches()
-        self.losses: list[torch.Tensor] = []
-        self.finite = True
-        self.waited = 0.0
-        self.batches = 0
-        self.step_items = 0.0
-        """Items of the last step, on this rank."""
-        self._items = 0.0
-        self._total = torch.zeros((), device=task.device)
-        self._last_sign_at = time.perf_counter()
-        self._latency = CoreLatencyTimer(task.device, spec.settings.threads)
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -82,6 +62,16 @@ class TrainingLoop:
             if empty:
                 raise ValueError("the DataLoader yielded no batch: the dataset is empty or smaller than one batch")
 
+    def run(self, steps: Steps[Result]) -> Result:
+        """Make every step that ``steps`` ask for; returns what they return."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            self.step()
+
     def step(self) -> None:
         """One optimizer step, on one batch."""
         batch = self._next_batch()
@@ -90,14 +80,8 @@ class TrainingLoop:
         self.session.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        mean = loss.detach().reshape(()).float() * self.session.part.weight
-        self._total += mean
-        if len(self.losses) < CHECK_STEPS:
-            self.losses.append(mean)
-        self.step_items = self.count(batch) * self.session.part.share
-        if self.session.skipped_steps == skipped:
-            self._items += self.step_items
-        self._maybe_show_life()
+        items = self.count(batch) * self.session.part.share
+        self.made_step(items, loss.detach(), skipped=self.session.skipped_steps != skipped)
 
     def _next_batch(self) -> Any:
         asked = time.perf_counter()
@@ -106,65 +90,9 @@ class TrainingLoop:
         self.batches += 1
         return batch
 
-    def _maybe_show_life(self) -> None:
-        now = time.perf_counter()
-        if now - self._last_sign_at > LIFE_SIGN_SECONDS:
-            self._last_sign_at = now
-            self._show_life()
-
-    def block(self, steps: int) -> Block:
-        """``steps`` optimizer steps between synchronised clock readings. Items are those of all processes."""
-        before = self._latency.seconds()
-        self._synchronize()
-        self._items = 0.0
-        others = CpuContention()
-        started = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        self._synchronize()
-        seconds = time.perf_counter() - started
-        stolen, latency = others.share(), math.sqrt(before * self._latency.seconds())
-        self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, latency)
-
-    def _synchronize(self) -> None:
-        synchronize(self.session.device)
-        if self.session.world_size > 1:
-            dist.barrier()
-
-    def agree(self, steps: int) -> int:
-        """Rank 0's number of steps for the next block, on every rank. 0 ends the trial."""
-        if self.session.world_size == 1:
-            return steps
-        message = torch.tensor([steps], device=self.task.device)
-        dist.broadcast(message, src=0)
-        return int(message.item())
-
-    def timed(self, steps: int) -> float:
-        """Take ``steps`` optimizer steps; returns this rank's seconds."""
-        started = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        synchronize(self.session.device)
-        return time.perf_counter() - started
-
-    def steps_for(self, seconds: float, pace: float) -> int:
-        """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
-        return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
-
     def check_whole_autocast(self) -> None:
         """Losses must also be finite where the user's own loop wraps all of ``compute_loss`` in autocast."""
         with torch.no_grad(), self.session.autocast():
             for _ in range(AUTOCAST_CHECKS):
                 self._total += self.task.loss(self.model, next(self.stream)).detach().reshape(())
         self.finite = self.finite and bool(torch.isfinite(self._total))
-
-    def checked_losses(self) -> tuple[float, ...]:
-        """Loss of the global batch at each of the first optimizer steps."""
-        if not self.losses:
-            return ()
-        means = torch.stack(self.losses)
-        if self.session.world_size > 1:
-            dist.all_reduce(means)
-            means /= self.session.world_size
-        return tuple(float(value) for value in means)

@@ -13,7 +13,7 @@ from autotune.core.measurement import (
     STEADY_BLOCKS,
     is_steady,
 )
-from autotune.trial.child.training_loop import TrainingLoop
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.spec import TrialSpec
 
 BLOCK_SECONDS = 0.04
@@ -37,7 +37,7 @@ class WarmUp:
         return self.seconds / max(1, self.steps)
 
 
-def warm_up(loop: TrainingLoop) -> WarmUp:
+def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
     """Step until steady, clearly lost, or out of time."""
     started = time.perf_counter()
     paces: list[float] = []
@@ -49,11 +49,11 @@ def warm_up(loop: TrainingLoop) -> WarmUp:
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
             return WarmUp(seconds, steps, steady)
-        paces.append(loop.timed(count) / count)
+        paces.append((yield from loop.timed(count)) / count)
         steps += count
 
 
-def _is_primed(loop: TrainingLoop, steps: int, seconds: float) -> bool:
+def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:
     """The loader's first queue is consumed and torch's first-step work is over."""
     settings = loop.spec.settings
     queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
@@ -72,7 +72,7 @@ def _is_out_of_time(spec: TrialSpec, steps: int, seconds: float) -> bool:
     return seconds >= spec.warmup_seconds and steps >= (1 if slow and spec.resident else MIN_WARMUP_STEPS)
 
 
-def _is_lost(loop: TrainingLoop, paces: list[float]) -> bool:
+def _is_lost(loop: MeasuredLoop, paces: list[float]) -> bool:
     """Two steps in a row are far below the bar already: no warm-up makes up for that."""
     if loop.spec.give_up_below <= 0 or len(paces) < 2:
         return False

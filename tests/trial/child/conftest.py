@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from autotune.core.measurement import Block
 from autotune.core.settings import Settings
 from autotune.runtime.session import Session
-from autotune.trial.child import training_loop
+from autotune.trial.child import measured_loop, training_loop
 from autotune.trial.child import warm_up as warming
 from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.child.training_loop import TrainingLoop
@@ -62,7 +63,7 @@ class Workshop:
         self.signs: list[float] = []
         self.syncs = 0
         self.sessions: list[Session] = []
-        for module in (training_loop, warming):
+        for module in (measured_loop, training_loop, warming):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=self.clock))
 
     def loop(
@@ -103,7 +104,7 @@ class Workshop:
         def synchronize(_device: torch.device) -> None:
             self.syncs += 1
 
-        self.monkeypatch.setattr(training_loop, "synchronize", synchronize)
+        self.monkeypatch.setattr(measured_loop, "synchronize", synchronize)
 
 
 @pytest.fixture
@@ -112,3 +113,13 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     yield found
     for session in found.sessions:
         session.close()
+
+
+def block(loop: TrainingLoop, steps: int) -> Block:
+    """``steps`` measured steps."""
+    return loop.run(loop.block(steps))
+
+
+def warm(loop: TrainingLoop) -> warming.WarmUp:
+    """``loop``'s warm-up."""
+    return loop.run(warming.warm_up(loop))

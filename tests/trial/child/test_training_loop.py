@@ -16,40 +16,40 @@ from autotune.core.settings import Settings
 from autotune.runtime.appliers import precision
 from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session
-from autotune.trial.child import training_loop
+from autotune.trial.child import measured_loop, training_loop
 from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
-from .conftest import BATCH, STEP, Clock, Samples, Workshop
+from .conftest import BATCH, STEP, Clock, Samples, Workshop, block
 
 
 class TestBlock:
     def test_counts_samples_and_wall_time(self, workshop: Workshop) -> None:
-        block = workshop.loop().block(3)
-        assert (block.items, block.steps) == (3 * BATCH, 3)
-        assert block.seconds == pytest.approx(3 * STEP)
-        assert block.rate == pytest.approx(BATCH / STEP)
+        measured = block(workshop.loop(), 3)
+        assert (measured.items, measured.steps) == (3 * BATCH, 3)
+        assert measured.seconds == pytest.approx(3 * STEP)
+        assert measured.rate == pytest.approx(BATCH / STEP)
 
     def test_counts_the_users_own_items(self, workshop: Workshop) -> None:
         loop = workshop.loop(count_items=lambda batch: batch[0].numel())
-        assert loop.block(2).items == 2 * BATCH * 3
+        assert block(loop, 2).items == 2 * BATCH * 3
 
     def test_counts_what_a_ragged_last_batch_holds(self, workshop: Workshop) -> None:
-        assert workshop.loop(samples=20).block(6).items == 2 * 20
+        assert block(workshop.loop(samples=20), 6).items == 2 * 20
 
     def test_goes_on_where_the_last_one_ended(self, workshop: Workshop) -> None:
         loop = workshop.loop(samples=20)
-        assert [loop.block(1).items for _ in range(4)] == [8, 8, 4, 8]
+        assert [block(loop, 1).items for _ in range(4)] == [8, 8, 4, 8]
 
     def test_time_in_the_loader_counts(self, workshop: Workshop) -> None:
         loop = workshop.loop(reading=STEP)
-        block = loop.block(4)
-        assert block.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
+        measured = block(loop, 4)
+        assert measured.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
         assert loop.waited == pytest.approx(4 * BATCH * STEP)
 
     def test_waits_for_the_device_at_its_edges_only(self, workshop: Workshop) -> None:
         loop = workshop.loop()
-        loop.block(50)
+        block(loop, 50)
         assert workshop.syncs == 2
 
     def test_slow_synchronisation_is_in_the_time(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,25 +60,25 @@ class TestBlock:
         def synchronize(_device: torch.device) -> None:
             workshop.clock.now += 1.0
 
-        monkeypatch.setattr(training_loop, "synchronize", synchronize)
-        assert loop.block(10).seconds == pytest.approx(1.0)
+        monkeypatch.setattr(measured_loop, "synchronize", synchronize)
+        assert block(loop, 10).seconds == pytest.approx(1.0)
 
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(training_loop.CpuContention, "share", lambda _: 0.3)
-        assert workshop.loop().block(1).stolen == 0.3
+        monkeypatch.setattr(measured_loop.CpuContention, "share", lambda _: 0.3)
+        assert block(workshop.loop(), 1).stolen == 0.3
 
 
 class TestSteps:
     def test_each_takes_one_batch(self, workshop: Workshop) -> None:
         loop = workshop.loop()
-        loop.block(3)
+        block(loop, 3)
         assert workshop.steps == loop.batches == 3
 
     def test_samples_that_other_ranks_have_too_count_in_part(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Session, "part", property(lambda _: Part([], share=0.25)))
-        assert workshop.loop().block(3).items == 3 * BATCH / 4
+        assert block(workshop.loop(), 3).items == 3 * BATCH / 4
 
     @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
     def test_come_from_a_loader_with_the_users_workers(
@@ -126,10 +126,10 @@ class TestSkippedSteps:
 
         monkeypatch.setattr(precision, "create", Overflowing)
         loop = workshop.loop()
-        block = loop.block(10)
-        assert block.items == earning * BATCH
-        assert block.steps == 10
-        assert block.seconds == pytest.approx(10 * STEP)
+        measured = block(loop, 10)
+        assert measured.items == earning * BATCH
+        assert measured.steps == 10
+        assert measured.seconds == pytest.approx(10 * STEP)
         assert loop.session.skipped_steps == 10 - earning
 
 
@@ -150,16 +150,16 @@ class TestStepsOfABlock:
         workshop.cost = lambda _: 0.2
         loop = workshop.loop()
         start = workshop.clock.now
-        loop.block(20)
+        block(loop, 20)
         gaps = [after - before for before, after in zip([start, *workshop.signs], workshop.signs, strict=False)]
         assert len(gaps) >= 5
-        assert max(gaps) <= training_loop.LIFE_SIGN_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
+        assert max(gaps) <= measured_loop.LIFE_SIGN_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
 
 
 class TestNumbers:
     def test_the_first_losses_are_kept(self, workshop: Workshop) -> None:
         loop = workshop.loop()
-        loop.block(CHECK_STEPS + 5)
+        block(loop, CHECK_STEPS + 5)
         losses = loop.checked_losses()
         assert len(losses) == CHECK_STEPS
         assert losses[0] > losses[-1] > 0, "it learns"
@@ -168,7 +168,7 @@ class TestNumbers:
     def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
         def losses(seed: int) -> tuple[float, ...]:
             loop = workshop.loop(spec={"seed": seed})
-            loop.block(4)
+            block(loop, 4)
             return loop.checked_losses()
 
         assert losses(0) == losses(0)
@@ -184,9 +184,9 @@ class TestNumbers:
             return value * bad if workshop.steps == CHECK_STEPS + 3 else value
 
         loop = workshop.loop(compute_loss=loss)
-        loop.block(CHECK_STEPS)
+        block(loop, CHECK_STEPS)
         assert loop.finite
-        loop.block(CHECK_STEPS)
+        block(loop, CHECK_STEPS)
         assert not loop.finite
 
     def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
@@ -195,4 +195,4 @@ class TestNumbers:
                 return iter(())
 
         with pytest.raises(ValueError, match="no batch: the dataset is empty"):
-            workshop.loop(build_dataset=Nothing).block(1)
+            block(workshop.loop(build_dataset=Nothing), 1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.core.settings import Settings
-from autotune.trial.child.warm_up import warm_up
 
-from .conftest import BATCH, STEP, Workshop
+from .conftest import BATCH, STEP, Workshop, block, warm
 
 
 class TestWarmUp:
@@ -15,16 +14,16 @@ class TestWarmUp:
         """G02: compiling, tuning and turbo are over before the first block."""
         workshop.cost = lambda step: STEP * {0: 10, 1: 5, 2: 2}.get(step, 1)
         loop = workshop.loop()
-        first = loop.timed(1)
-        warmed = warm_up(loop)
+        first = loop.run(loop.timed(1))
+        warmed = warm(loop)
         assert warmed.steady
         assert warmed.steps >= 6
         assert first == pytest.approx(10 * STEP)
-        assert loop.block(10).rate == pytest.approx(BATCH / STEP, rel=0.03)
+        assert block(loop, 10).rate == pytest.approx(BATCH / STEP, rel=0.03)
 
     def test_never_steady_ends_at_the_cap_and_says_so(self, workshop: Workshop) -> None:
         workshop.cost = lambda step: STEP * 1.05**step
-        warmed = warm_up(workshop.loop(spec={"warmup_seconds": 2.0}))
+        warmed = warm(workshop.loop(spec={"warmup_seconds": 2.0}))
         assert not warmed.steady
         assert 2.0 <= warmed.seconds < 3.0
         assert warmed.steps >= 3
@@ -32,14 +31,14 @@ class TestWarmUp:
     @pytest.mark.parametrize("cost", [5.0, 0.2])
     def test_takes_three_steps_however_slow(self, workshop: Workshop, cost: float) -> None:
         workshop.cost = lambda _: cost
-        warmed = warm_up(workshop.loop(spec={"warmup_seconds": 0.1}))
+        warmed = warm(workshop.loop(spec={"warmup_seconds": 0.1}))
         assert (warmed.steps, warmed.steady) == (3, False)
         assert warmed.seconds == pytest.approx(3 * cost)
         assert warmed.pace == pytest.approx(cost)
 
     def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
         workshop.cost = lambda _: 1e-4
-        warmed = warm_up(workshop.loop())
+        warmed = warm(workshop.loop())
         assert warmed.steady
         assert 0.3 <= warmed.seconds < 0.4
         assert warmed.steps == pytest.approx(warmed.seconds / 1e-4, rel=0.01)
@@ -48,11 +47,11 @@ class TestWarmUp:
     def test_a_clear_loser_ends_at_once(self, workshop: Workshop, cost: float, steps: int) -> None:
         """A bar that a step of a quarter of `STEP` would just clear."""
         workshop.cost = lambda _: cost
-        taken = warm_up(workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)})).steps
+        taken = warm(workshop.loop(spec={"give_up_below": BATCH / (STEP / 4)})).steps
         assert taken <= steps if steps else taken > 12
 
     @pytest.mark.parametrize(("workers", "prefetch"), [(2, 2), (2, 32)])
     def test_consumes_what_the_loader_had_ready(self, workshop: Workshop, workers: int, prefetch: int) -> None:
         settings = Settings(batch_size=BATCH, num_workers=workers, prefetch_factor=prefetch)
         loop = workshop.loop(settings, spec={"warmup_seconds": 60.0})
-        assert warm_up(loop).steps >= workers * (prefetch + 1)
+        assert warm(loop).steps >= workers * (prefetch + 1)

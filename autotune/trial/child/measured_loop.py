@@ -1,0 +1,146 @@
+"""A training loop whose steps are counted and timed, whoever makes them: the tuner itself, or the user's script.
+
+What measures is a generator that yields wherever one training step is to be made. So the same code measures a step that
+the tuner calls and a step of a script that has its own loop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from autotune.core.measurement import MIN_BLOCK_SECONDS, Block
+from autotune.runtime.session import Session
+from autotune.trial.child.core_latency import CoreLatencyTimer
+from autotune.trial.child.cpu_contention import CpuContention
+from autotune.trial.spec import CHECK_STEPS, TrialSpec
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""Yields wherever one training step is to be made."""
+LIFE_SIGN_SECONDS = 0.5
+MOST_REPEATS = 3
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class MeasuredLoop:
+    """Counts and times the steps of one rank, in blocks that all ranks agree on.
+
+    Args:
+        session: the runtime with the trial's settings applied.
+        spec: the trial.
+        show_life: called at least every half second of stepping.
+
+    Attributes:
+        losses: of the first steps.
+        finite: False once a loss was not.
+        waited: seconds spent waiting for batches.
+        batches: taken so far.
+        step_items: items of the last step, on this rank.
+        interrupted: set where a step holds more than training, such as an evaluation between two epochs.
+    """
+
+    def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
+        self.session, self.spec, self._show_life = session, spec, show_life
+        self.losses: list[torch.Tensor] = []
+        self.finite = True
+        self.waited = 0.0
+        self.batches = 0
+        self.step_items = 0.0
+        self.interrupted = False
+        self._items = 0.0
+        self._total = torch.zeros((), device=session.device)
+        self._last_sign_at = time.perf_counter()
+        self._latency = CoreLatencyTimer(session.device.type, spec.settings.threads)
+
+    def made_step(self, items: float, loss: torch.Tensor | None = None, *, skipped: bool = False) -> None:
+        """Book one training step.
+
+        Args:
+            items: that this rank trained on.
+            loss: their mean loss, detached; None where nobody knows.
+            skipped: by the gradient scaler, so that its items do not count.
+        """
+        if loss is not None:
+            mean = loss.reshape(()).float() * self.session.part.weight
+            self._total += mean
+            if len(self.losses) < CHECK_STEPS:
+                self.losses.append(mean)
+        self.step_items = items
+        if not skipped:
+            self._items += items
+        now = time.perf_counter()
+        if now - self._last_sign_at > LIFE_SIGN_SECONDS:
+            self._last_sign_at = now
+            self._show_life()
+
+    def block(self, steps: int) -> Steps[Block]:
+        """``steps`` training steps between synchronised clock readings. Items are those of all processes."""
+        for _ in range(MOST_REPEATS):
+            self.interrupted = False
+            measured = yield from self._block(steps)
+            if not self.interrupted:
+                break
+        return measured
+
+    def _block(self, steps: int) -> Steps[Block]:
+        before = self._latency.seconds()
+        self._synchronize()
+        self._items = 0.0
+        others = CpuContention()
+        started = time.perf_counter()
+        for _ in range(steps):
+            yield
+        self._synchronize()
+        seconds = time.perf_counter() - started
+        stolen, latency = others.share(), math.sqrt(before * self._latency.seconds())
+        self.finite = self.finite and bool(torch.isfinite(self._total))
+        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, latency)
+
+    def _synchronize(self) -> None:
+        synchronize(self.session.device)
+        if self.session.world_size > 1:
+            dist.barrier()
+
+    def agree(self, steps: int) -> int:
+        """Rank 0's number of steps for the next block, on every rank. 0 ends the trial."""
+        if self.session.world_size == 1:
+            return steps
+        message = torch.tensor([steps], device=self.session.device)
+        dist.broadcast(message, src=0)
+        return int(message.item())
+
+    def timed(self, steps: int) -> Steps[float]:
+        """Take ``steps`` training steps; returns this rank's seconds."""
+        started = time.perf_counter()
+        for _ in range(steps):
+            yield
+        synchronize(self.session.device)
+        return time.perf_counter() - started
+
+    def steps_for(self, seconds: float, pace: float) -> int:
+        """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
+        return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+
+    def check_whole_autocast(self) -> None:
+        """Losses must also be finite where the user's own loop wraps all of its loss in autocast."""
+
+    def checked_losses(self) -> tuple[float, ...]:
+        """Loss of the global batch at each of the first steps."""
+        if not self.losses:
+            return ()
+        means = torch.stack(self.losses)
+        if self.session.world_size > 1:
+            dist.all_reduce(means)
+            means /= self.session.world_size
+        return tuple(float(value) for value in means)
