@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.trial.script import is_script, recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",
@@ -30,9 +32,31 @@ ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
-@app.command()
+class TargetCommand(TyperCommand):
+    """A command on a target. All that follows a script belongs to the script; a task file takes no arguments, so that
+    our own options may follow it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Click's own, with options that follow a task file put before it."""
+        found, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        target = found.get("target")
+        if rest and target and not found.get("module") and not is_script(Path(target)):
+            args = [*args[: len(args) - len(rest) - 1], *rest, target]
+        return super().parse_args(ctx, args)
+
+
+TARGET_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+TargetArgument = Annotated[
+    str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
+]
+ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
+
+
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def tune(
-    task: Annotated[Path, typer.Argument(help="The task file: build_model, build_dataset, compute_loss.")],
+    target: TargetArgument,
+    context: typer.Context,
+    module: ModuleOption = False,
     profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
     level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
     budget: Annotated[
@@ -51,7 +75,7 @@ def tune(
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find, prove and write the fastest settings for a task on this machine."""
+    """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
     from autotune.commands import tune as command
     from autotune.tuning.options import Options
@@ -67,7 +91,7 @@ def tune(
         only=tuple(only or ()),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
-    command.tune(task, options, cluster, started, as_json)
+    command.tune(recognise_target(target, context.args, module=module), options, cluster, started, as_json)
 
 
 @app.command()
@@ -78,12 +102,13 @@ def probe(as_json: JsonOption = False) -> None:
     command.probe(as_json)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=TARGET_SETTINGS)
 def run(
-    script: Annotated[Path, typer.Argument(help="Your training script; arguments after it are the script's.")],
+    script: Annotated[
+        str, typer.Argument(help="Your training script; arguments after it are its own.", metavar="SCRIPT [ARGS]...")
+    ],
     context: typer.Context,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
@@ -100,7 +125,8 @@ def run(
 
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
-    command.run(command.prepare(script, context.args, profile, level, nproc, cluster, patience), dry_run)
+    target = started_script(script, context.args, module=module)
+    command.run(command.prepare(target, profile, level, nproc, cluster, patience), dry_run)
 
 
 @app.command()
@@ -111,17 +137,20 @@ def show(profile: ProfileArgument) -> None:
     command.show(profile)
 
 
-@app.command()
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def check(
     profile: ProfileArgument,
-    task: Annotated[Path, typer.Argument(help="The task file that the profile was made from.")],
+    target: TargetArgument,
+    context: typer.Context,
+    module: ModuleOption = False,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
     from autotune.commands import check as command
 
-    if not command.check(profile, task, level, seconds(budget, "--budget")):
+    found = recognise_target(target, context.args, module=module)
+    if not command.check(profile, found, level, seconds(budget, "--budget")):
         raise typer.Exit(4)
 
 

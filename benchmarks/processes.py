@@ -26,6 +26,7 @@ from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from benchmarks import quality, stamp
 
 FREE = ("processes", "threads", "backend", "binding", "num_workers", "batch_size")
@@ -73,7 +74,7 @@ def main() -> None:
 def everything(task: Path) -> tuple[Settings, dict[Settings, float]]:
     """The user's settings, and the rate of every way to divide the cores, in items per second by one trial each."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, 0, 600.0) as runner:
+    with open_runner(recognise(task), inventory, 0, 600.0) as runner:
         facts = runner.describe()
         baseline = baseline_settings(facts, inventory)
         fixed = {name: value for name, value in baseline.as_dict().items() if name not in FREE} | {"prefetch_factor": 2}

@@ -26,6 +26,7 @@ from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from benchmarks import stamp
 from benchmarks.grid import file
 
@@ -80,7 +81,7 @@ def side_by_side(task: Path, contenders: Mapping[str, Settings], generations: in
     """Rounds of all ``contenders``; settings that have several names run once."""
     names = {settings: name for name, settings in reversed(contenders.items())}
     rounds = []
-    with open_runner(task.resolve(), probe(), 0, 3600.0) as runner:
+    with open_runner(recognise(task), probe(), 0, 3600.0) as runner:
         bench = TrialBench(runner, contenders[BASELINE])
         bench.measure(bench.baseline, 0.0, math.inf)
         for generation in range(generations):

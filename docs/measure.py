@@ -40,6 +40,7 @@ from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
+from autotune.trial.task_file import recognise
 from autotune.trial.unix_connection import UnixConnection
 from autotune.tuning.schedule import ROUNDS
 
@@ -236,7 +237,7 @@ def machines(pairs: int) -> None:
         stack.callback(other.wait)
         own = identity(TASK, inventory := without_mpi(probe()))
         fleet, _ = stack.enter_context(listener.gather(own, 0, 60.0))
-        forked = stack.enter_context(open_runner(TASK, inventory, 0, 60.0, fleet=fleet))
+        forked = stack.enter_context(open_runner(recognise(TASK), inventory, 0, 60.0, fleet=fleet))
         forked.warm()
         forked.run(spec, PATIENT)
         for _ in range(pairs):

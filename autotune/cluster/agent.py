@@ -41,7 +41,7 @@ def serve(task: Path, place: Rendezvous, patience: float, observe: Observer) -> 
     file, inventory = recognise(task), probe()
     observe(StageStarted(f"waiting for the machine at {place.endpoint}"))
     wire, seed = connect(place, identity(file.path, inventory), patience)
-    with open_runner(file.path, inventory, seed, patience, observe) as runner:
+    with open_runner(file, inventory, seed, patience, observe) as runner:
         try:
             runner.warm()
         except UserCodeError as error:

@@ -17,7 +17,7 @@ from autotune.host.signals import check_not_a_rank
 from autotune.probes.inventory import probe
 from autotune.store.profiles import read
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.script import Target
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 LEAST_GENERATIONS = 2
@@ -47,15 +47,15 @@ class CheckResult:
         )
 
 
-def check(path: Path, task: Path, level: str | None, budget: float) -> bool:
+def check(path: Path, target: Target, level: str | None, budget: float) -> bool:
     """Measure the claim of a profile again and print what was found; True if it holds."""
     with live_view(budget, time.monotonic()) as observe:
-        result = measure_claim(path, task, level, budget, observe)
+        result = measure_claim(path, target, level, budget, observe)
     print(result.text)
     return result.holds
 
 
-def measure_claim(path: Path, task: Path, level: str | None, budget: float, observe: Observer) -> CheckResult:
+def measure_claim(path: Path, target: Target, level: str | None, budget: float, observe: Observer) -> CheckResult:
     """Measure a level of the profile at ``path`` against its baseline again, in turns, for about ``budget`` seconds.
 
     Raises:
@@ -64,9 +64,9 @@ def measure_claim(path: Path, task: Path, level: str | None, budget: float, obse
     """
     check_not_a_rank()
     deadline = time.monotonic() + budget
-    file, profile = recognise(task), read(path)
+    profile = read(path)
     name = _claiming_level(path, profile, level)
-    with open_runner(file.path, probe(), 0, budget, observe) as runner:
+    with open_runner(target, probe(), 0, budget, observe) as runner:
         observe(BaselineKnown(profile.baseline, profile.target.unit))
         observe(StageStarted("loading the task"))
         runner.warm()

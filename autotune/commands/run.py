@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
-from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
+from autotune.core.backends import BACKENDS, MPIEXEC, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
-from autotune.core.profile import Profile
+from autotune.core.profile import Profile, Target
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
@@ -28,6 +28,7 @@ from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.store import registry
 from autotune.store.profiles import read
+from autotune.trial.script import Script
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ def run(launch: Launch, dry_run: bool) -> None:
 
 
 def prepare(
-    script: Path,
-    arguments: list[str],
+    target: Script,
     profile: Path | None,
     level: str | None,
     processes: int | None = None,
@@ -70,8 +70,7 @@ def prepare(
     """What `autotune run` starts.
 
     Args:
-        script: the training script.
-        arguments: its own.
+        target: the training script.
         profile: the profile; the best for this machine and script if None.
         level: ``safe``, ``amp`` or ``max``; the recommended one if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
@@ -81,9 +80,10 @@ def prepare(
     Raises:
         UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
     """
-    _check(script, processes)
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc {processes}: must be at least 1")
     inventory = probe()
-    profile = profile or _match(script, inventory, cluster.nodes if cluster else 1)
+    profile = profile or _match(target.name, inventory, cluster.nodes if cluster else 1)
     found = read(profile)
     wanted = _wanted(found, level)
     if processes is not None:
@@ -93,21 +93,20 @@ def prepare(
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout)
-    starting = partial(command, settings, str(script), arguments, sys.executable, cluster=cluster, route=route)
-    watched, mpi = timeout is not None, mpiexec(System()) or "mpiexec"
+    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(found.target)
+    words = ["-m", target.module] if target.module else [target.written]
+    starting = partial(command, settings, words, target.arguments, sys.executable, cluster=cluster, route=route)
+    prepared, mpi = timeout is not None or found.target.script is not None, mpiexec(System()) or "mpiexec"
     binders = (starter(plan, sys.executable), system_tools(plan))
-    start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
+    start, portable = (starting(mpiexec=mpi, prepared=prepared, binder=binder) for binder in binders)
     machines = _machines_note(settings, cluster, found.target.nnodes)
     notes = (*notes, *_environment_notes(added), *machines, *unbound)
     return Launch(start, portable, base | variables, variables, notes)
 
 
-def _check(script: Path, processes: int | None) -> None:
-    if processes is not None and processes < 1:
-        raise UsageError(f"--nproc {processes}: must be at least 1")
-    if not script.is_file():
-        raise UsageError(f"{script}: no such script")
+def _script_variables(target: Target) -> dict[str, str]:
+    """What applies the profile of an unmodified script, from outside."""
+    return {} if target.script is None else {SCRIPT_VARIABLE: f"{target.script}:{target.skip}"}
 
 
 def _own_variables(
@@ -128,13 +127,11 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
     return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
 
 
-def _match(script: Path, inventory: Inventory, nnodes: int) -> Path:
-    """The best profile for ``nnodes`` machines of this kind and ``script``."""
-    match = registry.find(machine_type(inventory), script.stem, nnodes=nnodes)
+def _match(name: str, inventory: Inventory, nnodes: int) -> Path:
+    """The best profile for ``nnodes`` machines of this kind and target ``name``."""
+    match = registry.find(machine_type(inventory), name, nnodes=nnodes)
     if match is None:
-        raise UsageError(
-            f"no profile fits this machine and {script.stem}; make one from a task file: autotune tune model.py"
-        )
+        raise UsageError(f"no profile fits this machine and {name}; make one: autotune tune {name}.py")
     return match.path
 
 

@@ -89,6 +89,10 @@ class Target:
     samples: int | None
     nnodes: int = 1
     """How many machines trained it together; settings are those of each, with the global batch of all."""
+    script: str | None = None
+    """What a training step of an unmodified script is known by; None for a task file."""
+    skip: int = 0
+    """How many loaders a script iterates before its training loader."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,9 @@ class Profile:
 
 
 def _target_dict(target: Target) -> dict[str, Any]:
-    """One machine goes without saying: files of earlier versions know no other."""
-    return {name: value for name, value in vars(target).items() if name != "nnodes" or value > 1}
+    """What is usual goes without saying: files of earlier versions know nothing else."""
+    usual = {"nnodes": 1, "script": None, "skip": 0}
+    return {name: value for name, value in vars(target).items() if name not in usual or value != usual[name]}
 
 
 def _level_dict(result: LevelResult) -> dict[str, Any]:

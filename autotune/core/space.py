@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,14 +149,27 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     left_out: list[LeftOut] = []
     for knob in KNOBS:
         own = getattr(context.baseline, knob.name)
-        choices = _with_baseline(knob.choices(context), own, includes(level, knob.level), knob.ordinal)
+        offered = _allowed(knob.choices(context), knob.name, own, context.task.left_out)
+        choices = _with_baseline(offered, own, includes(level, knob.level), knob.ordinal)
         pinned = knob.name in fixed and includes(level, knob.level)
         values[knob.name] = (fixed[knob.name],) if pinned else choices.values
         left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
-    batches = _global_batches(context) if level == "max" else (context.baseline.global_batch,)
-    if level == "max" and "batch_size" not in fixed:
+    keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
+    own_batch = level != "max" or keeps_batch
+    batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)
+    if not own_batch and "batch_size" not in fixed:
         values["batch_size"] = tuple(sorted({b // k for b in batches for k in range(1, 65) if b % k == 0}))
     return Space(context, level, values, batches, tuple(left_out))
+
+
+def _allowed(choices: Choices, knob: str, baseline: Any, left_out: Sequence[tuple[str, Any, str]]) -> Choices:
+    """``choices`` without what the task leaves out."""
+    for name, value, reason in left_out:
+        if name == knob:
+            gone = [v for v in choices.values if v == value or (value is None and v != baseline)]
+            kept = tuple(v for v in choices.values if v not in gone)
+            choices = Choices(kept, (*choices.left_out, *((v, reason) for v in gone)))
+    return choices
 
 
 def _with_baseline(choices: Choices, baseline: Any, moves: bool, ordinal: bool) -> Choices:

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFacts:
-    """Facts about one task file, read off the real model, dataset and optimizer."""
+    """Facts about one task file or script, read off the real model, dataset and optimizer."""
 
     name: str
     """The file's stem: the target's name in profiles."""
@@ -38,6 +38,13 @@ class TaskFacts:
     why_not_several: str | None = None
     """Why several training processes cannot be used, or None."""
     warnings: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, Any, str], ...] = ()
+    """``(knob, value, reason)``: what a script decides itself. A value of None stands for all but the baseline's."""
+
+    script: str | None = None
+    """What a training step of an unmodified script is known by; None for a task file."""
+    skip: int = 0
+    """How many loaders a script iterates before its training loader."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -63,6 +70,7 @@ class TaskFacts:
         values = dict(data)
         values["optimizer_impls"] = tuple(values["optimizer_impls"])
         values["warnings"] = tuple(values.get("warnings", ()))
+        values["left_out"] = tuple((knob, value, reason) for knob, value, reason in values.get("left_out", ()))
         return cls(**values)
 
 

@@ -1,4 +1,4 @@
-"""Opens the runner of a task file: one machine-wide lock, a scratch folder, signals that clean up."""
+"""Opens the runner of a target: one machine-wide lock, a scratch folder, signals that clean up."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
+from autotune.trial.script import THREAD_VARIABLES, Script, Target
 
 
 @contextmanager
 def open_runner(
-    task: Path,
+    target: Target,
     inventory: Inventory,
     seed: int,
     patience: float,
     observe: Observer = ignore,
     fleet: Fleet | None = None,
 ) -> Iterator[Runner]:
-    """A runner for ``task`` while no other run times anything on this machine; everything is gone afterwards.
+    """A runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
     Args:
-        task: the task file.
+        target: the task file or script.
         inventory: this machine.
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
@@ -54,11 +55,13 @@ def open_runner(
     with interrupt_on_signals(), waiting:
         paths = StudyPaths.create()
         setup = TrialSetup(
-            task,
+            target.path,
             paths,
             partial(allocator_environment, inventory, paths),
             Path.cwd(),
             seed,
+            script=target if isinstance(target, Script) else None,
+            own_threads={name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
             oom_kills=lambda: oom_kills(system),
             binding=partial(plan, inventory=inventory),
             over_machines=partial(over_machines, inventory=inventory),

@@ -37,6 +37,7 @@ class Training:
         affinity: the CPUs that this process was started on; None where it is not bound.
         notes: what cannot be applied is told there.
         progress: what is being trained on.
+        moves: whether models and batches are put on the device; an unmodified script does that itself.
         appliers: of all knobs, by name.
     """
 
@@ -47,6 +48,7 @@ class Training:
     affinity: Affinity | None = None
     notes: Notes = field(default_factory=Notes)
     progress: Progress = field(default_factory=Progress)
+    moves: bool = True
     appliers: dict[str, Applier] = field(default_factory=dict)
 
 

@@ -25,8 +25,8 @@ AHEAD = 64
 class Feeder:
     """Makes `PreparedLoader`s for one session.
 
-    The first loader is the one trained on; several processes share it and every later one that does not read in fixed
-    order. The rest are for evaluation: every process reads all of them.
+    The first loader, and what is built like it, is the one trained on; several processes share it and every later one
+    that does not read in fixed order. The rest are for evaluation: every process reads all of them.
 
     Args:
         training: what all parts of the session share.
@@ -39,11 +39,11 @@ class Feeder:
         self.progress, self.notes = training.progress, training.notes
         self._undo: list[Callable[[], None]] = []
         self._sharer = Sharer(training)
-        self._first = True
+        self._trained: DataLoader[Any] | None = None
 
     def prepare(self, loader: DataLoader[Any]) -> PreparedLoader:
         """``loader``, rebuilt where that is possible without guessing."""
-        first, self._first = self._first, False
+        first = self._is_trained_on(loader)
         batch = self._batch(loader) if first else loader.batch_size
         shares = self.world.size > 1 and (first or not isinstance(loader.sampler, SequentialSampler))
         reason = self._left_alone(loader, batch)
@@ -52,6 +52,12 @@ class Feeder:
         if loading.is_stream(loader):
             return self._stream(loader, batch, shares)
         return self._indexed(loader, batch, shares)
+
+    def _is_trained_on(self, loader: DataLoader[Any]) -> bool:
+        """Whether it is the first one, or built like it: a loop may build its loader anew for each epoch."""
+        first = self._trained = self._trained or loader
+        alike = type(loader.sampler) is type(first.sampler) and loader.batch_size == first.batch_size
+        return loader is first or (alike and loader.dataset is first.dataset)
 
     def close(self) -> None:
         """Put the limit of open files back."""
@@ -151,7 +157,7 @@ class Feeder:
             applier.workers(arguments)
 
     def _mover(self, loader: DataLoader[Any]) -> loading.Mover | None:
-        return loading.mover(self.device, non_blocking=loader.pin_memory)
+        return loading.mover(self.device, non_blocking=loader.pin_memory) if self.training.moves else None
 
 
 def _has(loader: DataLoader[Any], arguments: dict[str, Any]) -> bool:

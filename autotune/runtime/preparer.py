@@ -59,7 +59,8 @@ class Preparer:
 
     def _model(self, model: nn.Module, find_unused_parameters: bool) -> None:
         self.models.append(model)
-        model.to(self.training.device)
+        if self.training.moves:
+            model.to(self.training.device)
         for knob, applier in self.training.appliers.items():
             self.training.notes.not_applied(knob, applier.convert(model))
         call = self._layered(model)

@@ -35,6 +35,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         timeout: seconds a collective may take; PyTorch's default if None.
         announce: say notes through the ``autotune`` logger, on the main process.
         step_seconds: what an optimizer step should take; one warning where it takes much longer.
+        moves: put models and batches on the device.
 
     Attributes:
         device: where batches and models go.
@@ -55,6 +56,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         timeout: float | None = None,
         announce: bool = False,
         step_seconds: float | None = None,
+        moves: bool = True,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
@@ -65,7 +67,9 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._restore.callback(world.leave)
             self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
             self._notes.announce = announce and self.is_main
-            self._training = Training(settings, level, self.device, world, own_affinity(os.environ), self._notes)
+            self._training = Training(
+                settings, level, self.device, world, own_affinity(os.environ), self._notes, moves=moves
+            )
             for knob, applier in create_appliers(self._training).items():
                 self._restore.callback(applier.undo)
                 self._notes.not_applied(knob, applier.start())
@@ -201,7 +205,16 @@ def load(path_or_url: str | Path | None = None, *, target: str | None = None, le
     return session
 
 
-def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None) -> Session:
+def session_of_profile(*, moves: bool) -> Session:
+    """The best profile for this machine and script, in force, as `load` has it.
+
+    Args:
+        moves: put models and batches on the device.
+    """
+    return _chosen(None, None, None, moves=moves)
+
+
+def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, moves: bool = True) -> Session:
     from autotune.runtime.choice import Choice, choose  # here: trials know their settings and need no store
 
     try:
@@ -215,6 +228,7 @@ def _chosen(path_or_url: str | Path | None, target: str | None, level: str | Non
         origin=choice.origin,
         announce=True,
         step_seconds=choice.step_seconds,
+        moves=moves,
     )
     session._notes.say_together(choice.notes)
     return session

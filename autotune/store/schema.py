@@ -144,6 +144,8 @@ class TargetRecord(Record):
     parameters: Count
     samples: Count | None
     nnodes: Annotated[int, Field(ge=1, le=2**20)] = 1
+    script: Literal["batches", "steps", "backward passes"] | None = None
+    skip: Annotated[int, Field(ge=0, le=2**20)] = 0
 
 
 class ProofRecord(Record):

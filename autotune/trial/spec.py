@@ -84,6 +84,7 @@ class TrialRequest:
         spec: the trial; None where the task is only described.
         binding: `autotune.core.binding.AffinityPlan` as text; empty where nothing is bound.
         rendezvous: where the ranks of several machines meet; None where all are here.
+        script: ``{script, frontier, own_threads}`` of an unmodified script, whose frontier is known; None for a task.
     """
 
     task: str
@@ -93,6 +94,7 @@ class TrialRequest:
     spec: TrialSpec | None = None
     binding: str = ""
     rendezvous: Rendezvous | None = None
+    script: Mapping[str, Any] | None = None
 
     @property
     def world_size(self) -> int:

@@ -41,9 +41,9 @@ def recognise(path: Path) -> TaskFile:
         UsageError: the file is missing, not a file, or not Python.
         ContractError: required functions are missing or take the wrong number of parameters; shows the lines to add.
     """
-    tree = _parse(path)
+    tree = parse(path)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    names = _top_level_names(tree)
+    names = top_level_names(tree)
     missing = [name for name in REQUIRED if name not in names]
     if len(missing) == len(REQUIRED):
         raise ContractError(_not_a_task(path))
@@ -59,11 +59,16 @@ def recognise(path: Path) -> TaskFile:
     return TaskFile(path.resolve(), tuple(name for name in (*REQUIRED, *OPTIONAL) if name in names))
 
 
-def _parse(path: Path) -> ast.Module:
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of the file ``path``.
+
+    Raises:
+        UsageError: it is missing, not a file, or not Python.
+    """
     if not path.exists():
-        raise UsageError(f"{path}: no such file. Give a task file; `autotune init` writes a commented one.")
+        raise UsageError(f"{path}: no such file. Give a training script, or a task file: `autotune init` writes one.")
     if not path.is_file():
-        raise UsageError(f"{path}: not a file. Give a task file such as model.py.")
+        raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
@@ -72,7 +77,7 @@ def _parse(path: Path) -> ast.Module:
         raise UsageError(f"{path}: not a Python source file: {error}") from error
 
 
-def _top_level_names(tree: ast.Module) -> set[str]:
+def top_level_names(tree: ast.Module) -> set[str]:
     """Names bound at the top level, also inside top-level ``if`` and ``try``, by any statement that binds."""
     names: set[str] = set()
     pending: list[ast.stmt] = list(tree.body)

@@ -50,7 +50,7 @@ def profile_of(
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
-        target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes),
+        target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes, task.script, task.skip),
         recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,

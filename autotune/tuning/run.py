@@ -35,7 +35,7 @@ from autotune.store import profiles, registry
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.script import Target, recognise_target
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.finalists import finalists, leaders
 from autotune.tuning.options import Options
@@ -52,27 +52,27 @@ if TYPE_CHECKING:
 
 MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
+SCRIPT_PATIENCE = 540.0
+"""Without ``--budget``, a script may take so much longer than a task file until it trains."""
 GATHER_SECONDS = 300.0
 """How long the machines of a run wait for each other."""
 
 
-def tune(
-    task: str | Path, *, budget: float | None = None, profile: str | Path | None = None, **options: Any
-) -> Profile:
-    """Tune the task file ``task`` and write its profile.
+def tune(target: str | Path, *arguments: str, profile: str | Path | None = None, **options: Any) -> Profile:
+    """Tune the task file or training script ``target`` and write its profile.
 
     Args:
-        task: path of the task file.
-        budget: seconds for everything; by default 60, 90 where a step takes longer than 20 ms, 150 where it takes
-            longer than half a second, and more where ``train_seconds`` says that much training is ahead.
+        target: path of the file.
+        arguments: the script's own.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
-        options: the other fields of `Options`.
+        options: the other fields of `Options`, such as ``budget`` in seconds.
 
     Raises:
         AutotuneError: with the reason and what to do.
     """
     where = Path(profile) if profile is not None else None
-    return run(Path(task), Options(budget=budget, profile=where, **options)).profile
+    found = recognise_target(str(target), arguments)
+    return run(found, Options(profile=where, **options)).profile
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,16 @@ class Result:
 
 
 def run(
-    task: Path,
+    target: Target,
     options: Options,
     observe: Observer = ignore,
     started: float | None = None,
     listener: Listener | None = None,
 ) -> Result:
-    """Tune ``task`` as ``options`` say.
+    """Tune ``target`` as ``options`` say.
 
     Args:
-        task: the task file.
+        target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
         started: on the monotonic clock; the budget counts from here, or from when all machines have met.
@@ -107,20 +107,20 @@ def run(
     started = time.monotonic() if started is None else started
     check_not_a_rank()
     options.check()
-    file, inventory = recognise(task), probe()
+    inventory = probe()
     nnodes = listener.nnodes if listener else 1
-    path = options.profile or registry.default_path(machine_type(inventory).key, file.name, nnodes=nnodes)
+    path = options.profile or registry.default_path(machine_type(inventory).key, target.name, nnodes=nnodes)
     _make_folder(path)
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
         if listener is not None:
             inventory = without_mpi(inventory)
-            own = identity(file.path, inventory)
+            own = identity(target.path, inventory)
             fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
             started = time.monotonic()
         patience = options.seconds()
-        runner = stack.enter_context(open_runner(file.path, inventory, options.seed, patience, observe, fleet))
+        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet))
         schedule = Schedule(time.monotonic, started, options.seconds())
         profile = _run_phases(_Request(options, inventory, runner, schedule, observe, path, notes))
     return Result(profile, path, inventory)
@@ -199,10 +199,16 @@ def _matrix_rates(request: _Request) -> dict[str, float]:
 
 
 def _load_task(request: _Request) -> TaskFacts:
-    request.observe(StageStarted("loading the task"))
-    runner = request.runner
-    runner.deadline = request.schedule.deadline
+    runner, schedule = request.runner, request.schedule
+    script = runner.setup.script is not None
+    request.observe(StageStarted("running the script until it trains" if script else "loading the task"))
+    patient = script and request.options.budget is None
+    runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
+    begun = time.monotonic()
     task = runner.describe()
+    if patient:
+        schedule.uncounted = time.monotonic() - begun
+        runner.deadline = schedule.deadline
     if runner.fleet.nnodes > 1 and task.iterable:
         raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.why_not_several}")
     return task
@@ -216,7 +222,7 @@ def _open_study(request: _Request, wanted: Settings) -> Study:
     journal = path.with_suffix(".journal")
     if not request.options.resume:
         journal.unlink(missing_ok=True)
-    own = [runner.setup.task.read_text(), machine_type(request.inventory).key, str(wanted.as_dict())]
+    own = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
     own += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
     digest = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
     try:

@@ -43,16 +43,20 @@ class Schedule:
         clock: monotonic seconds.
         started: when the budget began to count, on that clock.
         budget: seconds for everything.
+
+    Attributes:
+        uncounted: seconds that the budget does not count: what a script does before it trains.
     """
 
     def __init__(self, clock: Callable[[], float], started: float, budget: float) -> None:
         self.clock, self.started, self.budget = clock, started, budget
         self.search_started = clock()
+        self.uncounted = 0.0
 
     @property
     def deadline(self) -> float:
         """When measuring must end, on the clock."""
-        return self.started + self.budget - FINISH_SECONDS
+        return self.started + self.uncounted + self.budget - FINISH_SECONDS
 
     @property
     def elapsed(self) -> float:

@@ -28,6 +28,7 @@ from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
+from autotune.trial.task_file import recognise
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
@@ -53,7 +54,7 @@ def main() -> None:
     path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     inventory = probe()
-    with open_runner(arguments.task.resolve(), inventory, 0, 3600.0) as runner:
+    with open_runner(recognise(arguments.task), inventory, 0, 3600.0) as runner:
         if not path.exists():
             path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
         recorder = Recorder(runner, path, arguments.patience)

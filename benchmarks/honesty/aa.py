@@ -15,6 +15,7 @@ from autotune.core.outcome import Completed
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
@@ -52,7 +53,7 @@ def main(arguments: argparse.Namespace) -> None:
 def recorded(task: Path, path: Path, loads: list[str], count: int, threads: int | None) -> dict[str, Any]:
     """Everything recorded, ``count`` generations of each of ``loads`` among it; written to ``path`` one by one."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, 0, 3600.0) as runner:
+    with open_runner(recognise(task), inventory, 0, 3600.0) as runner:
         baseline = baseline_settings(runner.describe(), inventory)
         baseline = baseline.but(threads=threads or baseline.threads)
         fresh = {

@@ -17,6 +17,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
+from autotune.trial.task_file import recognise
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate
@@ -56,7 +57,7 @@ def recorded(task: Path, path: Path, grid: Grid, settings: list[Settings], secon
     inventory, baseline = probe(), grid.header.baseline
     fresh = {**stamp.stamp(inventory, record.PACKAGES), "task": task.stem, "baseline": baseline.as_dict(), "runs": []}
     data = record.opened(path, fresh)
-    with open_runner(task.resolve(), inventory, 0, 3600.0) as runner:
+    with open_runner(recognise(task), inventory, 0, 3600.0) as runner:
         bench = TrialBench(runner, baseline)
         bench.measure(baseline, 0.0, math.inf)
         long = TrialSpec(settings=baseline, min_seconds=seconds, max_seconds=seconds, target_error=0.0)

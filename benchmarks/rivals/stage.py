@@ -16,6 +16,7 @@ from autotune.core.task import TaskFacts
 from autotune.host.runner import open_runner
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.trial.task_file import recognise
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate
 
@@ -40,7 +41,7 @@ class Stage:
 def open_stage(task: Path, level: str, trial_seconds: float, seed: int) -> Stage:
     """Read the facts off the task; the time this takes is counted for nobody."""
     inventory = probe()
-    with open_runner(task.resolve(), inventory, seed, LOCK_PATIENCE) as runner:
+    with open_runner(recognise(task), inventory, seed, LOCK_PATIENCE) as runner:
         facts = runner.describe()
     if facts.device != "cpu":
         raise SystemExit(f"{task}: the neutral trial trains on the CPU, autotune would on {facts.device}: not the same")

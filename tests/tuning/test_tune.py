@@ -28,6 +28,7 @@ from autotune.store import profiles
 from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.task_file import recognise
 from autotune.tuning import run
 from autotune.tuning.options import Options
 
@@ -81,19 +82,19 @@ class TestRefused:
     ) -> None:
         monkeypatch.setattr(run, "probe", lambda *_: pytest.fail("probed"))
         with pytest.raises(UsageError, match=words):
-            run.run(Path("model.py"), Options(**options))
+            run.run(recognise(Path("model.py")), Options(**options))
 
     @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
     def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UsageError, match="without torchrun or mpiexec"):
-            run.run(Path("model.py"), Options())
+            run.run(recognise(Path("model.py")), Options())
 
     def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "1")
         with pytest.raises(UsageError, match="no such file"):
-            run.run(Path("model.py"), Options())
+            run.run(recognise(Path("model.py")), Options())
 
 
 def _completed(rate: float) -> Completed:
@@ -173,7 +174,7 @@ class TestRun:
             progress = advanced(progress, event)
             stages.append(progress.stage)
 
-        found = run.run(Path("model.py"), self.OPTIONS, observe)
+        found = run.run(recognise(Path("model.py")), self.OPTIONS, observe)
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
@@ -194,7 +195,7 @@ class TestRun:
     ) -> None:
         asked: list[list[str]] = []
         monkeypatch.setattr(speed, "measure", lambda system, names: asked.append(names) or {"gemm": facts})
-        short = run.run(Path("model.py"), self.OPTIONS)
+        short = run.run(recognise(Path("model.py")), self.OPTIONS)
         assert (asked, short.profile.evidence.ceiling) == ([], None)
         ceiling = run.run(
             Path("model.py"), replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)
@@ -228,11 +229,11 @@ class TestRun:
         monkeypatch.setattr(Fleet, "nnodes", 2)
         monkeypatch.setattr(run, "baseline_settings", wanted)
         with pytest.raises(UsageError if message else Baseline, match=message):
-            run.run(Path("model.py"), self.OPTIONS)
+            run.run(recognise(Path("model.py")), self.OPTIONS)
 
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"
-        assert run.run(Path("model.py"), replace(self.OPTIONS, profile=where)).path == where
+        assert run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=where)).path == where
         assert where.is_file()
         assert not (elsewhere / "profiles").exists()
 
@@ -248,7 +249,7 @@ class TestRun:
 
         world.fate = staticmethod(fate)
         with pytest.raises(Interrupted):
-            run.run(Path("model.py"), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
         saved = profiles.read(elsewhere / "out.yaml")
         assert saved.evidence.partial
         assert saved.evidence.trials == 2
@@ -259,7 +260,7 @@ class TestRun:
         self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
     ) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        run.run(Path("model.py"), options)
+        run.run(recognise(Path("model.py")), options)
         proven = (elsewhere / "out.yaml").read_text()
 
         def fate(settings: Settings) -> Outcome:
@@ -269,7 +270,7 @@ class TestRun:
 
         world.fate = staticmethod(fate)
         with pytest.raises(type(ending)) as ended:
-            run.run(Path("model.py"), options)
+            run.run(recognise(Path("model.py")), options)
         assert (elsewhere / "out.yaml").read_text() == proven
         beside = elsewhere / "out.partial.yaml"
         assert profiles.read(beside).evidence.partial
@@ -287,10 +288,10 @@ class TestRun:
         world.fate = staticmethod(fate)
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
         with pytest.raises(Interrupted):
-            run.run(Path("model.py"), options)
+            run.run(recognise(Path("model.py")), options)
         finished, seen[:] = seen[:2], []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
-        found = run.run(Path("model.py"), replace(options, resume=True))
+        found = run.run(recognise(Path("model.py")), replace(options, resume=True))
         assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
         assert found.profile.evidence.trials == len(finished) + len(seen)
         assert not found.profile.evidence.partial
@@ -299,17 +300,17 @@ class TestRun:
         seen: list[Settings] = []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        first = run.run(Path("model.py"), options).profile.evidence.trials
-        second = run.run(Path("model.py"), options).profile.evidence.trials
+        first = run.run(recognise(Path("model.py")), options).profile.evidence.trials
+        second = run.run(recognise(Path("model.py")), options).profile.evidence.trials
         assert (first, len(seen)) == (second, first + second)
 
     def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
-        run.run(Path("model.py"), options)
+        run.run(recognise(Path("model.py")), options)
         seen: list[Settings] = []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
         (elsewhere / "model.py").write_text(TASK + "\n# another model\n")
-        run.run(Path("model.py"), options)
+        run.run(recognise(Path("model.py")), options)
         assert seen, "nothing of the other text's trials counts"
 
     @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ class TestRun:
     ) -> None:
         world.fate = staticmethod(lambda _: outcome)
         with pytest.raises(kind):
-            run.run(Path("model.py"), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
         assert not (elsewhere / "out.yaml").exists()
         assert world.closed == 1
 
@@ -338,5 +339,5 @@ class TestRun:
         scratch.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(scratch))
         with pytest.raises(NothingUsable):
-            run.run(Path("model.py"), self.OPTIONS)
+            run.run(recognise(Path("model.py")), self.OPTIONS)
         assert list(scratch.iterdir()) == []

@@ -17,14 +17,15 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from autotune.core.backends import BACKENDS, TIMEOUT_VARIABLE
+from autotune.core.backends import BACKENDS, SCRIPT_VARIABLE, TIMEOUT_VARIABLE
 
 
 def prepare(backend: str) -> None:
     """See that ``backend`` is in place and the watch is on once PyTorch is imported."""
-    if BACKENDS[backend].module is None and TIMEOUT_VARIABLE not in os.environ:
+    script = os.environ.pop(SCRIPT_VARIABLE, None)
+    if BACKENDS[backend].module is None and TIMEOUT_VARIABLE not in os.environ and script is None:
         return
-    prepared = functools.partial(_with_torch, backend, os.getpid())
+    prepared = functools.partial(_with_torch, backend, script, os.getpid())
     if "torch" in sys.modules:
         prepared()
         return
@@ -83,12 +84,17 @@ def put_in_place(name: str) -> None:
         module.init_process_group = init_process_group
 
 
-def _with_torch(backend: str, process: int) -> None:
+def _with_torch(backend: str, script: str | None, process: int) -> None:
     """The work. A forked child of ``process`` is not watched: it need not be one that trains."""
     from autotune.runtime import processes, watchdog
 
     if BACKENDS[backend].module is not None:
         put_in_place(processes.registered(backend))
+    if script is not None and os.getpid() == process:
+        from autotune.script.start import apply_profile
+
+        known_by, _, skip = script.rpartition(":")
+        apply_profile(known_by, int(skip))
     seconds = watchdog.seconds_of(os.environ)
     if seconds is not None and os.getpid() == process:
         watchdog.watch(seconds)

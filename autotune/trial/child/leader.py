@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +25,13 @@ from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.child.mirror import mirror
 from autotune.trial.child.pmi import ProcessManager
+from autotune.trial.child.resume import Resume
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 
 if TYPE_CHECKING:
     from autotune.trial.child.loaded_task import LoadedTask
+    from autotune.trial.child.script_trial import LoadedScript
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
@@ -46,7 +50,7 @@ class Job:
 
     request: TrialRequest
     connection: UnixConnection
-    task: LoadedTask | None
+    task: LoadedTask | LoadedScript | None
     ranks: range
     manager: ProcessManager | None
 
@@ -60,14 +64,14 @@ class Job:
         return {name: str(value) for name, value in found.items()}
 
 
-def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | None) -> int:
+def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None) -> int:
     """Run one trial to its end; returns the exit code. ``task`` is None in a new process."""
     with contextlib.suppress(PermissionError):
         os.setsid()
     process_tree.die_with_parent()
     process_tree.prefer_as_oom_victim()
     folder = Path(request.folder)
-    _enter(folder, Path(request.origin))
+    enter(folder, Path(request.origin))
     if request.rendezvous is not None and request.rendezvous.interface is not None:
         os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
@@ -79,7 +83,7 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | N
     return _wait(pids, connection, shm.Segments(folder))
 
 
-def _enter(folder: Path, origin: Path) -> None:
+def enter(folder: Path, origin: Path) -> None:
     """Work in ``folder``, which looks like ``origin``; temporary files and shared memory are the trial's own."""
     mirror(origin, folder)
     os.chdir(folder)
@@ -99,8 +103,7 @@ def _fork_rank(job: Job, rank: int) -> int:
     pid = os.fork()
     if pid:
         return pid
-    code = 1
-    try:
+    with last_words():
         process_tree.die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
@@ -111,9 +114,22 @@ def _fork_rank(job: Job, rank: int) -> int:
         from autotune.trial.child.rank import run_rank  # imports torch
 
         code = run_rank(job.request, job.connection, job.task, rank)
-    finally:
         _flush()
         os._exit(code)
+    raise AssertionError  # not reached
+
+
+@contextlib.contextmanager
+def last_words() -> Iterator[None]:
+    """End a forked process where an error leaves it, but for one that resumes a script below it."""
+    try:
+        yield
+    except Resume:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        _flush()
+        os._exit(1)
 
 
 def _bind(plan: str) -> None:

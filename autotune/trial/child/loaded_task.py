@@ -106,7 +106,7 @@ class LoadedTask:
 
 def load(path: Path) -> LoadedTask:
     """Import a task file as ``python FILE`` would see it: its own folder first on the module path."""
-    _warm_lazy_imports()
+    warm_lazy_imports()
     sys.path[0] = str(path.parent)
     root = str(Path(__file__).resolve().parents[3])
     if root not in sys.path:
@@ -127,7 +127,7 @@ def _has_cuda() -> bool:
     return torch.cuda.device_count() > 0
 
 
-def _warm_lazy_imports() -> None:
+def warm_lazy_imports() -> None:
     """Touch what torch imports on first use (an optimizer's step: 0.5 s), so that trials do not."""
     weight = torch.zeros(2, requires_grad=True)
     weight.grad = torch.zeros(2)

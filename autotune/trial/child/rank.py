@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import faulthandler
 import signal
-from dataclasses import asdict
 from pathlib import Path
 
 from autotune.runtime.session import Session
 from autotune.trial.child import split_check
 from autotune.trial.child.loaded_task import LoadedTask, load
 from autotune.trial.child.measuring import Tuner, measuring, warming
+from autotune.trial.child.reports import send_report
+from autotune.trial.child.resume import Resume
+from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop
 from autotune.trial.child.warm_up import WarmUp
-from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
+from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
@@ -25,11 +27,15 @@ UNUSED_NOTE = (
 )
 
 
-def run_rank(request: TrialRequest, connection: UnixConnection, task: LoadedTask | None, rank: int) -> int:
+def run_rank(
+    request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None, rank: int
+) -> int:
     """Do the ``request`` on this rank and send its report; returns the exit code."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
+        if isinstance(task, LoadedScript) or request.script is not None:
+            return _try_out(request, task, Tuner(connection, rank))
         if task is None:
             task = load(Path(request.task))
         if request.spec is None:
@@ -37,14 +43,20 @@ def run_rank(request: TrialRequest, connection: UnixConnection, task: LoadedTask
         else:
             _measure(task, request.spec, request.rendezvous, Tuner(connection, rank))
         return 0
+    except Resume:
+        raise
     except BaseException as error:
         send_report(error_report(error), connection, rank)
         return 1
 
 
-def send_report(report: TrialReport, connection: UnixConnection, rank: int) -> None:
-    """Tell the tuner how the trial went on ``rank``."""
-    connection.send({"event": "report", "rank": rank, "report": asdict(report)})
+def _try_out(request: TrialRequest, task: LoadedTask | LoadedScript | None, tuner: Tuner) -> int:
+    """A trial of a script. Where it stands at its frontier already, `Resume` goes back to it."""
+    assert request.spec is not None
+    if not isinstance(task, LoadedScript):
+        assert request.script is not None
+        task = LoadedScript.from_dict(request.script)
+    return task.try_out(request.spec, tuner)
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:

@@ -30,17 +30,17 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     model = task.build_model(seed)
     optimizer = task.build_optimizer(model)
     iterable = isinstance(dataset, IterableDataset)
-    sizes = [tensor_bytes(sample) for sample in _some_samples(dataset)]
+    sizes = sample_sizes(dataset)
     median = sorted(sizes)[len(sizes) // 2] if sizes else 0
     return TaskFacts(
         name=task.name,
-        samples=_length(dataset),
+        samples=dataset_length(dataset),
         iterable=iterable,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        has_convolutions=_has_convolutions(model, task.device),
+        has_convolutions=has_convolutions(model, task.device),
         has_batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
         optimizer=type(optimizer).__name__,
-        optimizer_impls=_optimizer_impls(optimizer, task.device),
+        optimizer_impls=optimizer_impls(optimizer, task.device),
         sample_bytes=max(sizes, default=0),
         sample_variation=max(sizes) / median if median else 1.0,
         unit="items" if hasattr(task.module, "count_items") else "samples",
@@ -66,29 +66,35 @@ def flops_per_item(task: LoadedTask, seed: int) -> float:
         return 0.0
 
 
-def _has_convolutions(model: torch.nn.Module, device: str) -> bool:
+def has_convolutions(model: torch.nn.Module, device: str) -> bool:
     """Whether a knob acts on the model's convolutions: memory layout on those of images, cuDNN on volumes too."""
     volumes = any(isinstance(module, torch.nn.Conv3d) for module in model.modules())
     return has_image_convolutions(model) or (volumes and device == "cuda")
 
 
-def _length(dataset: Dataset[Any]) -> int | None:
+def dataset_length(dataset: Dataset[Any]) -> int | None:
+    """``len(dataset)``, or None where it has none."""
     try:
         return len(dataset)  # type: ignore[arg-type]
     except TypeError:
         return None
 
 
+def sample_sizes(dataset: Dataset[Any]) -> list[int]:
+    """Tensor bytes of a few samples."""
+    return [tensor_bytes(sample) for sample in _some_samples(dataset)]
+
+
 def _some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
     if isinstance(dataset, IterableDataset):
         yield from itertools.islice(dataset, LOOKED_AT)
         return
-    length = _length(dataset) or 0
+    length = dataset_length(dataset) or 0
     for index in sorted({k * length // LOOKED_AT for k in range(LOOKED_AT)} if length else ()):
         yield dataset[index]
 
 
-def _optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
+def optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
     """The implementations that the optimizer's class accepts on this device, found by trying."""
     kind: Callable[..., Any] = type(optimizer)
     accepted = inspect.signature(kind).parameters

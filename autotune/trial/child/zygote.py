@@ -26,12 +26,14 @@ from autotune.trial import process_tree
 from autotune.trial.child import leader, shm
 from autotune.trial.child_command import child_command
 from autotune.trial.paths import SCRATCH_PREFIX
+from autotune.trial.script import Script
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
 if TYPE_CHECKING:
     from autotune.trial.child.loaded_task import LoadedTask
+    from autotune.trial.child.script_trial import LoadedScript
 
 CLEAN_SECONDS = 2.0
 
@@ -41,7 +43,7 @@ class Zygote:
 
     def __init__(self, connection: UnixConnection) -> None:
         self.connection = connection
-        self.task: LoadedTask | None = None
+        self.task: LoadedTask | LoadedScript | None = None
         self.scratch = Path()
         self.trials: dict[int, shm.Segments] = {}
         """Shared memory of the living trials, by their leader's pid."""
@@ -50,8 +52,11 @@ class Zygote:
         """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
 
     def load(self, request: dict[str, Any]) -> None:
-        """Import torch and the user's module, build the dataset, and say whether forking is safe."""
+        """Import torch and the user's code as far as possible, and say whether forking is safe."""
         self.scratch = Path(request["scratch"])
+        if request["script"] is not None:
+            self._load_script(request)
+            return
         error = None
         try:
             from autotune.trial.child import loaded_task, rank  # noqa: F401  # ranks find their imports done
@@ -60,9 +65,22 @@ class Zygote:
             self.task.build_dataset(request["seed"])
         except BaseException as failure:
             error = asdict(error_report(failure))
+        self.loaded(error, why_not_fork())
+
+    def _load_script(self, request: dict[str, Any]) -> None:
+        from autotune.trial.child.loaded_task import warm_lazy_imports
+        from autotune.trial.child.script_zygote import ScriptZygote
+
+        warm_lazy_imports()
+        ScriptZygote(self, Script.from_dict(request["script"]), request["own_threads"], why_not_fork).load()
+
+    def loaded(
+        self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, frontier: Any = None
+    ) -> None:
+        """Tell the tuner that trials can start, or why not."""
         self.spared = frozenset(process_tree.descendants(os.getpid()))
-        self.no_fork_reason = why_not_fork()
-        self._reply("loaded", error=error, no_fork_reason=self.no_fork_reason)
+        self.no_fork_reason = no_fork_reason
+        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, frontier=frontier)
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial; its leader talks to the tuner over descriptor ``fd``."""
@@ -79,15 +97,13 @@ class Zygote:
         pid = os.fork()
         if pid:
             return pid
-        code = 1
-        try:
+        with leader.last_words():
             self.connection.close()
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(signum, signal.SIG_DFL)
-            code = leader.lead(request, UnixConnection.from_fd(fd), self.task)
-        finally:
-            os._exit(code)
+            os._exit(leader.lead(request, UnixConnection.from_fd(fd), self.task))
+        raise AssertionError  # not reached
 
     def _spawn(self, request: TrialRequest, fd: int) -> int:
         command = child_command("leader", str(fd), json.dumps(asdict(request)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
@@ -78,6 +79,10 @@ class Runner:
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
+        if self.setup.script is not None:
+            frontier = self.warm().frontier
+            assert frontier is not None
+            return TaskFacts.from_dict(frontier["facts"])
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -147,7 +152,7 @@ class Runner:
             zygote.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = self._request(number, spec, rendezvous)
+        request = self._request(number, spec, rendezvous, zygote.frontier)
         reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -159,10 +164,19 @@ class Runner:
         self.trials.add(trial)
         return trial
 
-    def _request(self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None) -> TrialRequest:
+    def _request(
+        self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None, frontier: Mapping[str, Any] | None
+    ) -> TrialRequest:
         setup = self.setup
+        script = None
+        if setup.script is not None:
+            script = {"script": setup.script.as_dict(), "frontier": frontier, "own_threads": dict(setup.own_threads)}
         common = TrialRequest(
-            task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
+            task=str(setup.task),
+            folder=str(setup.paths.trial(number)),
+            origin=str(setup.origin),
+            seed=setup.seed,
+            script=script,
         )
         if spec is None:
             return common

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.trial.paths import StudyPaths
+from autotune.trial.script import THREAD_VARIABLES
 
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
@@ -25,10 +26,7 @@ def trial_environment(
     compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
     environment = dict(base) | {
         # One thread each until a trial sets its own number: pools that exist before a fork hang after it.
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "NUMEXPR_NUM_THREADS": "1",
+        **dict.fromkeys(THREAD_VARIABLES, "1"),
         # One machine: never a wrong interface, never a host name that does not resolve.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.core.binding import AffinityPlan
 from autotune.core.settings import Settings
 from autotune.trial.paths import StudyPaths
+from autotune.trial.script import Script
 
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """How trials of one task file run on this machine.
+    """How trials of one task file or script run on this machine.
 
     Attributes:
-        task: the task file.
+        task: the task file, or the script's.
         paths: scratch folder of the study.
         environment: environment of the zygote that serves an allocator.
         origin: the user's working folder, mirrored for each trial.
         seed: of data order and weights.
+        script: how an unmodified script is started; None for a task file.
+        own_threads: the user's values of the variables that set threads.
         oom_kills: reads the memory cgroup's kill counter.
         binding: the CPUs of each process of settings on this machine.
         over_machines: settings of one machine, and of how many -> what all their processes together run.
@@ -31,6 +34,13 @@ class TrialSetup:
     environment: Callable[[str], Mapping[str, str]]
     origin: Path
     seed: int = 0
+    script: Script | None = None
+    own_threads: Mapping[str, str] = field(default_factory=dict)
     oom_kills: Callable[[], int | None] = lambda: None
     binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
     over_machines: Callable[[Settings, int], Settings] = lambda settings, _: settings
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is tuned, in the user's own words: the file's text, and a script's arguments."""
+        return (self.task.read_text(), *(self.script.arguments if self.script is not None else ()))

@@ -21,6 +21,12 @@ from autotune.trial.unix_connection import UnixConnection
 LOG_BYTES = 2**20
 TAIL_BYTES = 4096
 LOAD_SECONDS = 120.0
+SCRIPT_SECONDS = 600.0
+"""A script may take this long to come to its training."""
+NO_STEP = (
+    "no training step within {:.0f} s. Give a longer --budget, or less to do before training starts (its last lines"
+    " are above)"
+)
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
@@ -32,6 +38,7 @@ class ZygoteProcess:
     Attributes:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None where it forks them.
+        frontier: where a script trains, as plain data; None for a task file.
         on_exit: whom to tell that a trial has ended, by the trial's pid.
     """
 
@@ -41,6 +48,7 @@ class ZygoteProcess:
         self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
         self.gone = False
         self.no_fork_reason: str | None = None
+        self.frontier: dict[str, Any] | None = None
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
         self._log = bytearray()
@@ -162,13 +170,26 @@ class Zygotes:
         self._by_allocator.clear()
 
     def _load(self, zygote: ZygoteProcess, deadline: float) -> None:
-        task, scratch = str(self._setup.task), str(self._setup.paths.root)
-        seconds = max(0.0, min(LOAD_SECONDS, deadline - time.monotonic()))
-        reply = zygote.ask("load", seconds, task=task, seed=self._setup.seed, scratch=scratch)
+        setup = self._setup
+        task, script = str(setup.task), setup.script
+        most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
+        seconds = max(0.0, min(most, deadline - time.monotonic()))
+        reply = zygote.ask(
+            "load",
+            seconds,
+            task=task,
+            seed=setup.seed,
+            scratch=str(setup.paths.root),
+            script=None if script is None else script.as_dict(),
+            own_threads=dict(setup.own_threads),
+        )
         if reply is None:
             timed_out, code = not zygote.gone, zygote.kill()
+            if timed_out and script is not None:
+                raise UserCodeError(f"{task}: {NO_STEP.format(seconds)}", zygote.tail())
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
         if reply["error"] is not None:
             error = reply["error"]
             raise UserCodeError(f"{task}: {error['error_type']}: {error['error']}", error["traceback"])
+        zygote.frontier = reply["frontier"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from autotune.trial.child.task_facts import _has_convolutions
+from autotune.trial.child.task_facts import has_convolutions
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from autotune.trial.child.task_facts import _has_convolutions
 def test_convolutions_count_where_a_knob_acts_on_them(layer: nn.Module, on_cpu: bool, on_cuda: bool) -> None:
     """Memory layout acts on images only, cuDNN's choice of algorithms on volumes too."""
     model = nn.Sequential(layer)
-    assert (_has_convolutions(model, "cpu"), _has_convolutions(model, "cuda")) == (on_cpu, on_cuda)
+    assert (has_convolutions(model, "cpu"), has_convolutions(model, "cuda")) == (on_cpu, on_cuda)

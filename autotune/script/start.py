@@ -1,0 +1,24 @@
+"""Begin to apply a profile to the script that runs in this process: ``autotune run`` does it."""
+
+from __future__ import annotations
+
+from autotune.runtime.session import Session, session_of_profile
+from autotune.script.tuned import Tuned
+from autotune.script.watch import Watch
+
+
+def apply_profile(known_by: str, skip: int) -> Watch:
+    """Watch the script, and put the profile's settings in force where it begins to train.
+
+    Args:
+        known_by: what a training step is known by, see `autotune.script.tuned`.
+        skip: how many loaders the script iterates before its training loader.
+    """
+    watch = Watch()
+    watch.watcher = Tuned(watch, _open_session, known_by=known_by, skip=skip)
+    watch.install(losses=False)
+    return watch
+
+
+def _open_session() -> Session:
+    return session_of_profile(moves=False)

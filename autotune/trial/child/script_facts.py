@@ -1,0 +1,152 @@
+"""What the tuner learns of a script that trains: read off what it trains with, while it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from autotune.core.knobs.model import OPTIMIZER_IMPLS
+from autotune.core.task import TaskFacts
+from autotune.runtime import loader as loading
+from autotune.script.tuned import BATCHES, as_plain
+from autotune.trial.child.loaded_task import batch_length
+from autotune.trial.child.task_facts import dataset_length, has_convolutions, optimizer_impls, sample_sizes
+
+LEFT = tuple[str, Any, str]
+LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
+ALONE = (
+    "nothing shows yet that several processes of this script would share its batches;"
+    " tuned.prepare() or a task file lets them compete"
+)
+
+
+@dataclass
+class Seen:
+    """What a script has trained with so far.
+
+    Attributes:
+        known_by: what its training steps are known by.
+        loader: the one that it trains on.
+        batch: the first of that.
+        models: that it has called in training.
+        optimizers: that it holds.
+        autocasts: whether it autocasts by itself.
+        threads: that it has asked PyTorch for; None where it has not.
+    """
+
+    known_by: str = BATCHES
+    loader: DataLoader[Any] | None = None
+    batch: Any = None
+    models: list[nn.Module] = field(default_factory=list)
+    optimizers: list[Optimizer] = field(default_factory=list)
+    autocasts: bool = False
+    threads: int | None = None
+
+
+def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
+    """The facts that the tuner needs of the script called ``name``, which iterates ``skip`` loaders before."""
+    device = _device(seen)
+    loader = seen.loader
+    sizes = sample_sizes(loader.dataset) if loader is not None else []
+    median = sorted(sizes)[len(sizes) // 2] if sizes else 0
+    iterable = loader is not None and loading.is_stream(loader)
+    first = seen.optimizers[0] if seen.optimizers else None
+    return TaskFacts(
+        name=name,
+        samples=None if loader is None else dataset_length(loader.dataset),
+        iterable=iterable,
+        parameters=sum(p.numel() for p in {id(p): p for m in seen.models for p in m.parameters()}.values()),
+        has_convolutions=any(has_convolutions(model, device) for model in seen.models),
+        has_batch_norm=any(isinstance(part, _BatchNorm) for model in seen.models for part in model.modules()),
+        optimizer=type(first).__name__ if first is not None else "none",
+        optimizer_impls=optimizer_impls(first, device) if first is not None else ("default",),
+        sample_bytes=max(sizes, default=0),
+        sample_variation=max(sizes) / median if median else 1.0,
+        unit="samples" if counts_samples(seen) else "steps",
+        device=device,
+        current=_current(seen, device),
+        why_not_several=ALONE,
+        left_out=tuple(_left_out(seen)),
+        script=seen.known_by,
+        skip=skip,
+    )
+
+
+def counts_samples(seen: Seen) -> bool:
+    """Whether a batch is as long as the loader's batch size says; else its items are nobody's to count."""
+    return seen.loader is not None and batch_length(seen.batch) == batch_size(seen.loader)
+
+
+def batch_size(loader: DataLoader[Any]) -> int | None:
+    """Samples of a batch; None where the loader does not say."""
+    return loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+
+
+def _device(seen: Seen) -> str:
+    held = [parameter.device.type for model in seen.models for parameter in model.parameters()]
+    return "cuda" if "cuda" in held else "cpu"
+
+
+def _current(seen: Seen, device: str) -> dict[str, Any]:
+    """The script's own settings, as ``CURRENT`` of a task file states them."""
+    found: dict[str, Any] = {"batch_size": 1}
+    loader = seen.loader
+    if loader is not None:
+        found |= {"batch_size": batch_size(loader) or 1, "num_workers": loader.num_workers}
+        if loader.num_workers > 0:
+            found |= {
+                "prefetch_factor": loader.prefetch_factor or 2,
+                "persistent_workers": bool(loader.persistent_workers),
+            }
+        if device == "cuda":
+            found["pin_memory"] = bool(loader.pin_memory)
+    if own_threads(seen) is not None:
+        found["threads"] = own_threads(seen)
+    flags = seen.optimizers[0].defaults if seen.optimizers else {}
+    own = [impl for impl in OPTIMIZER_IMPLS[1:] if flags.get(impl)]
+    return found | ({"optimizer_impl": own[-1]} if own else {})
+
+
+def own_threads(seen: Seen) -> int | None:
+    """Threads that the script itself has chosen; None where it leaves that to PyTorch."""
+    if seen.threads is not None:
+        return seen.threads
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdigit() and int(said) > 0 else None
+
+
+def _left_out(seen: Seen) -> Sequence[LEFT]:
+    """What the script decides itself, and what cannot be done from outside."""
+    found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
+    if own_threads(seen) is not None:
+        found.append(("threads", None, "the script sets its threads itself"))
+    if seen.autocasts:
+        found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
+    if any(_is_compiled(model) for model in seen.models):
+        found.append(("compile", None, "the script compiles its model itself"))
+    if not seen.models:
+        why = "the script calls no module that an optimizer trains"
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+    found += _left_out_of_loader(seen.loader)
+    if seen.loader is not None and not counts_samples(seen):
+        found.append(("batch_size", None, "the length of a batch is not the loader's batch size"))
+    return found
+
+
+def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LEFT]:
+    if loader is None:
+        why = "the script trains on no DataLoader"
+        return [(knob, None, why) for knob in (*LOADER_KNOBS, "batch_size")]
+    reason = loading.untouchable(as_plain(loader))
+    return [(knob, None, reason) for knob in (*LOADER_KNOBS, "batch_size")] if reason is not None else []
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return hasattr(model, "_orig_mod") or vars(model).get("_compiled_call_impl") is not None

@@ -1,0 +1,172 @@
+"""The zygote of a script: it runs the script once, up to where it trains, and forks trials from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from autotune.script.watch import Watch, Watcher
+from autotune.trial import process_tree
+from autotune.trial.child import script_run
+from autotune.trial.child.leader import enter
+from autotune.trial.child.resume import Resume
+from autotune.trial.child.scout import Frontier, Scout, leave
+from autotune.trial.child.script_trial import LoadedScript
+from autotune.trial.script import Script
+from autotune.trial.unix_connection import UnixConnection
+from autotune.trial.user_errors import error_report
+
+
+class Server(Protocol):
+    """`autotune.trial.child.zygote.Zygote`: starts trials when the tuner asks."""
+
+    connection: UnixConnection
+    scratch: Path
+    task: Any
+
+    def loaded(
+        self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, frontier: Any = None
+    ) -> None:
+        """Tell the tuner that trials can start, or why not."""
+
+    def serve(self) -> None:
+        """Answer requests until the tuner says exit or goes away."""
+
+    def shut_down(self) -> None:
+        """Leave nothing behind."""
+
+
+NO_TRAINING = (
+    "the script came to its end without a training step that could be seen: no optimizer stepped and no loss went"
+    " backward in this process"
+)
+BUSY_SECONDS = 0.5
+CHILDREN = " (it started processes of its own; training in those cannot be tuned yet)"
+
+
+class ScriptZygote:
+    """Brings a script to its frontier.
+
+    Args:
+        zygote: the server that is to start the trials.
+        script: the user's.
+        own: the user's values of `script_run.THREAD_VARIABLES`.
+        why_not_fork: why a fork now is not safe, or None.
+    """
+
+    def __init__(
+        self, zygote: Server, script: Script, own: Mapping[str, str], why_not_fork: Callable[[], str | None]
+    ) -> None:
+        self.zygote, self.script, self.own, self.why_not_fork = zygote, script, own, why_not_fork
+        self.watch = Watch()
+        self._started = time.monotonic()
+        self._news: int = -1
+
+    def load(self) -> None:
+        """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
+        frontier, while this one guards it; or this one, whose trials run the script from its start."""
+        news, self._news = os.pipe()
+        if os.fork() == 0:
+            os.close(news)
+            self._run()
+        os.close(self._news)
+        with open(news, "rb") as pipe:
+            told = pipe.readline()
+        message = json.loads(told) if told else {"error": _vanished()}
+        if "serves" in message:
+            self._guard()
+        elif "error" in message:
+            self.zygote.loaded(error=message["error"])
+        else:
+            self._serve_from_start(Frontier(**message))
+
+    def _run(self) -> None:
+        """The script, in a child of the zygote or in one of a scout."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        enter(self.zygote.scratch / "script", Path.cwd())
+        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found)
+        self.watch.watcher = scout
+        ended = script_run.run(self.script, self.watch, self.own)
+        watcher = self.watch.watcher
+        if watcher is not scout:
+            meter: Any = watcher.meter  # type: ignore[attr-defined]
+            leave(meter.script_ended(ended))
+        error = ended.error or (SystemExit(ended.status) if ended.status else None)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        started = CHILDREN if children > BUSY_SECONDS else ""
+        report = asdict(error_report(error)) if error is not None else _error("RuntimeError", NO_TRAINING + started)
+        self._tell({"error": report})
+        leave(1)
+
+    def _serve(self, frontier: Frontier) -> Watcher:
+        """Start trials from where the script stands now. Returns in trials only: what watches them."""
+        self._tell({"serves": True})
+        os.close(self._news)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
+        zygote = self.zygote
+        process_tree.become_subreaper()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        zygote.task = LoadedScript(self.script, frontier, self.watch, self.own)
+        zygote.loaded(frontier=asdict(frontier), no_fork_reason=None)
+        try:
+            zygote.serve()
+        except Resume as resume:
+            for number, handler in handlers.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            watcher: Watcher = resume.watcher
+            self.watch.watcher = watcher
+            return watcher
+        except OSError:
+            pass  # the tuner is gone
+        zygote.shut_down()
+        leave()
+        raise AssertionError  # not reached
+
+    def _found(self, frontier: Frontier) -> None:
+        self._tell(asdict(frontier))
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        os.write(self._news, json.dumps(message).encode() + b"\n")
+
+    def _guard(self) -> None:
+        """Wait until the process at the frontier, and with it everything below, has ended."""
+        self.zygote.connection.close()
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                sys.exit()
+
+    def _serve_from_start(self, frontier: Frontier) -> None:
+        """Trials run the script from its start, as far as possible with its imports done."""
+        if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork):
+            script_run.preload(self.script)
+        self.zygote.task = LoadedScript(self.script, frontier, None, self.own)
+        self.zygote.loaded(frontier=asdict(frontier), no_fork_reason=self.why_not_fork())
+
+
+def _is_safe(work: Callable[[], None], why_not_fork: Callable[[], str | None]) -> bool:
+    """Whether a process that has done ``work`` can still be forked: tried in a child."""
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(why_not_fork() is not None)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
+
+
+def _vanished() -> dict[str, Any]:
+    return _error("RuntimeError", "the script's process ended without a word before it trained")
+
+
+def _error(kind: str, text: str) -> dict[str, Any]:
+    return {"error_type": kind, "error": text, "traceback": ""}

@@ -1,0 +1,117 @@
+"""An unmodified training script as a target."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.core.errors import UsageError
+from autotune.trial.task_file import REQUIRED, TaskFile, parse, recognise, top_level_names
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script and how it is started.
+
+    Attributes:
+        path: the file.
+        arguments: its own, as they were written.
+        written: the path as it was written, which the script sees in ``sys.argv[0]``.
+        module: the module's name where it is started with ``-m``.
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    written: str = ""
+    module: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The target's name: the file's stem, or the package's for a ``__main__.py``."""
+        return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Script:
+        """The inverse of `as_dict`."""
+        return cls(**{**data, "path": Path(data["path"]), "arguments": tuple(data["arguments"])})
+
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Trials start with one thread; a script sees the user's own values of these all the same."""
+Target = TaskFile | Script
+
+
+def recognise_target(written: str, arguments: Sequence[str] = (), *, module: bool = False) -> Target:
+    """The task file or script that ``written`` names. A file is recognised by its syntax tree; nothing is run.
+
+    Raises:
+        UsageError: there is no such file, it is no Python, or a task file was given arguments.
+        ContractError: a task file lacks something.
+    """
+    if module:
+        return started_script(written, arguments, module=True)
+    path = Path(written)
+    if not is_script(path):
+        if arguments:
+            raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
+        return recognise(path)
+    return started_script(written, arguments)
+
+
+def started_script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:
+    """The script that ``written`` names, whatever is in it.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    if module:
+        return Script(_module_file(written), tuple(arguments), written, written)
+    if not Path(written).exists():
+        raise UsageError(f"{written}: no such script")
+    return Script(Path(written).resolve(), tuple(arguments), written)
+
+
+def is_script(path: Path) -> bool:
+    """Whether ``path`` does something when it is run, and is no task file.
+
+    Raises:
+        UsageError: there is no such file, or it is no Python.
+    """
+    tree = parse(path)
+    defined = top_level_names(tree) & set(REQUIRED)
+    if len(defined) == len(REQUIRED):
+        return False
+    return any(_does_something(node) for node in tree.body)
+
+
+def _does_something(node: ast.stmt) -> bool:
+    """True for a statement that may train: a call, a loop, or a block of such, such as ``if __name__ == ...``."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return False
+    if isinstance(node, ast.For | ast.While | ast.With):
+        return True
+    if isinstance(node, ast.If | ast.Try):
+        return any(_does_something(inner) for inner in node.body)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _module_file(name: str) -> Path:
+    """The file of module ``name``, found without importing anything.
+
+    Raises:
+        UsageError: there is none.
+    """
+    parts = name.split(".")
+    for folder in (Path.cwd(), *map(Path, filter(None, sys.path))):
+        for candidate in (folder.joinpath(*parts, "__main__.py"), folder.joinpath(*parts).with_suffix(".py")):
+            if candidate.is_file():
+                return candidate.resolve()
+    raise UsageError(f"-m {name}: no such module below {Path.cwd()} or on the module path")
