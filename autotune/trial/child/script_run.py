@@ -44,7 +44,7 @@ def run(script: Script, watch: Watch, own: Mapping[str, str]) -> Ended:
     os.environ.update({name: value for name, value in own.items() if name in THREAD_VARIABLES})
     as_main.pose(script.written, [script.written, *script.arguments], None)
     watch.install()
-    sys.last_value = None  # type: ignore[assignment]
+    sys.last_value = None
     try:
         status = _run_module(script.module) if script.module else as_main.run(str(script.path))
     except SystemExit as left:
