@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotune.runtime.entry import as_main
+from autotune.script import quiet
 from autotune.script.watch import Watch
 from autotune.trial.script import THREAD_VARIABLES, Script
 
@@ -42,6 +43,8 @@ def run(script: Script, watch: Watch, own: Mapping[str, str]) -> Ended:
     for name in THREAD_VARIABLES:
         os.environ.pop(name, None)
     os.environ.update({name: value for name, value in own.items() if name in THREAD_VARIABLES})
+    os.environ.update({name: value for name, value in quiet.variables().items() if name not in os.environ})
+    quiet.prepare(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)
     watch.install()
     sys.last_value = None
@@ -50,6 +53,13 @@ def run(script: Script, watch: Watch, own: Mapping[str, str]) -> Ended:
     except SystemExit as left:
         return Ended(None, as_main.exit_status(left.code))
     return Ended(sys.last_value if status else None, status)
+
+
+def _text(script: Script) -> str:
+    try:
+        return script.path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _run_module(name: str) -> int:
