@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 from autotune.cluster.agent import serve
@@ -37,6 +38,13 @@ def tune(target: Target, options: Options, cluster: Cluster | None, started: flo
             serve(target.path, place, run.GATHER_SECONDS, observe)
             return
         result = run.run(target, options, observe, started, listener)
-    print(final.text(result.profile, result.inventory, result.path), file=sys.stderr)
+    print(final.text(result.profile, result.inventory, result.path, _started(target)), file=sys.stderr)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
+
+
+def _started(target: Target) -> str:
+    """How the user starts the training script, without Python."""
+    if not isinstance(target, Script):
+        return "train.py"
+    return shlex.join([*(["-m"] if target.module else []), target.written, *target.arguments])

@@ -20,11 +20,18 @@ LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
 """Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
 
 
-def text(profile: Profile, inventory: Inventory, path: Path) -> str:
-    """The whole result as plain text. Only the lines to copy may be wider than 80 columns."""
+def text(profile: Profile, inventory: Inventory, path: Path, script: str = "train.py") -> str:
+    """The whole result as plain text. Only the lines to copy may be wider than 80 columns.
+
+    Args:
+        profile: the result.
+        inventory: of this machine.
+        path: where the profile is.
+        script: how the user's script is started, without Python.
+    """
     lines: list[str] = []
     for limits in LIMITS:
-        lines = _lines(profile, inventory, path, *limits)
+        lines = _lines(profile, inventory, _apply(profile, path, script), *limits)
         if len(lines) <= HEIGHT:
             break
     return "\n".join(line.rstrip() for line in lines)
@@ -59,7 +66,9 @@ def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
     return groups(pairs, most)
 
 
-def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, details: int, deep: int) -> list[str]:
+def _lines(
+    profile: Profile, inventory: Inventory, apply: list[str], changes: int, details: int, deep: int
+) -> list[str]:
     parts = (
         _title(profile),
         _machine(inventory),
@@ -73,7 +82,7 @@ def _lines(profile: Profile, inventory: Inventory, path: Path, changes: int, det
         _section("Left out", not_offered_groups(profile, details), deep),
         _section("Failed", failure_groups(profile, details), deep),
         _section("Note", profile.evidence.warnings[:details], deep),
-        _apply(profile, path),
+        apply,
     )
     return [line for part in parts for line in part]
 
@@ -151,14 +160,16 @@ def _batch(profile: Profile) -> list[str]:
     return ["", *textwrap.wrap(f"Level max: {note}", formatting.WIDTH)] if note else []
 
 
-def _apply(profile: Profile, path: Path) -> list[str]:
+def _apply(profile: Profile, path: Path, script: str) -> list[str]:
     if not to_apply(profile):
         return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
     settings, nnodes = profile.level().settings, profile.target.nnodes
+    if profile.target.script is not None:
+        return ["Apply", f"  autotune run --profile {shlex.quote(str(path))} {script}"]
     meeting = f"--nnodes {nnodes} --rdzv-endpoint HOST:PORT " if nnodes > 1 else ""
     lines = [
         "Apply" + (" (on each machine)" if nnodes > 1 else ""),
-        f"  autotune run {meeting}--profile {shlex.quote(str(path))} train.py",
+        f"  autotune run {meeting}--profile {shlex.quote(str(path))} {script}",
         "or in the script" + _started_with(settings, nnodes),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
