@@ -21,8 +21,8 @@ from autotune.core.binding import VARIABLE, own_affinity
 from autotune.runtime.binding import bind
 from autotune.trial import process_tree
 from autotune.trial.child import shm
-from autotune.trial.child.mirror import mirror
 from autotune.trial.child.pmi import ProcessManager
+from autotune.trial.isolation.mirror import mirror
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 
