@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
@@ -34,6 +35,7 @@ from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
 from autotune.store import lock
+from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.parent.trial_environment import trial_environment
@@ -261,6 +263,48 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def isolation(pairs: int) -> None:
+    """Decision 015: milliseconds until the user's world is out of reach, for the script and for each trial; and
+    microseconds to open and read a file of 8 KiB, outside and in a trial."""
+    steps = "isolate", "a trial", "read outside", "read in a trial"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "sample").write_bytes(bytes(8192))
+        for way in WAYS:
+            taken: dict[str, list[float]] = {step: [] for step in steps}
+            for number in range(pairs):
+                scratch = Path(folder, f"{way.NAME}-{number}")
+                scratch.mkdir()
+                for step, seconds in zip(steps, _isolated(way, scratch, Path(folder)), strict=False):
+                    taken[step].append(seconds * 1e6)
+            for step, found in taken.items():
+                if found:
+                    middle, least, most = statistics.median(found), min(found), max(found)
+                    print(f"{way.NAME}, {step}: median {middle:.4g} us ({least:.4g} to {most:.4g})")
+
+
+def _isolated(way: ModuleType, scratch: Path, origin: Path) -> list[float]:
+    """Seconds of each step, in a child; empty where the way is not permitted."""
+    read_end, write_end = os.pipe()
+    if not (pid := os.fork()):
+        with contextlib.suppress(OSError):
+            outside = timed((origin / "sample").read_bytes, 2000)
+            before = time.perf_counter()
+            found = isolate(scratch, origin, ways=[way])
+            isolated = time.perf_counter() - before
+            if not (trial := os.fork()):
+                nested = timed(lambda: found.nest(scratch / "t1"), 1)
+                inside = timed((origin / "sample").read_bytes, 2000)
+                os.write(write_end, json.dumps([isolated, nested, outside, inside]).encode())
+                os._exit(0)
+            os.waitpid(trial, 0)
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end) as said:
+        text = said.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else []
+
+
 def plain_low(rounds: list[Round]) -> float:
     logs = [math.log(turn.rates["new"]) for turn in rounds]
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -283,6 +327,7 @@ FIGURES = {
     "bound": bound,
     "latency": latency,
     "machines": machines,
+    "isolation": isolation,
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.trial.isolation.mounts import below
+from autotune.trial.isolation.mounts import SHARED_MEMORY, below
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 SYSTEM = ("/dev", "/proc")
@@ -25,11 +25,16 @@ WRITE = "a trial may not write here: write to a relative path or below $TMPDIR, 
 
 def forbid_writes(inside: Path) -> None:
     """From now on, raise `PermissionError` where this process or its forked children would change a file outside
-    ``inside``. It cannot be taken back."""
-    permitted = (str(inside), *SYSTEM)
+    ``inside``; new shared memory is permitted. It cannot be taken back."""
+    taken = _names(SHARED_MEMORY)
+
+    def permitted(place: str) -> bool:
+        if below(place, (SHARED_MEMORY,)) and not below(place, (str(inside),)):
+            return os.path.dirname(place) == SHARED_MEMORY and os.path.basename(place) not in taken
+        return below(place, (str(inside), *SYSTEM))
 
     def check(place: str) -> None:
-        if not below(place, permitted):
+        if not permitted(place):
             raise PermissionError(errno.EACCES, WRITE, place)
 
     def opened(path: Any, _mode: Any, flags: int) -> None:
@@ -37,6 +42,13 @@ def forbid_writes(inside: Path) -> None:
             check(os.path.realpath(os.fsdecode(path)))
 
     _install({"open": opened} | {event: _checked(check, changes) for event, changes in CHANGES.items()})
+
+
+def _names(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 @dataclass(frozen=True)

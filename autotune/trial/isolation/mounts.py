@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Mount:
             return Treatment.OWN
         if below(self.point, KEPT) or self.kind in NO_FILES:
             return Treatment.KEPT
-        if below(self.point, SERVICES) or not self.writable or not Path(self.point).is_dir():
+        if below(self.point, SERVICES) or not self.writable or not os.path.isdir(self.point):
             return Treatment.READ_ONLY
         return Treatment.COVERED
 

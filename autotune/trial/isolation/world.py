@@ -30,7 +30,7 @@ class World:
             the fork.
         stacked: whether overlays go above what is seen now; False once the kernel has refused that.
         layers: {point: the folder that takes what is written there}, of the overlays made so far.
-        read_only: points that could not be covered.
+        limits: what could not be covered, in words.
     """
 
     room: Room
@@ -39,7 +39,7 @@ class World:
     below: Mapping[str, list[str]] = field(default_factory=dict)
     stacked: bool = True
     layers: dict[str, str] = field(default_factory=dict)
-    read_only: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
 
     def build(self, passed: str) -> str:
         """Build it; ``passed`` is the one folder that stays the real one. Returns where the new root is."""
@@ -60,9 +60,7 @@ class World:
         elif mount.treatment is Treatment.OWN:
             self._own_shared_memory(mount.point)
         else:
-            kernel.bind(mount.point, self._target(mount.point))
-            if mount.treatment is Treatment.READ_ONLY:
-                kernel.make_read_only(self._target(mount.point))
+            self._show(mount.point, read_only=mount.treatment is Treatment.READ_ONLY)
 
     def _cover(self, point: str) -> None:
         if self.split and self._mounts_inside(point):
@@ -75,9 +73,17 @@ class World:
                 self.stacked &= point not in self.below
             else:
                 return
-        kernel.bind(point, self._target(point))
-        kernel.make_read_only(self._target(point))
-        self.read_only.append(point)
+        self._show(point, read_only=True)
+        self.limits.append(f"{point} can only be read: it cannot be below an overlay")
+
+    def _show(self, point: str, *, read_only: bool) -> None:
+        """What is there, as it is."""
+        try:
+            kernel.bind(point, self._target(point))
+            if read_only:
+                kernel.make_read_only(self._target(point))
+        except OSError as error:  # somebody's FUSE, which even root may not look at
+            self.limits.append(f"{point} is left as it is: {error.strerror}")
 
     def _choices(self, point: str) -> Iterator[list[str]]:
         """The folders that an overlay at ``point`` may have below it, best first."""

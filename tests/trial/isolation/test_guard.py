@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,23 @@ def test_a_change_outside_is_stopped_and_its_path_named(code: str, folders: tupl
     assert "$TMPDIR" in said
     assert sorted(path.name for path in folders[1].iterdir()) == ["file", "folder"]
     assert (folders[1] / "file").read_text() == "the user's"
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm here")
+@pytest.mark.parametrize(
+    ("code", "stopped"),
+    [
+        ("open(f'/dev/shm/{NAME}', 'w'); os.remove(f'/dev/shm/{NAME}')", False),
+        ("from multiprocessing.shared_memory import SharedMemory as S; s = S(create=True, size=1); s.unlink()", False),
+        ("open(f'/dev/shm/{NAME}/data', 'w')", True),
+    ],
+)
+def test_shared_memory_is_made_but_nobodys_folder_in_it_is_changed(
+    code: str, stopped: bool, folders: tuple[Path, Path]
+) -> None:
+    name = f"autotune-test-{uuid.uuid4().hex}"
+    said = run(f"guard.forbid_writes(inside)\nNAME = {name!r}\n{code}", folders)
+    assert said.startswith("PermissionError") if stopped else said == ""
 
 
 @pytest.mark.parametrize("code", PERMITTED)

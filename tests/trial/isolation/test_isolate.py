@@ -184,3 +184,24 @@ os.remove("train.csv")
     for found in overlaid.run(look, look, before=before):
         assert found["error"] is None
         assert found["said"] == [["data", "early", "large.bin"], []]
+
+
+@pytest.mark.torch
+def test_ranks_of_a_trial_meet_over_gloo(world: UsersWorld) -> None:
+    code = """
+import os
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", GLOO_SOCKET_IFNAME="lo")
+pid = os.fork()
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", rank=0 if pid else 1, world_size=2)
+number = torch.ones(1)
+dist.all_reduce(number)
+if not pid:
+    os._exit(0)
+os.waitpid(pid, 0)
+torch.save(number, "number.pt")
+said[:] = number.item(), torch.load("number.pt").item()
+"""
+    (found,) = world.run(code)
+    assert (found["error"], found["said"]) == (None, [2.0, 2.0])
+    assert not (world.origin / "number.pt").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_of_mounts_at_one_point_the_last_is_seen() -> None:
     ],
 )
 def test_what_happens_to_each_mount(point: str, treatment: Treatment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "is_dir", lambda _: True)
+    monkeypatch.setattr(os.path, "isdir", lambda _: True)
     assert {mount.point: mount.treatment for mount in parse(TEXT)}[point] is treatment
 
 

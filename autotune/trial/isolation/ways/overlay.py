@@ -60,20 +60,20 @@ def cover(place: Place, mounts: list[Mount]) -> Entered:
         raise
     finally:
         os.chdir(place.origin)
-    below = {point: [f"{outside}{upper}", f"{outside}{point}"] for point, upper in world.layers.items()}
-    limits = tuple(f"{point} can only be read: it cannot be below an overlay" for point in world.read_only)
-    return Entered(_Nest(place, tuple(mounts), options, below), limits)
+    covered = {point: [f"{outside}{upper}", f"{outside}{point}"] for point, upper in world.layers.items()}
+    return Entered(_Nest(place, tuple(mounts), options, covered), tuple(world.limits))
 
 
 @dataclass(frozen=True)
 class _Nest:
     """Gives a trial overlays of its own above those that the script wrote to before the fork. The kernel stacks two at
-    most, and in a container the first is the container's: there the folders of both are put into one (`below`)."""
+    most, and in a container the first is the container's: there the folders of both are put into one (`covered`)."""
 
     place: Place
     mounts: tuple[Mount, ...]
     options: str
-    below: dict[str, list[str]]
+    covered: dict[str, list[str]]
+    """{point: what the script writes to, and what is below it}, as seen once the cover is taken away."""
 
     def __call__(self, folder: Path) -> None:
         """Move there; ``folder`` is the trial's own."""
@@ -82,7 +82,7 @@ class _Nest:
         kernel.keep_mounts_private()
         kernel.detach(f"{scratch}/{OUTSIDE}")  # the cover: the former root is seen again
         room = Room.open(f"{folder}/{ROOM}", self.place.room, self.options)
-        world = World(room, list(self.mounts), split="userxattr" in self.options, below=self.below)
+        world = World(room, list(self.mounts), split="userxattr" in self.options, below=self.covered)
         root = world.build(passed=scratch)
         kernel.swap_root(root, f"{root}{scratch}/{OUTSIDE}")
         kernel.detach(f"{scratch}/{OUTSIDE}")

@@ -54,7 +54,7 @@ def enter(place: Place) -> Entered:
         os.environ.pop(name, None)
     mirror(place.origin, private / "work")
     os.chdir(private / "work")
-    limits = [f"trials share what the script writes by absolute paths below {private}"]
+    limits = [f"trials share what the script writes by absolute paths below {private}, and /dev/shm"]
     try:
         landlock.forbid_writes((place.scratch, *KERNEL))
     except OSError as error:
@@ -70,6 +70,8 @@ def _folders(private: Path) -> dict[str, str]:
     (private / "tmp").mkdir(parents=True)
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
         own, users = home / default, Path(os.environ.get(name) or Path.home() / default)
+        if below(str(users), (str(private.parent),)):
+            continue  # the study's already
         found[name] = str(own)
         with contextlib.suppress(OSError):
             mirror(users, own)
