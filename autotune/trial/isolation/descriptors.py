@@ -25,14 +25,20 @@ def reopen(where: Callable[[str], str | None]) -> None:
     Args:
         where: the name that a file has now, from the name that it had; None leaves it alone.
     """
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
+    for fd in _open_now():
         with contextlib.suppress(OSError):
             path = os.readlink(f"/proc/self/fd/{fd}")
             if fd < FIRST or not stat.S_ISREG(os.fstat(fd).st_mode) or below(path, (*KEPT, *SERVICES)):
                 continue
             if (now := where(path)) is not None:
                 _reopen(fd, now)
+
+
+def _open_now() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return []  # no Linux
 
 
 def _reopen(fd: int, path: str) -> None:

@@ -5,6 +5,7 @@ It sees what Python itself does. What a library does in C, or another program, i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import os
@@ -90,7 +91,10 @@ def _checked(check: Callable[[str], None], changes: tuple[Change, ...]) -> Calla
 
 
 def _absolute(path: str, folder: int, follows: bool) -> str:
-    start = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
+    start = os.getcwd()
+    if folder >= 0:
+        with contextlib.suppress(OSError):
+            start = os.readlink(f"/proc/self/fd/{folder}")
     head, tail = os.path.split(os.path.join(start, path).rstrip("/"))
     found = os.path.join(os.path.realpath(head), tail)
     return os.path.realpath(found) if follows else found

@@ -1,6 +1,6 @@
 """Namespaces, mounts and the loopback interface: thin wrappers of Linux system calls.
 
-Every function raises `OSError` with the name of the call and what it was called with.
+Every function raises `OSError` with the name of the call and what it was called with, and so it does elsewhere.
 """
 
 from __future__ import annotations
@@ -18,14 +18,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 32, 1024, 2048, 4096, 16384
 MS_PRIVATE, MS_RELATIME = 1 << 18, 1 << 21
 MNT_DETACH = 2
-KEPT_FLAGS = {
-    os.ST_NOSUID: MS_NOSUID,
-    os.ST_NODEV: MS_NODEV,
-    os.ST_NOEXEC: MS_NOEXEC,
-    os.ST_NOATIME: MS_NOATIME,
-    os.ST_NODIRATIME: MS_NODIRATIME,
-    os.ST_RELATIME: MS_RELATIME,
-}
+KEPT_FLAGS = {2: MS_NOSUID, 4: MS_NODEV, 8: MS_NOEXEC, 1024: MS_NOATIME, 2048: MS_NODIRATIME, 4096: MS_RELATIME}
 """What `os.statvfs` says of a mount -> what a remount must say again: a user namespace may not take it away."""
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -82,7 +75,9 @@ def keep_mounts_private() -> None:
 
 def swap_root(root: str, old: str) -> None:
     """Make ``root`` the root folder; the former root appears at ``old``, which is a folder below ``root``."""
-    call("syscall", _PIVOT_ROOT[os.uname().machine], root, old)
+    if (number := _PIVOT_ROOT.get(os.uname().machine)) is None:
+        raise OSError(errno.ENOSYS, f"pivot_root: unknown on {os.uname().machine}")
+    call("syscall", number, root, old)
     os.chdir("/")
 
 

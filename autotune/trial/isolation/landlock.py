@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import struct
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def forbid_writes(outside: Iterable[Path]) -> None:
     Raises:
         OSError: this kernel cannot.
     """
+    if sys.platform != "linux":
+        raise OSError("Landlock is Linux")
     version = _call(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_ONLY))
     if version < LEAST_VERSION:
         raise OSError(f"Landlock version {version}, {LEAST_VERSION} is needed")

@@ -63,9 +63,10 @@ def overlaid(request: pytest.FixtureRequest, tmp_path: Path) -> UsersWorld:
 def test_nothing_of_what_a_script_writes_lands(world: UsersWorld) -> None:
     token = f"autotune-test-{uuid.uuid4().hex}"
     start = f"{IMPORTS}TOKEN = {token!r}; REAL_HOME = {str(world.home)!r}\n"
-    before = tree_hash(world.home)
+    before, mounts = tree_hash(world.home), Path("/proc/self/mountinfo").read_text()
     said = world.run(*(start + write for write in WRITES.values()))
     assert tree_hash(world.home) == before
+    assert Path("/proc/self/mountinfo").read_text() == mounts
     assert not [path for path in ("/tmp", "/var/tmp") if (Path(path) / token).exists()]
     (Path("/dev/shm") / token).unlink(missing_ok=True)
     failed = {name: each["error"][:2] for name, each in zip(WRITES, said, strict=True) if each["error"]}
@@ -184,6 +185,29 @@ os.remove("train.csv")
     for found in overlaid.run(look, look, before=before):
         assert found["error"] is None
         assert found["said"] == [["data", "early", "large.bin"], []]
+
+
+def test_what_the_users_caches_hold_is_found(world: UsersWorld) -> None:
+    code = """
+import os
+said[:] = [open(os.path.expanduser("~/.cache/torch/weights")).read(), open("data/part-0").read()]
+cache = os.environ.get("TORCH_HOME") or os.path.expanduser("~/.cache/torch")
+said.append(open(cache + "/weights").read())
+"""
+    assert [each["said"] for each in world.run(code)] == [["weights", "part", "weights"]]
+
+
+def test_modules_beside_the_script_are_found(world: UsersWorld) -> None:
+    (world.origin / "helper.py").write_text("VALUE = 3")
+    before = f"import sys; sys.path.insert(0, {str(world.origin)!r}); import os; os.chdir('data')"
+    code = "import helper; said[:] = helper.VALUE, os.listdir()"
+    assert [each["said"] for each in world.run(code, before=before)] == [[3, ["part-0"]]]
+
+
+def test_trackers_are_off_or_local(world: UsersWorld) -> None:
+    names = ["WANDB_MODE", "NEPTUNE_MODE", "HF_HUB_OFFLINE", "MLFLOW_TRACKING_URI"]
+    (found,) = world.run(f"import os; said[:] = [os.environ[name] for name in {names}]")
+    assert found["said"] == ["disabled", "offline", "1", (world.scratch / "trackers" / "mlflow").as_uri()]
 
 
 @pytest.mark.torch

@@ -38,6 +38,8 @@ FOLDERS = {
 """Variables that name folders, and where these are below HOME if a variable is not set."""
 OLD_NAMES = ("TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "PYTORCH_TRANSFORMERS_CACHE")
 """Variables that would be taken before the present ones."""
+CACHE_LEVELS = 1
+"""Folders that deep are real ones, so that there can be new files in them; those inside are links."""
 KERNEL = (Path("/dev"), Path("/proc"))
 UNSEEN = "what another program or a library in C writes by an absolute path lands there ({reason})"
 
@@ -73,10 +75,15 @@ def _folders(private: Path) -> dict[str, str]:
         if below(str(users), (str(private.parent),)):
             continue  # the study's already
         found[name] = str(own)
-        with contextlib.suppress(OSError):
-            mirror(users, own)
-    mirror(Path.home(), home)
+        _link(users, own)
+    _link(Path.home(), home)
     return found
+
+
+def _link(users: Path, own: Path) -> None:
+    own.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        mirror(users, own, CACHE_LEVELS)
 
 
 def _nest(scratch: Path, folder: Path) -> None:
