@@ -264,37 +264,40 @@ def _free_port() -> int:
 
 
 def isolation(pairs: int) -> None:
-    """Decision 015: milliseconds until the user's world is out of reach, for the script and for each trial; and
-    microseconds to open and read a file of 8 KiB, outside and in a trial."""
-    steps = "isolate", "a trial", "read outside", "read in a trial"
+    """Decision 015: milliseconds until the user's world is out of reach, once for the script and for each trial, with
+    their CPU time; and milliseconds to open and read 1000 files of 8 KiB, outside and in a trial."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sample").write_bytes(bytes(8192))
+        origin = Path(folder, "origin")
+        origin.mkdir()
+        (origin / "sample").write_bytes(bytes(8192))
         for way in WAYS:
-            taken: dict[str, list[float]] = {step: [] for step in steps}
+            taken: dict[str, list[float]] = {}
             for number in range(pairs):
                 scratch = Path(folder, f"{way.NAME}-{number}")
                 scratch.mkdir()
-                for step, seconds in zip(steps, _isolated(way, scratch, Path(folder)), strict=False):
-                    taken[step].append(seconds * 1e6)
+                for step, milliseconds in _isolated(way, scratch, origin).items():
+                    taken.setdefault(step, []).append(milliseconds)
             for step, found in taken.items():
-                if found:
-                    middle, least, most = statistics.median(found), min(found), max(found)
-                    print(f"{way.NAME}, {step}: median {middle:.4g} us ({least:.4g} to {most:.4g})")
+                middle = statistics.median(found)
+                print(f"{way.NAME}, {step}: median {middle:.3g} ms ({min(found):.3g} to {max(found):.3g})")
 
 
-def _isolated(way: ModuleType, scratch: Path, origin: Path) -> list[float]:
-    """Seconds of each step, in a child; empty where the way is not permitted."""
+def _isolated(way: ModuleType, scratch: Path, origin: Path) -> dict[str, float]:
+    """Milliseconds of each step, in a child; empty where the way is not permitted."""
     read_end, write_end = os.pipe()
     if not (pid := os.fork()):
         with contextlib.suppress(OSError):
-            outside = timed((origin / "sample").read_bytes, 2000)
-            before = time.perf_counter()
-            found = isolate(scratch, origin, ways=[way])
-            isolated = time.perf_counter() - before
+            read = (origin / "sample").read_bytes
+            found = {"1000 files outside": timed(read, 1000) * 1e6}
+            wall, busy = time.perf_counter(), time.process_time()
+            taken = isolate(scratch, origin, ways=[way])
+            found |= {"script": _since(wall), "script, CPU": (time.process_time() - busy) * 1e3}
             if not (trial := os.fork()):
-                nested = timed(lambda: found.nest(scratch / "t1"), 1)
-                inside = timed((origin / "sample").read_bytes, 2000)
-                os.write(write_end, json.dumps([isolated, nested, outside, inside]).encode())
+                wall, busy = time.perf_counter(), time.process_time()
+                taken.nest(scratch / "t1")
+                found |= {"trial": _since(wall), "trial, CPU": (time.process_time() - busy) * 1e3}
+                found["1000 files in a trial"] = timed(read, 1000) * 1e6
+                os.write(write_end, json.dumps(found).encode())
                 os._exit(0)
             os.waitpid(trial, 0)
         os._exit(0)
@@ -302,7 +305,11 @@ def _isolated(way: ModuleType, scratch: Path, origin: Path) -> list[float]:
     with open(read_end) as said:
         text = said.read()
     os.waitpid(pid, 0)
-    return json.loads(text) if text else []
+    return dict(json.loads(text)) if text else {}
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1e3
 
 
 def plain_low(rounds: list[Round]) -> float:

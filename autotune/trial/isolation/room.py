@@ -99,15 +99,19 @@ COPIED_BYTES = 2**20
 
 
 def place_files(entries: Iterable[os.DirEntry[str]], target: str) -> None:
-    """Put what is no folder into ``target``: links and small files as copies, all else for reading only."""
+    """Put what is no folder into ``target``: links and small files as copies, all else for reading only. What somebody
+    removes meanwhile is left out."""
     for entry in entries:
-        copy = f"{target}/{entry.name}"
-        if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), copy)
-            continue
+        with contextlib.suppress(FileNotFoundError):
+            _place_file(entry, f"{target}/{entry.name}")
+
+
+def _place_file(entry: os.DirEntry[str], copy: str) -> None:
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), copy)
+    elif entry.is_file() and entry.stat().st_size <= COPIED_BYTES and os.access(entry.path, os.R_OK):
+        shutil.copy2(entry.path, copy)
+    else:
         Path(copy).touch()
-        if entry.is_file() and entry.stat().st_size <= COPIED_BYTES and os.access(entry.path, os.R_OK):
-            shutil.copy2(entry.path, copy)
-        else:
-            kernel.bind(entry.path, copy)
-            kernel.make_read_only(copy)
+        kernel.bind(entry.path, copy)
+        kernel.make_read_only(copy)

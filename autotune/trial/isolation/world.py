@@ -6,10 +6,12 @@ with mounts inside (it would show what they hide): such a folder is *split*: mad
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from autotune.trial.isolation import kernel
 from autotune.trial.isolation.mounts import FOLDER, Mount, Treatment, below
@@ -30,7 +32,7 @@ class World:
             the fork.
         stacked: whether overlays go above what is seen now; False once the kernel has refused that.
         layers: {point: the folder that takes what is written there}, of the overlays made so far.
-        limits: what could not be covered, in words.
+        limits: {point: what is different there}, of what could not be covered.
     """
 
     room: Room
@@ -39,7 +41,7 @@ class World:
     below: Mapping[str, list[str]] = field(default_factory=dict)
     stacked: bool = True
     layers: dict[str, str] = field(default_factory=dict)
-    limits: list[str] = field(default_factory=list)
+    limits: dict[str, str] = field(default_factory=dict)
 
     def build(self, passed: str) -> str:
         """Build it; ``passed`` is the one folder that stays the real one. Returns where the new root is."""
@@ -48,6 +50,11 @@ class World:
         os.makedirs(self._target(passed), exist_ok=True)
         kernel.bind(passed, self._target(passed), recursive=False)
         return self.room.root
+
+    def limit(self, folder: Path) -> str | None:
+        """What is different in ``folder``; None where it is covered."""
+        points = [point for point in (*self.layers, *self.limits) if below(str(folder), (point,))]
+        return self.limits.get(max(points, key=len, default=""))
 
     def _target(self, point: str) -> str:
         return self.room.root + point.rstrip("/")
@@ -73,8 +80,10 @@ class World:
                 self.stacked &= point not in self.below
             else:
                 return
+        if not os.path.lexists(point):
+            return  # somebody has removed it meanwhile
         self._show(point, read_only=True)
-        self.limits.append(f"{point} can only be read: it cannot be below an overlay")
+        self.limits[point] = f"{point} can only be read: it cannot be below an overlay"
 
     def _show(self, point: str, *, read_only: bool) -> None:
         """What is there, as it is."""
@@ -83,7 +92,7 @@ class World:
             if read_only:
                 kernel.make_read_only(self._target(point))
         except OSError as error:  # somebody's FUSE, which even root may not look at
-            self.limits.append(f"{point} is left as it is: {error.strerror}")
+            self.limits[point] = f"{point} is left as it is: {error.strerror}"
 
     def _choices(self, point: str) -> Iterator[list[str]]:
         """The folders that an overlay at ``point`` may have below it, best first."""
@@ -108,7 +117,10 @@ class World:
         folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         for folder in folders:
             os.mkdir(self._target(folder.path))
-            if folder.path not in points:
+            if _is_empty(folder.path):
+                with contextlib.suppress(FileNotFoundError):
+                    look_like(self._target(folder.path), folder.path)
+            elif folder.path not in points:
                 self._cover(folder.path)
         place_files((entry for entry in entries if entry not in folders), self._target(point))
 
@@ -123,6 +135,13 @@ class World:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
         kernel.mount("tmpfs", self._target(point), "tmpfs", flags, f"size={size},mode=1777")
         self._fill(point, [entry for entry in entries if entry not in segments])
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not any(_entries(folder))
+    except OSError:
+        return False
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:

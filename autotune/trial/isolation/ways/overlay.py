@@ -52,6 +52,8 @@ def cover(place: Place, mounts: list[Mount]) -> Entered:
     try:
         world = World(Room.open(room, place.room, options), mounts, split=within)
         root = world.build(passed=scratch)
+        if (limit := world.limit(place.origin)) is not None:
+            raise OSError(limit)
         kernel.swap_root(root, f"{root}{outside}")
         kernel.mount("none", outside, "tmpfs", kernel.MS_RDONLY, "size=4k,mode=000")
     except OSError:
@@ -61,7 +63,7 @@ def cover(place: Place, mounts: list[Mount]) -> Entered:
     finally:
         os.chdir(place.origin)
     covered = {point: [f"{outside}{upper}", f"{outside}{point}"] for point, upper in world.layers.items()}
-    return Entered(_Nest(place, tuple(mounts), options, covered), tuple(world.limits))
+    return Entered(_Nest(place, tuple(mounts), options, covered), tuple(world.limits.values()))
 
 
 @dataclass(frozen=True)

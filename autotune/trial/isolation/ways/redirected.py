@@ -69,7 +69,7 @@ def _folders(private: Path) -> dict[str, str]:
     """What the variables must say; makes the folders."""
     home = private / "home"
     found = {"HOME": str(home), "TMPDIR": str(private / "tmp")}
-    (private / "tmp").mkdir(parents=True)
+    (private / "tmp").mkdir(parents=True, exist_ok=True)
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
         own, users = home / default, Path(os.environ.get(name) or Path.home() / default)
         if below(str(users), (str(private.parent),)):
