@@ -18,6 +18,7 @@ NETWORK_TEXTS = re.compile(
 NO_SPACE = re.compile(r"\[Errno 28\]|No space left on device|os error 28|ENOSPC")
 READ_ONLY = re.compile(r"\[Errno 30\]|Read-only file system")
 FOREIGN = re.compile(r"\[Errno 75\]|Value too large for defined data type")
+RENAMED_FOLDER = re.compile(r"\[Errno 18\]|Invalid cross-device link")
 STOPPED = re.compile(r"a trial may not write here")
 
 
@@ -40,4 +41,6 @@ def explain(error_type: str, text: str, *, network: bool, room: int) -> str | No
         return "the script writes to a filesystem that a trial can only read"
     if FOREIGN.search(text):
         return "the script changes files of another user, which a trial without privileges cannot copy"
+    if RENAMED_FOLDER.search(text):
+        return "the script renames a folder that was there before, which a trial without privileges cannot"
     return None

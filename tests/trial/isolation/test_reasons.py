@@ -43,6 +43,7 @@ def test_where_there_is_a_network_it_is_not_the_reason(kind: str, text: str) -> 
         ("OSError", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "1.5 GiB"),
         ("OSError", OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/x"), "only read"),
         ("OSError", OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW), "/data/x"), "another user"),
+        ("OSError", OSError(errno.EXDEV, os.strerror(errno.EXDEV), "runs"), "renames a folder"),
         ("PermissionError", PermissionError(errno.EACCES, guard.WRITE, "/data/x"), "outside its working folder"),
     ],
 )
