@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
@@ -34,6 +35,7 @@ from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
 from autotune.store import lock
+from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.parent.trial_environment import trial_environment
@@ -262,6 +264,55 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def isolation(pairs: int) -> None:
+    """Decision 015: milliseconds until the user's world is out of reach, once for the script and for each trial, with
+    their CPU time; and milliseconds to open and read 1000 files of 8 KiB, outside and in a trial."""
+    with tempfile.TemporaryDirectory() as folder:
+        origin = Path(folder, "origin")
+        origin.mkdir()
+        (origin / "sample").write_bytes(bytes(8192))
+        for way in WAYS:
+            taken: dict[str, list[float]] = {}
+            for number in range(pairs):
+                scratch = Path(folder, f"{way.NAME}-{number}")
+                scratch.mkdir()
+                for step, milliseconds in _isolated(way, scratch, origin).items():
+                    taken.setdefault(step, []).append(milliseconds)
+            for step, found in taken.items():
+                middle = statistics.median(found)
+                print(f"{way.NAME}, {step}: median {middle:.3g} ms ({min(found):.3g} to {max(found):.3g})")
+
+
+def _isolated(way: ModuleType, scratch: Path, origin: Path) -> dict[str, float]:
+    """Milliseconds of each step, in a child; empty where the way is not permitted."""
+    read_end, write_end = os.pipe()
+    if not (pid := os.fork()):
+        with contextlib.suppress(OSError):
+            read = (origin / "sample").read_bytes
+            found = {"1000 files outside": timed(read, 1000) * 1e6}
+            wall, busy = time.perf_counter(), time.process_time()
+            taken = isolate(scratch, origin, ways=[way])
+            found |= {"script": _since(wall), "script, CPU": (time.process_time() - busy) * 1e3}
+            if not (trial := os.fork()):
+                wall, busy = time.perf_counter(), time.process_time()
+                taken.nest(scratch / "t1")
+                found |= {"trial": _since(wall), "trial, CPU": (time.process_time() - busy) * 1e3}
+                found["1000 files in a trial"] = timed(read, 1000) * 1e6
+                os.write(write_end, json.dumps(found).encode())
+                os._exit(0)
+            os.waitpid(trial, 0)
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end) as said:
+        text = said.read()
+    os.waitpid(pid, 0)
+    return dict(json.loads(text)) if text else {}
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1e3
+
+
 def plain_low(rounds: list[Round]) -> float:
     logs = [math.log(turn.rates["new"]) for turn in rounds]
     error = statistics.stdev(logs) / math.sqrt(len(logs))
@@ -284,6 +335,7 @@ FIGURES = {
     "bound": bound,
     "latency": latency,
     "machines": machines,
+    "isolation": isolation,
 }
 
 

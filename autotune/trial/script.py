@@ -22,12 +22,14 @@ class Script:
         arguments: its own, as they were written.
         written: the path as it was written, which the script sees in ``sys.argv[0]``.
         module: the module's name where it is started with ``-m``.
+        network: whether its trials may reach other machines.
     """
 
     path: Path
     arguments: tuple[str, ...] = ()
     written: str = ""
     module: str | None = None
+    network: bool = False
 
     @property
     def name(self) -> str:

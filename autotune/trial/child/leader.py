@@ -23,9 +23,9 @@ from autotune.core.binding import VARIABLE, own_affinity
 from autotune.runtime.binding import bind
 from autotune.trial import process_tree
 from autotune.trial.child import shm
-from autotune.trial.child.mirror import mirror
 from autotune.trial.child.pmi import ProcessManager
 from autotune.trial.child.resume import Resume
+from autotune.trial.isolation.mirror import mirror
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 
@@ -71,7 +71,12 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
     process_tree.die_with_parent()
     process_tree.prefer_as_oom_victim()
     folder = Path(request.folder)
-    enter(folder, Path(request.origin))
+    if request.script is not None:
+        task = _isolated_script(request, task)
+    else:
+        mirror(Path(request.origin), folder)
+        os.chdir(folder)
+    _own_temporary_files(folder)
     if request.rendezvous is not None and request.rendezvous.interface is not None:
         os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
@@ -83,10 +88,18 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
     return _wait(pids, connection, shm.Segments(folder))
 
 
-def enter(folder: Path, origin: Path) -> None:
-    """Work in ``folder``, which looks like ``origin``; temporary files and shared memory are the trial's own."""
-    mirror(origin, folder)
-    os.chdir(folder)
+def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | None) -> LoadedScript:
+    """The script of the ``request``, in a world of its own."""
+    from autotune.trial.child.script_trial import LoadedScript  # imports torch
+
+    assert request.script is not None
+    script = task if isinstance(task, LoadedScript) else LoadedScript.from_dict(request.script)
+    script.enter(Path(request.folder))
+    return script
+
+
+def _own_temporary_files(folder: Path) -> None:
+    """Temporary files and shared memory are the trial's own."""
     shm.sign(folder)
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None

@@ -34,8 +34,9 @@ def run_rank(
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        if isinstance(task, LoadedScript) or request.script is not None:
-            return _try_out(request, task, Tuner(connection, rank))
+        if isinstance(task, LoadedScript):
+            assert request.spec is not None
+            return task.try_out(request.spec, Tuner(connection, rank))
         if task is None:
             task = load(Path(request.task))
         if request.spec is None:
@@ -48,15 +49,6 @@ def run_rank(
     except BaseException as error:
         send_report(error_report(error), connection, rank)
         return 1
-
-
-def _try_out(request: TrialRequest, task: LoadedTask | LoadedScript | None, tuner: Tuner) -> int:
-    """A trial of a script. Where it stands at its frontier already, `Resume` goes back to it."""
-    assert request.spec is not None
-    if not isinstance(task, LoadedScript):
-        assert request.script is not None
-        task = LoadedScript.from_dict(request.script)
-    return task.try_out(request.spec, tuner)
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:

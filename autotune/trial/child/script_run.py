@@ -10,10 +10,12 @@ import runpy
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.runtime.entry import as_main
 from autotune.script import quiet
 from autotune.script.watch import Watch
+from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.script import THREAD_VARIABLES, Script
 
 
@@ -53,6 +55,14 @@ def run(script: Script, watch: Watch, own: Mapping[str, str]) -> Ended:
     except SystemExit as left:
         return Ended(None, as_main.exit_status(left.code))
     return Ended(sys.last_value if status else None, status)
+
+
+def enter_isolation(script: Script, scratch: Path) -> Isolation:
+    """From now on, nothing that this process and its children do reaches the user's world."""
+    isolation = isolate(scratch, Path.cwd(), network=script.network)
+    for limit in isolation.limits:
+        print(f"autotune: {limit}", file=sys.stderr)
+    return isolation
 
 
 def _text(script: Script) -> str:

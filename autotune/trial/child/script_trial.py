@@ -22,6 +22,7 @@ from autotune.trial.child.measuring import Tuner, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.scout import Frontier, leave
+from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.user_errors import error_report
@@ -38,17 +39,31 @@ class LoadedScript:
         frontier: where it trains.
         watch: of this process, which stands at the frontier; None where every trial runs the script from its start.
         own: the user's values of `script_run.THREAD_VARIABLES`.
+        isolation: of this process, which keeps what the script does from the user's world; None where each trial
+            isolates itself.
     """
 
     script: Script
     frontier: Frontier
     watch: Watch | None
     own: Mapping[str, str]
+    isolation: Isolation | None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
         """From `TrialRequest.script`."""
-        return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, data["own_threads"])
+        return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, data["own_threads"], None)
+
+    def enter(self, folder: Path) -> None:
+        """Isolate a trial from the user's world, and from other trials.
+
+        Args:
+            folder: the trial's own, in the study's scratch folder.
+        """
+        if self.isolation is not None:
+            self.isolation.nest(folder)
+        else:
+            script_run.enter_isolation(self.script, folder.parent)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
         """Train and measure; returns the exit code of a script that came to its end before the trial did.

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
-from autotune.trial.child.leader import enter
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.scout import Frontier, Scout, leave
 from autotune.trial.child.script_trial import LoadedScript
+from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
@@ -69,6 +69,7 @@ class ScriptZygote:
         self.watch = Watch()
         self._started = time.monotonic()
         self._news: int = -1
+        self._isolation: Isolation | None = None
 
     def load(self) -> None:
         """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
@@ -92,7 +93,7 @@ class ScriptZygote:
         """The script, in a child of the zygote or in one of a scout."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        enter(self.zygote.scratch / "script", Path.cwd())
+        self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
         scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found)
         self.watch.watcher = scout
         ended = script_run.run(self.script, self.watch, self.own)
@@ -115,7 +116,7 @@ class ScriptZygote:
         zygote = self.zygote
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        zygote.task = LoadedScript(self.script, frontier, self.watch, self.own)
+        zygote.task = LoadedScript(self.script, frontier, self.watch, self.own, self._isolation)
         zygote.loaded(frontier=asdict(frontier), no_fork_reason=None)
         try:
             zygote.serve()
@@ -150,7 +151,7 @@ class ScriptZygote:
         """Trials run the script from its start, as far as possible with its imports done."""
         if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork):
             script_run.preload(self.script)
-        self.zygote.task = LoadedScript(self.script, frontier, None, self.own)
+        self.zygote.task = LoadedScript(self.script, frontier, None, self.own, None)
         self.zygote.loaded(frontier=asdict(frontier), no_fork_reason=self.why_not_fork())
 
 

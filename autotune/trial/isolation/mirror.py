@@ -14,11 +14,11 @@ MIRROR_BYTES = 8 * 2**20
 """Copied at most, per file and in all: copying must not slow a trial's start."""
 
 
-def mirror(source: Path, target: Path) -> None:
+def mirror(source: Path, target: Path, levels: int = MIRROR_DEPTH) -> None:
     """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
 
     Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past
-    ``MIRROR_DEPTH`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders and Python packages, the folder itself
+    ``levels`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders and Python packages, the folder itself
     is linked: still readable, and cheap (a link takes up to 0.2 ms).
     """
     target.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def mirror(source: Path, target: Path) -> None:
             if destination.exists() or Path(entry.path) in target.parents:
                 continue
             budget -= 1
-            if depth < MIRROR_DEPTH and budget > 0 and _is_data_folder(entry):
+            if depth < levels and budget > 0 and _is_data_folder(entry):
                 destination.mkdir()
                 pending.append((Path(entry.path), destination, depth + 1))
             elif (size := _small_file(entry)) is not None and copied + size <= MIRROR_BYTES:

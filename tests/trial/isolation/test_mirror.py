@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.child.mirror import MIRROR_DEPTH, MIRROR_ENTRIES, MIRROR_FILE_BYTES, mirror
+from autotune.trial.isolation.mirror import MIRROR_DEPTH, MIRROR_ENTRIES, MIRROR_FILE_BYTES, mirror
 from autotune.trial.paths import StudyPaths
 
 
