@@ -49,6 +49,7 @@ TARGET_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "al
 TargetArgument = Annotated[
     str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
 ]
+NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 
 
@@ -71,6 +72,7 @@ def tune(
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Let only this knob move. Repeatable.")] = None,
+    allow_network: NetworkOption = False,
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
@@ -91,7 +93,8 @@ def tune(
         only=tuple(only or ()),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
-    command.tune(recognise_target(target, context.args, module=module), options, cluster, started, as_json)
+    found = recognise_target(target, context.args, module=module, network=allow_network)
+    command.tune(found, options, cluster, started, as_json)
 
 
 @app.command()
@@ -143,13 +146,14 @@ def check(
     target: TargetArgument,
     context: typer.Context,
     module: ModuleOption = False,
+    allow_network: NetworkOption = False,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
 ) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
     from autotune.commands import check as command
 
-    found = recognise_target(target, context.args, module=module)
+    found = recognise_target(target, context.args, module=module, network=allow_network)
     if not command.check(profile, found, level, seconds(budget, "--budget")):
         raise typer.Exit(4)
 

@@ -44,11 +44,13 @@ class Watch:
         watcher: is told. It may be replaced at any time.
         optimizers: those that the script has built, and still holds, oldest first.
         threads: that it has asked PyTorch for; None where it has not.
+        interop_threads: likewise.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
         self.watcher = watcher or Watcher()
         self.threads: int | None = None
+        self.interop_threads: int | None = None
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._undo: list[Callable[[], object]] = []
         self._undo_calls: Callable[[], None] | None = None
@@ -65,7 +67,8 @@ class Watch:
         self._replace(Optimizer, "__init__", self._building)
         if losses:
             self._replace(torch.autograd, "backward", self._going_backward)
-        self._replace(torch, "set_num_threads", self._setting_threads)
+        self._replace(torch, "set_num_threads", self._setting("threads"))
+        self._replace(torch, "set_num_interop_threads", self._setting("interop_threads"))
         self._undo.append(register_optimizer_step_post_hook(self._stepped).remove)
         self.watch_calls()
 
@@ -130,13 +133,16 @@ class Watch:
 
         return backward
 
-    def _setting_threads(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def set_num_threads(number: int) -> None:
-            original(number)
-            if not self._busy:
-                self.threads = number
+    def _setting(self, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def set_number(number: int) -> None:
+                original(number)
+                if not self._busy:
+                    setattr(self, kind, number)
 
-        return set_num_threads
+            return set_number
+
+        return make
 
     def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(model: nn.Module, *arguments: Any, **options: Any) -> Any:

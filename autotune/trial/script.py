@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +51,29 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 Target = TaskFile | Script
 
 
-def recognise_target(written: str, arguments: Sequence[str] = (), *, module: bool = False) -> Target:
+def recognise_target(
+    written: str, arguments: Sequence[str] = (), *, module: bool = False, network: bool = False
+) -> Target:
     """The task file or script that ``written`` names. A file is recognised by its syntax tree; nothing is run.
+
+    Args:
+        written: a path, or a module's name.
+        arguments: the script's own.
+        module: ``written`` is started with ``-m``.
+        network: trials of a script may reach other machines.
 
     Raises:
         UsageError: there is no such file, it is no Python, or a task file was given arguments.
         ContractError: a task file lacks something.
     """
     if module:
-        return started_script(written, arguments, module=True)
+        return replace(started_script(written, arguments, module=True), network=network)
     path = Path(written)
     if not is_script(path):
         if arguments:
             raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
         return recognise(path)
-    return started_script(written, arguments)
+    return replace(started_script(written, arguments), network=network)
 
 
 def started_script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:

@@ -84,7 +84,7 @@ class TrialRequest:
         spec: the trial; None where the task is only described.
         binding: `autotune.core.binding.AffinityPlan` as text; empty where nothing is bound.
         rendezvous: where the ranks of several machines meet; None where all are here.
-        script: ``{script, frontier, own_threads}`` of an unmodified script, whose frontier is known; None for a task.
+        script: ``{script, frontier}`` of an unmodified script, whose frontier is known; None for a task.
     """
 
     task: str

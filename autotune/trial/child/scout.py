@@ -60,6 +60,7 @@ class Scout(Watcher):
         why_not_fork: why a fork now is not safe, or None.
         serve: called in the process that stands at the frontier. It returns, with another watcher, in trials only.
         found: tells the guard of this process of the frontier, where nobody stands at it.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Scout(Watcher):
         why_not_fork: Callable[[], str | None],
         serve: Callable[[Frontier], Watcher],
         found: Callable[[Frontier], None],
+        users_threads: str = "",
     ) -> None:
         self.script, self.watch, self.why_not_fork = script, watch, why_not_fork
-        self._serve, self._found = serve, found
+        self._serve, self._found, self.users_threads = serve, found, users_threads
         self.seen = Seen()
         self.no_fork_reason: str | None = None
         self._started = time.monotonic()
@@ -120,7 +122,8 @@ class Scout(Watcher):
         """The script trains."""
         self._backwards += 1
         self._trained_at = self._trained_at or time.monotonic()
-        if self._places and self.seen.loader is None and not self._steps:
+        without_steps = not self._steps and not self.watch.optimizers
+        if self._places and self.seen.loader is None and without_steps:
             self._look(least=2 * ENOUGH_STEPS)
 
     def steps(self, optimizer: Optimizer) -> None:
@@ -167,7 +170,8 @@ class Scout(Watcher):
         if made < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
             return
         self.seen.optimizers = self.watch.optimizers
-        self.seen.threads = self.watch.threads
+        self.seen.threads, self.seen.interop_threads = self.watch.threads, self.watch.interop_threads
+        self.seen.users_threads = self.users_threads
         skip = 0 if self.seen.loader is None else self._loaders - 1
         facts = self.watch.unwatched(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
         frontier = Frontier(skip, self.seen.known_by, self._seconds, facts, self.no_fork_reason)

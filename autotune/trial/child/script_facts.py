@@ -17,6 +17,7 @@ from autotune.core.task import TaskFacts
 from autotune.runtime import loader as loading
 from autotune.script.tuned import BATCHES, as_plain
 from autotune.trial.child.loaded_task import batch_length
+from autotune.trial.child.script_run import OUR_ONE
 from autotune.trial.child.task_facts import dataset_length, has_convolutions, optimizer_impls, sample_sizes
 
 LEFT = tuple[str, Any, str]
@@ -39,6 +40,8 @@ class Seen:
         optimizers: that it holds.
         autocasts: whether it autocasts by itself.
         threads: that it has asked PyTorch for; None where it has not.
+        interop_threads: likewise.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
     """
 
     known_by: str = BATCHES
@@ -48,6 +51,8 @@ class Seen:
     optimizers: list[Optimizer] = field(default_factory=list)
     autocasts: bool = False
     threads: int | None = None
+    interop_threads: int | None = None
+    users_threads: str = ""
 
 
 def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
@@ -109,6 +114,8 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
             found["pin_memory"] = bool(loader.pin_memory)
     if own_threads(seen) is not None:
         found["threads"] = own_threads(seen)
+    if seen.interop_threads is not None:
+        found["interop_threads"] = seen.interop_threads
     flags = seen.optimizers[0].defaults if seen.optimizers else {}
     own = [impl for impl in OPTIMIZER_IMPLS[1:] if flags.get(impl)]
     return found | ({"optimizer_impl": own[-1]} if own else {})
@@ -118,7 +125,8 @@ def own_threads(seen: Seen) -> int | None:
     """Threads that the script itself has chosen; None where it leaves that to PyTorch."""
     if seen.threads is not None:
         return seen.threads
-    said = os.environ.get("OMP_NUM_THREADS", "")
+    said = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
+    said = seen.users_threads if said == OUR_ONE else said
     return int(said) if said.isdigit() and int(said) > 0 else None
 
 
@@ -127,6 +135,8 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
     found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
     if own_threads(seen) is not None:
         found.append(("threads", None, "the script sets its threads itself"))
+    if seen.interop_threads is not None:
+        found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
     if any(_is_compiled(model) for model in seen.models):

@@ -8,7 +8,7 @@ import importlib
 import os
 import runpy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from autotune.script import quiet
 from autotune.script.watch import Watch
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.script import THREAD_VARIABLES, Script
+
+OUR_ONE = "01"
+"""One thread while the script runs up to its training, told from a 1 that the script sets itself."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,14 @@ def preload(script: Script) -> None:
             importlib.import_module(name)
 
 
-def run(script: Script, watch: Watch, own: Mapping[str, str]) -> Ended:
+def run(script: Script, watch: Watch) -> Ended:
     """Run ``script`` from its start, with ``watch`` installed.
 
     Args:
         script: the user's.
         watch: tells its watcher of what the script trains with.
-        own: the user's values of `THREAD_VARIABLES`.
     """
-    for name in THREAD_VARIABLES:
-        os.environ.pop(name, None)
-    os.environ.update({name: value for name, value in own.items() if name in THREAD_VARIABLES})
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
     os.environ.update({name: value for name, value in quiet.variables().items() if name not in os.environ})
     quiet.prepare(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)

@@ -38,7 +38,6 @@ class LoadedScript:
         script: the user's.
         frontier: where it trains.
         watch: of this process, which stands at the frontier; None where every trial runs the script from its start.
-        own: the user's values of `script_run.THREAD_VARIABLES`.
         isolation: of this process, which keeps what the script does from the user's world; None where each trial
             isolates itself.
     """
@@ -46,13 +45,12 @@ class LoadedScript:
     script: Script
     frontier: Frontier
     watch: Watch | None
-    own: Mapping[str, str]
     isolation: Isolation | None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
         """From `TrialRequest.script`."""
-        return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, data["own_threads"], None)
+        return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, None)
 
     def enter(self, folder: Path) -> None:
         """Isolate a trial from the user's world, and from other trials.
@@ -78,7 +76,7 @@ class LoadedScript:
         if self.watch is not None:
             raise Resume(tuned)
         watch.watcher = tuned
-        return meter.script_ended(script_run.run(self.script, watch, self.own))
+        return meter.script_ended(script_run.run(self.script, watch))
 
 
 class _Meter(MeasuredLoop):

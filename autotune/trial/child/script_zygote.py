@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch.multiprocessing  # noqa: F401  # its spawn is replaced
+
 from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
@@ -47,6 +49,10 @@ class Server(Protocol):
 NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped and no loss went"
     " backward in this process"
+)
+SPAWNS = (
+    "the script trains in processes that it starts itself (torch.multiprocessing.spawn), which cannot be tuned yet:"
+    " let torchrun start them"
 )
 BUSY_SECONDS = 0.5
 CHILDREN = " (it started processes of its own; training in those cannot be tuned yet)"
@@ -93,10 +99,13 @@ class ScriptZygote:
         """The script, in a child of the zygote or in one of a scout."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.modules["torch.multiprocessing.spawn"].start_processes = _refuse_processes  # type: ignore[attr-defined]
         self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
-        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found)
+        self.zygote.scratch = Path()  # the guard removes it: mounts keep this process from it
+        users = self.own.get("OMP_NUM_THREADS", "")
+        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found, users)
         self.watch.watcher = scout
-        ended = script_run.run(self.script, self.watch, self.own)
+        ended = script_run.run(self.script, self.watch)
         watcher = self.watch.watcher
         if watcher is not scout:
             meter: Any = watcher.meter  # type: ignore[attr-defined]
@@ -116,7 +125,7 @@ class ScriptZygote:
         zygote = self.zygote
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        zygote.task = LoadedScript(self.script, frontier, self.watch, self.own, self._isolation)
+        zygote.task = LoadedScript(self.script, frontier, self.watch, self._isolation)
         zygote.loaded(frontier=asdict(frontier), no_fork_reason=None)
         try:
             zygote.serve()
@@ -151,7 +160,7 @@ class ScriptZygote:
         """Trials run the script from its start, as far as possible with its imports done."""
         if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork):
             script_run.preload(self.script)
-        self.zygote.task = LoadedScript(self.script, frontier, None, self.own, None)
+        self.zygote.task = LoadedScript(self.script, frontier, None, None)
         self.zygote.loaded(frontier=asdict(frontier), no_fork_reason=self.why_not_fork())
 
 
@@ -163,6 +172,10 @@ def _is_safe(work: Callable[[], None], why_not_fork: Callable[[], str | None]) -
         os._exit(why_not_fork() is not None)
     _, status = os.waitpid(pid, 0)
     return status == 0
+
+
+def _refuse_processes(*_: object, **__: object) -> None:
+    raise RuntimeError(SPAWNS)
 
 
 def _vanished() -> dict[str, Any]:

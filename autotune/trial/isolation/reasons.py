@@ -15,6 +15,7 @@ NETWORK_TEXTS = re.compile(
     r"|Connection error|unable to connect to",
     re.IGNORECASE,
 )
+NO_INPUT = re.compile(r"EOF when reading a line")
 NO_SPACE = re.compile(r"\[Errno 28\]|No space left on device|os error 28|ENOSPC")
 READ_ONLY = re.compile(r"\[Errno 30\]|Read-only file system")
 FOREIGN = re.compile(r"\[Errno 75\]|Value too large for defined data type")
@@ -33,6 +34,8 @@ def explain(error_type: str, text: str, *, network: bool, room: int) -> str | No
     """
     if not network and (NETWORK_TYPES.search(error_type) or NETWORK_TEXTS.search(text)):
         return "the script wants the network, which trials do not have: pass --allow-network, or run it once by itself"
+    if error_type == "EOFError" and NO_INPUT.search(text):
+        return "the script asks for input, which trials do not have: let it take that from its arguments"
     if NO_SPACE.search(text):
         return f"the script wrote more than the {room / 2**30:.1f} GiB that a trial may write, which are kept in memory"
     if STOPPED.search(text):

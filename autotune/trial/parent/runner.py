@@ -170,7 +170,7 @@ class Runner:
         setup = self.setup
         script = None
         if setup.script is not None:
-            script = {"script": setup.script.as_dict(), "frontier": frontier, "own_threads": dict(setup.own_threads)}
+            script = {"script": setup.script.as_dict(), "frontier": frontier}
         common = TrialRequest(
             task=str(setup.task),
             folder=str(setup.paths.trial(number)),

@@ -14,8 +14,11 @@ from typing import Any
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
+from autotune.trial.isolation.reasons import explain
+from autotune.trial.isolation.room import default_bytes
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.script import Script
 from autotune.trial.unix_connection import UnixConnection
 
 LOG_BYTES = 2**20
@@ -191,5 +194,14 @@ class Zygotes:
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
         if reply["error"] is not None:
             error = reply["error"]
-            raise UserCodeError(f"{task}: {error['error_type']}: {error['error']}", error["traceback"])
+            said = f"{task}: {error['error_type']}: {error['error']}"
+            raise UserCodeError("\n".join([said, *_explained(script, error)]), error["traceback"])
         zygote.frontier = reply["frontier"]
+
+
+def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
+    """What to do where a script fails for what a trial does not give it."""
+    if script is None:
+        return []
+    words = explain(error["error_type"], error["error"], network=script.network, room=default_bytes())
+    return [] if words is None else [words]
