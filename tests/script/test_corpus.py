@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,14 @@ def forks() -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short name: loader workers pass tensors through sockets below TMPDIR, and a path that is over 107
+    characters leaves them waiting for ever."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def world(folder: Path) -> dict[str, str]:
@@ -96,16 +105,16 @@ def test_what_does_not_tune_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("script", CORPUS, ids=lambda script: script.name)
-def test_trains_the_same_twice(script: Script, tmp_path: Path, forks: subprocess.Popen[str]) -> None:
+def test_trains_the_same_twice(script: Script, short_folder: Path, forks: subprocess.Popen[str]) -> None:
     if script.needs and importlib.util.find_spec(script.needs) is None:
         pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
     if script.name == "wants_cuda" and torch.cuda.is_available():
         pytest.skip("this machine has what the script wants")
-    code, text = run_plain(script, tmp_path / "plain")
+    code, text = run_plain(script, short_folder / "plain")
     assert code == script.ends, text
     assert len(losses(text)) == (0 if script.ends else 20), text
-    assert [name for name in script.writes if not (tmp_path / "plain" / name).is_file()] == []
-    code, again = run_fork(script, tmp_path / "fork", forks)
+    assert [name for name in script.writes if not (short_folder / "plain" / name).is_file()] == []
+    code, again = run_fork(script, short_folder / "fork", forks)
     assert code == script.ends, again
     assert losses(again) == losses(text)
     assert forks_safely(again) == script.fork_safe, again
