@@ -1,0 +1,35 @@
+"""Started with `-m`: relative imports work only where the package is known."""
+
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from .data import make_dataset
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    loader = DataLoader(make_dataset(1024), batch_size=32, shuffle=True)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    step = 0
+    while step < arguments.steps:
+        for inputs, targets in loader:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step <= 20:
+                print(f"step {step} loss {loss.item()!r}", flush=True)
+            if step == arguments.steps:
+                break
+
+
+if __name__ == "__main__":
+    main()
