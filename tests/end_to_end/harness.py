@@ -20,6 +20,9 @@ import yaml
 MARKER = f"AUTOTUNE_TEST_RUN={os.getpid()}"
 """In the environment of every process that a run starts, as it was exec'd: nobody else's tuning has it."""
 
+PATIENCE = 300
+"""Seconds after which a command counts as hung; far more than a busy machine needs."""
+
 MLP = """
 import torch
 from torch import nn
@@ -85,17 +88,17 @@ def autotune(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **env:
         env=_environment() | env,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def begin(folder: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
     """Start in ``folder`` and return at once."""
     return subprocess.Popen(
         command(*arguments),
         cwd=folder,
-        env=_environment(),
+        env=_environment() | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -128,7 +131,7 @@ def marked() -> set[int]:
     return found
 
 
-def left(within: float = 10.0) -> set[int]:
+def left(within: float = 60.0) -> set[int]:
     """Processes of these tests' runs that still live after ``within`` seconds; returns as soon as there is none."""
     give_up = time.monotonic() + within
     while marked() and time.monotonic() < give_up:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.probes.inventory import from_json
+from autotune.testing.simulator import context
+from autotune.tuning.options import Options
 from tests.end_to_end.harness import MLP, Finished, autotune, cgroup, inside
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
@@ -42,14 +45,18 @@ def compute_loss(model, batch):
 """
 
 
+FEW = "--only processes --only num_workers --fix prefetch_factor=2"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "model.py").write_text(MLP)
     return tmp_path
 
 
-def tuned(folder: Path, budget: str, prefix: tuple[str, ...]) -> Finished:
-    done = autotune(folder, "tune", "model.py", "--budget", budget, "--json", prefix=prefix)
+def tuned(folder: Path, options: str, prefix: tuple[str, ...]) -> Finished:
+    """A run that ends when it has tried what ``options`` leave free and the machine allows."""
+    done = autotune(folder, "tune", "model.py", "--budget", "59s", *options.split(), "--json", prefix=prefix)
     assert done.code == 0, done.err
     return done
 
@@ -60,7 +67,7 @@ def every_settings(done: Finished) -> Iterator[dict]:
 
 
 def test_one_cpu(folder: Path) -> None:
-    done = tuned(folder, "14s", ("taskset", "-c", "0"))
+    done = tuned(folder, FEW, ("taskset", "-c", str(min(os.sched_getaffinity(0)))))
     assert "affinity mask" in done.err
     for settings in every_settings(done):
         assert (settings["processes"], settings["threads"]) == (1, 1)
@@ -68,19 +75,21 @@ def test_one_cpu(folder: Path) -> None:
 
 
 def test_half_a_cpu(folder: Path) -> None:
+    """Of all settings that a run there may try, not only of those that one run would choose."""
     try:
         group = cgroup("cpu", cpu__cfs_quota_us="50000")
     except OSError as error:
         pytest.skip(f"cannot make a CPU cgroup: {error}")
     try:
-        done = tuned(folder, "30s", inside(group))
+        done = autotune(folder, "probe", "--json", prefix=inside(group))
     finally:
         group.rmdir()
-    assert "0.5" in done.err
-    for settings in every_settings(done):
-        # A user's own two threads may stay where nothing is proven; a tuned one never exceeds the quota.
-        assert settings["processes"] == 1
-        assert settings == done.profile["baseline"]["settings"] or settings["threads"] == 1
+    assert done.code == 0, done.err
+    inventory = from_json({name: value for name, value in done.answer.items() if name != "key"})
+    assert inventory.budget.quota == 0.5
+    space = Options().spaces(context(inventory, 64))["max"]
+    assert (space.values["processes"], space.values["threads"]) == ((1,), (1,))
+    assert max(space.values["num_workers"]) <= 1
 
 
 def test_a_tiny_shared_memory(folder: Path) -> None:
@@ -89,7 +98,7 @@ def test_a_tiny_shared_memory(folder: Path) -> None:
     if probe != 0:
         pytest.skip(f"unshare -m is not permitted (status {probe})")
     mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")
-    done = tuned(folder, "18s", mount)
+    done = tuned(folder, "--only num_workers --fix prefetch_factor=2", mount)
     assert "/dev/shm" in done.err
     for settings in every_settings(done):
         assert settings["num_workers"] == 0
@@ -101,7 +110,7 @@ def test_little_memory(folder: Path) -> None:
     except OSError as error:
         pytest.skip(f"cannot make a memory cgroup: {error}")
     try:
-        done = tuned(folder, "15s", inside(group))
+        done = tuned(folder, "--only precision", inside(group))
     finally:
         group.rmdir()
     assert "2.0 GiB" in done.err or "2 GiB" in done.err

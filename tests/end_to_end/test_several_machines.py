@@ -7,16 +7,16 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.end_to_end.harness import MLP, _environment, command, left, read_until
+from tests.end_to_end.harness import MLP, PATIENCE, begin, left, read_until
 
 pytestmark = pytest.mark.torch
-SECONDS = 120
+Pair = list[subprocess.Popen[str]]
 
 
 def _free_port() -> int:
@@ -26,34 +26,31 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Two machines' runs: the first to come controls. Each has a task file, a folder and a lock of its own."""
-    running: list[subprocess.Popen[str]] = []
-    words = ["tune", "model.py", "--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{_free_port()}"]
-    for name in ("a", "b"):
-        folder = tmp_path / name
-        (folder / "tmp").mkdir(parents=True)
-        (folder / "model.py").write_text(MLP)
-        running.append(
-            subprocess.Popen(
-                command(*words, "--budget", "14s", "--json"),
-                cwd=folder,
-                env=_environment() | {"TMPDIR": str(folder / "tmp")},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-        if name == "a":
-            read_until(running[0], "for 1 more machine")
-    yield running
+def begin_pair(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    """Starts two machines' runs: the first to come controls. Each has a task file, a folder and a lock of its own."""
+    running: Pair = []
+
+    def begin_pair(*options: str) -> Pair:
+        words = ["tune", "model.py", "--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{_free_port()}", *options]
+        for name in ("a", "b"):
+            folder = tmp_path / name
+            (folder / "tmp").mkdir(parents=True)
+            (folder / "model.py").write_text(MLP)
+            running.append(begin(folder, *words, TMPDIR=str(folder / "tmp")))
+            if name == "a":
+                read_until(running[0], "for 1 more machine")
+        return running
+
+    yield begin_pair
     for process in running:
         process.kill()
         process.communicate()
 
 
-def test_two_machines_are_tuned_together(pair: list[subprocess.Popen[str]]) -> None:
-    (out, err), (nothing, said) = (process.communicate(timeout=SECONDS) for process in pair)
+def test_two_machines_are_tuned_together(begin_pair: Callable[..., Pair]) -> None:
+    """With little to try: the run ends by itself."""
+    pair = begin_pair("--budget", "10m", "--only", "precision", "--json")
+    (out, err), (nothing, said) = (process.communicate(timeout=PATIENCE) for process in pair)
     assert pair[0].returncode == 0, err
     assert pair[1].returncode == 0, said
     assert "the run has ended" in said
@@ -70,21 +67,23 @@ def test_two_machines_are_tuned_together(pair: list[subprocess.Popen[str]]) -> N
 
 
 @pytest.mark.parametrize(("killed", "words"), [(1, "the agent there is gone"), (0, "ended without notice")])
-def test_a_machine_that_vanishes_ends_the_run(pair: list[subprocess.Popen[str]], killed: int, words: str) -> None:
+def test_a_machine_that_vanishes_ends_the_run(begin_pair: Callable[..., Pair], killed: int, words: str) -> None:
+    pair = begin_pair("--budget", "10m")
     read_until(pair[0], "searching: safe")
     os.kill(pair[killed].pid, signal.SIGKILL)
-    _out, err = pair[1 - killed].communicate(timeout=30)
+    _out, err = pair[1 - killed].communicate(timeout=PATIENCE)
     assert pair[1 - killed].returncode == 4, err
     assert words in err
     assert left() == set()
 
 
 def test_ctrl_c_on_the_controller_ends_both_and_keeps_what_was_found(
-    pair: list[subprocess.Popen[str]], tmp_path: Path
+    begin_pair: Callable[..., Pair], tmp_path: Path
 ) -> None:
+    pair = begin_pair("--budget", "10m")
     read_until(pair[0], "searching: safe")
     pair[0].send_signal(signal.SIGINT)
-    (_out, err), (_nothing, said) = (process.communicate(timeout=30) for process in pair)
+    (_out, err), (_nothing, said) = (process.communicate(timeout=PATIENCE) for process in pair)
     assert pair[0].returncode == 130, err
     assert pair[1].returncode == 0, said
     assert left() == set()

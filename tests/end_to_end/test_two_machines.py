@@ -15,13 +15,12 @@ import pytest
 
 from autotune.core.settings import Settings
 from autotune.store import profiles
-from tests.end_to_end.harness import MLP
+from tests.end_to_end.harness import MLP, PATIENCE
 from tests.runtime.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 SCRIPT = Path(__file__).parent / "two_machines_train.py"
 FIRST, SECOND = "10.213.0.1", "10.213.0.2"
-SECONDS = 100
 
 
 def _ip(*words: str) -> None:
@@ -70,7 +69,7 @@ def train(
     done = []
     try:
         for process in started:
-            out, err = process.communicate(timeout=SECONDS)
+            out, err = process.communicate(timeout=PATIENCE)
             done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
     finally:
         for process in started:
@@ -86,22 +85,20 @@ sys.exit(subprocess.call(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("how", ["well", "killed"])
-def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, str], tmp_path: Path, how: str) -> None:
-    """Two processes on one machine, which needs no name and no fixed port; a rank that ends takes the other along."""
+def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, str], tmp_path: Path) -> None:
+    """Two processes on one machine, which needs no name and no fixed port."""
     saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(processes=2, threads=1, batch_size=6)))
     line = [sys.executable, "-c", TAKEN, sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved)]
     done = subprocess.run(
-        inside(machines[0], [*line, str(SCRIPT), str(tmp_path), how]),
+        inside(machines[0], [*line, str(SCRIPT), str(tmp_path), "well"]),
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
-    assert (done.returncode == 0) == (how == "well"), done.stderr
-    assert ("Signal 9 (SIGKILL)" in done.stderr) == (how == "killed")
-    assert len(list(tmp_path.glob("[01].json"))) == 2 * (how == "well")
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("[01].json"))) == 2
 
 
 PORTS = itertools.count(29400)
@@ -114,15 +111,15 @@ def test_two_machines_are_tuned_together(machines: tuple[str, str], tmp_path: Pa
         folder = tmp_path / name
         (folder / "tmp").mkdir(parents=True)
         (folder / "model.py").write_text(MLP)
-        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "12s"]
-        own += ["--nnodes", "2", "--rdzv-endpoint", endpoint]
+        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "10m"]
+        own += ["--only", "precision", "--nnodes", "2", "--rdzv-endpoint", endpoint]
         environment = os.environ | {"TMPDIR": str(folder / "tmp")}
         pipe = subprocess.PIPE
         started.append(
             subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment)
         )
     try:
-        said = [process.communicate(timeout=SECONDS)[1] for process in started]
+        said = [process.communicate(timeout=PATIENCE)[1] for process in started]
     finally:
         for process in started:
             process.kill()
@@ -178,7 +175,7 @@ def test_mpiexec_starts_both_machines_from_one(machines: tuple[str, str], tmp_pa
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
         env=os.environ | {"HYDRA_LAUNCHER_EXEC": str(ssh)},
     )

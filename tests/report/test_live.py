@@ -80,13 +80,14 @@ def test_other_moments(changes: dict[str, object], words: str) -> None:
 
 
 def test_drawing_is_cheap() -> None:
+    """In CPU time, ten times what it takes: slow machines pass, a slip of the algorithm does not."""
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     costs = []
     for _ in range(30):
         start = time.process_time()
         console.print(live.render(PROGRESS))
         costs.append(time.process_time() - start)
-    assert min(costs) < 0.003
+    assert min(costs) < 0.03
 
 
 @pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)

@@ -14,7 +14,7 @@ from tests.same_training.case import AXES, Case
 from tests.same_training.legal import legal
 from tests.same_training.outcome import DIFFERENT
 
-EVERY = 8
+EVERY = 24
 """Of the fixed array, the suite runs every so many; `python -m tests.same_training`, which CI runs, all of them."""
 DEAR = ("world", "num_workers", "compile", "interop_threads", "loader")
 """Axes that random cases leave alone or draw from a part of: they run in this process, and many."""
@@ -48,7 +48,7 @@ def cases() -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.usefixtures("_one_thread")
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_random_cases(case: Case) -> None:
     judged = outcome.run(case)

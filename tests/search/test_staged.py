@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 
 from autotune.core.outcome import Crashed
 from autotune.core.space import Space, build
-from autotune.search.candidates import combinations
+from autotune.search import staged
+from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
@@ -40,19 +40,19 @@ def found(machine: Machine, level: str, trials: int, seeds: range, noise: float 
     ("make", "level"), [(machines.images, "safe"), (machines.transformer, "amp"), (machines.embedding, "safe")]
 )
 def test_many_seeds_reach_the_optimum_in_25_trials(make, level):
-    qualities = found(make(), level, 25, range(24))
+    qualities = found(make(), level, 25, range(10))
     assert statistics.median(qualities) >= 0.97
     assert np.quantile(qualities, 0.1) >= 0.93
 
 
 @pytest.mark.parametrize(("make", "level"), [(machines.mlp, "safe"), (machines.conv, "amp")])
 def test_two_core_machines_within_16_trials(make, level):
-    assert statistics.median(found(make(), level, 16, range(9))) >= 0.97
+    assert statistics.median(found(make(), level, 16, range(5))) >= 0.97
 
 
-@pytest.mark.parametrize("level", ["safe", "amp", "max"])
-def test_eight_gpus_within_40_trials(level):
-    assert statistics.median(found(machines.big(), level, 40, range(3))) >= 0.97
+@pytest.mark.parametrize(("level", "seeds"), [("safe", 1), ("amp", 1), ("max", 3)])
+def test_eight_gpus_within_40_trials(level, seeds):
+    assert statistics.median(found(machines.big(), level, 40, range(seeds))) >= 0.97
 
 
 def test_data_parallel_is_tried_once_beside_processes():
@@ -68,14 +68,14 @@ def test_data_parallel_is_tried_once_beside_processes():
 
 
 def test_machines_never_seen_before():
-    qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 125)]
+    qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 115)]
     assert statistics.median(qualities) >= 0.96
 
 
 def test_the_default_leads_where_it_is_best_and_is_run_again():
     """The loop's planned repeats of the baseline may be told as well: they tell drift and luck from effects."""
     machine, leads = machines.default_best(), 0
-    for seed in range(20):
+    for seed in range(10):
         bench, baseline = Bench(machine, seed), machine.context.baseline
         method = StagedSearch(open_study(), machine.space(), baseline, seed=seed)
         while len(method.study.observations()) < 15 and (proposal := method.ask()) is not None:
@@ -85,7 +85,7 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
                 method.tell(repeat, bench.run(baseline))
         leads += rank(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
         assert baseline not in rank(method.study.observations(), machine.space(), 5)
-    assert leads >= 16
+    assert leads >= 8
 
 
 def test_one_search_after_another_by_level():
@@ -143,22 +143,27 @@ def test_pinned_knobs_are_searched_around():
     assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
 
 
-def test_proposing_is_quick_where_millions_compete():
-    """CPU time, not wall time: other processes may be busy."""
+def test_few_settings_are_weighed_where_millions_compete(monkeypatch):
+    """What a proposal costs is what it looks at: no clock is asked."""
     machine = machines.big(train_seconds=36_000.0)
     space = machine.space("max")
     assert combinations(space) > 1_000_000
+    weighed: list[int] = []
+
+    def counted(*given):
+        found = candidates(*given)
+        weighed.append(len(found))
+        return found
+
+    monkeypatch.setattr(staged, "candidates", counted)
     method = StagedSearch(open_study(), space, machine.context.baseline)
-    bench, seconds = Bench(machine), []
+    bench = Bench(machine)
     for _ in range(20):
-        began = time.process_time()
-        proposal = method.ask()
-        seconds.append(time.process_time() - began)
-        if proposal is None:
+        if (proposal := method.ask()) is None:
             break
         method.tell(proposal, bench.run(proposal.settings))
-    assert len(seconds) > 8
-    assert statistics.median(seconds) < 0.05
+    assert len(weighed) > 8
+    assert max(weighed) <= SMALL
 
 
 def test_the_ranking_shrinks_a_lucky_trial():

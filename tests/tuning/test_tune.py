@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageE
 from autotune.core.events import Event
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed, Outcome
+from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.core.settings import Settings
 from autotune.host import runner as host_runner
 from autotune.host import speed
@@ -163,7 +164,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 
 
 class TestRun:
-    OPTIONS = Options(budget=50.0, only=("num_workers", "prefetch_factor", "optimizer_impl"))
+    OPTIONS = Options(budget=50.0, only=("optimizer_impl", "interop_threads", "malloc"))
 
     def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
         progress = RunProgress(stage="", baseline=OWN, unit="samples")
@@ -304,6 +305,18 @@ class TestRun:
         second = run.run(recognise(Path("model.py")), options).profile.evidence.trials
         assert (first, len(seen)) == (second, first + second)
 
+    def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
+        with pytest.raises(UsageError, match="without --resume"):
+            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
+        assert world.closed == 1
+
+    @pytest.mark.parametrize("where", ["/proc/nowhere/p.yaml", "/dev/null/p.yaml"])
+    def test_a_folder_that_cannot_be_written_is_found_out_first(self, world: type[FakeRunner], where: str) -> None:
+        with pytest.raises(UsageError, match=re.escape("--profile OUT.yaml")):
+            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=Path(where)))
+        assert world.closed == 0
+
     def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
         run.run(recognise(Path("model.py")), options)
@@ -315,7 +328,13 @@ class TestRun:
 
     @pytest.mark.parametrize(
         ("outcome", "kind"),
-        [(Crashed("NameError: x", "Traceback"), UserCodeError)],
+        [
+            (Crashed("NameError: x", "Traceback"), UserCodeError),
+            (WrongNumbers("the loss became NaN or infinite"), UserCodeError),
+            (TimedOut("no progress while starting", "in compute_loss", phase="starting"), UserCodeError),
+            (TimedOut("too late", phase=BUDGET_OVER), NothingUsable),
+        ],
+        ids=["crashed", "NaN", "hung", "budget over"],
     )
     def test_a_broken_task_leaves_no_profile(
         self, world: type[FakeRunner], elsewhere: Path, outcome: Outcome, kind: type[Exception]

@@ -38,7 +38,8 @@ def main(folder: Path, how: str) -> None:
     data = Lines()
     sampler = DistributedSampler(data, shuffle=False)
     start = "spawn" if how == "well" else "fork"  # semaphores of spawned workers outlive a rank that is killed
-    loader = DataLoader(data, 3, sampler=sampler, num_workers=1, multiprocessing_context=start)
+    workers = {"num_workers": 1, "multiprocessing_context": start, "persistent_workers": True}
+    loader = DataLoader(data, 3, sampler=sampler, **workers)
     for epoch in range(2):
         for step, batch in enumerate(loader):
             last = step % 2 == 1

@@ -61,4 +61,4 @@ def test_waiting_ends_when_done_or_over(loop: EventLoop, pair: tuple[socket.sock
     started = time.monotonic()
     loop.wait_until(lambda: len(received) == 4, 0.05)
     assert received[2:] == [b"c"]
-    assert 0.05 <= time.monotonic() - started < 5.0
+    assert time.monotonic() - started >= 0.05

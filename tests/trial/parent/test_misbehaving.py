@@ -24,7 +24,14 @@ from autotune.trial.spec import TrialSpec
 pytestmark = pytest.mark.torch
 
 SHORT = {"min_seconds": 0.05, "max_seconds": 0.15, "warmup_seconds": 0.1}
-TIMEOUTS = Timeouts(starting=20.0, stepping=2.0)
+PATIENT = Timeouts(starting=120.0, stepping=120.0)
+"""For what ends by itself: no test depends on how fast the machine is."""
+IN_A_STEP = ("hangs", "spins", "ignores_signals", "deadlock", "stops_itself", "rank_1_hangs")
+TIMEOUTS = {
+    "worker_hangs": Timeouts(starting=2.0, stepping=2.0),
+    **dict.fromkeys(IN_A_STEP, Timeouts(starting=120.0, stepping=2.0)),
+}
+"""For what never ends."""
 ONE = Settings(threads=1, batch_size=8)
 WORKERS = ONE.but(num_workers=1)
 TWO = Settings(threads=1, processes=2, batch_size=4)
@@ -126,8 +133,7 @@ def shared_memory() -> set[str]:
 
 def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
     (folder / "behaviour").write_text(how)
-    timeouts = Timeouts(starting=2.0, stepping=2.0) if how == "worker_hangs" else TIMEOUTS
-    end = runner.run(TrialSpec(settings=settings, **SHORT), timeouts)
+    end = runner.run(TrialSpec(settings=settings, **SHORT), TIMEOUTS.get(how, PATIENT))
     return judge(settings, end), end
 
 
@@ -204,7 +210,7 @@ def test_mpi_gives_the_losses_of_gloo(runner: Runner, folder: Path) -> None:
 def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Settings, ...]) -> None:
     (folder / "behaviour").write_text("well")
     others = process_tree.descendants(os.getpid())
-    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), TIMEOUTS) for settings in contenders]
+    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), PATIENT) for settings in contenders]
     try:
         assert all(runner.ready(trial) for trial in trials)
         for _ in range(2):
