@@ -40,9 +40,16 @@ class TargetCommand(TyperCommand):
         """Click's own, with options that follow a task file put before it."""
         found, rest, _ = self.make_parser(ctx).parse_args(list(args))
         target = found.get("target")
-        if rest and target and not found.get("module") and not is_script(Path(target)):
+        if rest and target and not found.get("module") and not _is_script(target):
             args = [*args[: len(args) - len(rest) - 1], *rest, target]
         return super().parse_args(ctx, args)
+
+
+def _is_script(target: str) -> bool:
+    try:
+        return is_script(Path(target))
+    except UsageError:  # the command will say so
+        return False
 
 
 TARGET_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}

@@ -29,13 +29,15 @@ from autotune.store import profiles
 from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
-from autotune.trial.task_file import recognise
+from autotune.trial.task_file import TaskFile
 from autotune.tuning import run
 from autotune.tuning.options import Options
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
+
+TARGET = TaskFile(Path("model.py"), ())
 
 
 @pytest.fixture(autouse=True)
@@ -83,19 +85,19 @@ class TestRefused:
     ) -> None:
         monkeypatch.setattr(run, "probe", lambda *_: pytest.fail("probed"))
         with pytest.raises(UsageError, match=words):
-            run.run(recognise(Path("model.py")), Options(**options))
+            run.run(TARGET, Options(**options))
 
     @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
     def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UsageError, match="without torchrun or mpiexec"):
-            run.run(recognise(Path("model.py")), Options())
+            run.run(TARGET, Options())
 
     def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "1")
         with pytest.raises(UsageError, match="no such file"):
-            run.run(recognise(Path("model.py")), Options())
+            run.run(TARGET, Options())
 
 
 def _completed(rate: float) -> Completed:
@@ -175,7 +177,7 @@ class TestRun:
             progress = advanced(progress, event)
             stages.append(progress.stage)
 
-        found = run.run(recognise(Path("model.py")), self.OPTIONS, observe)
+        found = run.run(TARGET, self.OPTIONS, observe)
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
@@ -196,7 +198,7 @@ class TestRun:
     ) -> None:
         asked: list[list[str]] = []
         monkeypatch.setattr(speed, "measure", lambda system, names: asked.append(names) or {"gemm": facts})
-        short = run.run(recognise(Path("model.py")), self.OPTIONS)
+        short = run.run(TARGET, self.OPTIONS)
         assert (asked, short.profile.evidence.ceiling) == ([], None)
         ceiling = run.run(
             Path("model.py"), replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)
@@ -230,11 +232,11 @@ class TestRun:
         monkeypatch.setattr(Fleet, "nnodes", 2)
         monkeypatch.setattr(run, "baseline_settings", wanted)
         with pytest.raises(UsageError if message else Baseline, match=message):
-            run.run(recognise(Path("model.py")), self.OPTIONS)
+            run.run(TARGET, self.OPTIONS)
 
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"
-        assert run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=where)).path == where
+        assert run.run(TARGET, replace(self.OPTIONS, profile=where)).path == where
         assert where.is_file()
         assert not (elsewhere / "profiles").exists()
 
@@ -250,7 +252,7 @@ class TestRun:
 
         world.fate = staticmethod(fate)
         with pytest.raises(Interrupted):
-            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
         saved = profiles.read(elsewhere / "out.yaml")
         assert saved.evidence.partial
         assert saved.evidence.trials == 2
@@ -261,7 +263,7 @@ class TestRun:
         self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
     ) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        run.run(recognise(Path("model.py")), options)
+        run.run(TARGET, options)
         proven = (elsewhere / "out.yaml").read_text()
 
         def fate(settings: Settings) -> Outcome:
@@ -271,7 +273,7 @@ class TestRun:
 
         world.fate = staticmethod(fate)
         with pytest.raises(type(ending)) as ended:
-            run.run(recognise(Path("model.py")), options)
+            run.run(TARGET, options)
         assert (elsewhere / "out.yaml").read_text() == proven
         beside = elsewhere / "out.partial.yaml"
         assert profiles.read(beside).evidence.partial
@@ -289,10 +291,10 @@ class TestRun:
         world.fate = staticmethod(fate)
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
         with pytest.raises(Interrupted):
-            run.run(recognise(Path("model.py")), options)
+            run.run(TARGET, options)
         finished, seen[:] = seen[:2], []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
-        found = run.run(recognise(Path("model.py")), replace(options, resume=True))
+        found = run.run(TARGET, replace(options, resume=True))
         assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
         assert found.profile.evidence.trials == len(finished) + len(seen)
         assert not found.profile.evidence.partial
@@ -301,29 +303,29 @@ class TestRun:
         seen: list[Settings] = []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        first = run.run(recognise(Path("model.py")), options).profile.evidence.trials
-        second = run.run(recognise(Path("model.py")), options).profile.evidence.trials
+        first = run.run(TARGET, options).profile.evidence.trials
+        second = run.run(TARGET, options).profile.evidence.trials
         assert (first, len(seen)) == (second, first + second)
 
     def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
         (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
         with pytest.raises(UsageError, match="without --resume"):
-            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
         assert world.closed == 1
 
     @pytest.mark.parametrize("where", ["/proc/nowhere/p.yaml", "/dev/null/p.yaml"])
     def test_a_folder_that_cannot_be_written_is_found_out_first(self, world: type[FakeRunner], where: str) -> None:
         with pytest.raises(UsageError, match=re.escape("--profile OUT.yaml")):
-            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=Path(where)))
+            run.run(TARGET, replace(self.OPTIONS, profile=Path(where)))
         assert world.closed == 0
 
     def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
-        run.run(recognise(Path("model.py")), options)
+        run.run(TARGET, options)
         seen: list[Settings] = []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
         (elsewhere / "model.py").write_text(TASK + "\n# another model\n")
-        run.run(recognise(Path("model.py")), options)
+        run.run(TARGET, options)
         assert seen, "nothing of the other text's trials counts"
 
     @pytest.mark.parametrize(
@@ -341,7 +343,7 @@ class TestRun:
     ) -> None:
         world.fate = staticmethod(lambda _: outcome)
         with pytest.raises(kind):
-            run.run(recognise(Path("model.py")), replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
         assert not (elsewhere / "out.yaml").exists()
         assert world.closed == 1
 
@@ -358,5 +360,5 @@ class TestRun:
         scratch.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(scratch))
         with pytest.raises(NothingUsable):
-            run.run(recognise(Path("model.py")), self.OPTIONS)
+            run.run(TARGET, self.OPTIONS)
         assert list(scratch.iterdir()) == []
