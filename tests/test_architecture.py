@@ -50,7 +50,7 @@ TABLE = (
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),
     Room("search",        "search*",        "search core",                "optuna numpy", "subprocess"),
     Room("trial, child",  "trial.child*",   "trial core runtime",         "torch numpy", "trial.parent", prints=True),
-    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil", "trial.child"),
+    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil cloudpickle", "trial.child"),
     Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
     Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
     Room("runtime, entry", "runtime.entry*", "runtime core",              "torch", "subprocess", prints=True),
@@ -64,11 +64,12 @@ TABLE = (
     Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
     Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
          "subprocess logging trial.child"),
+    Room("tuning, from Python", "tuning.from_python", "tuning core trial"),
     Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
     Room("commands",      "commands*",      f"commands tuning cluster report {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli",            "commands core tuning.options autotune", "typer", prints=True),
-    Room("front door",    "autotune",       "runtime.session tuning.run"),
+    Room("front door",    "autotune",       "runtime.session tuning.from_python"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on

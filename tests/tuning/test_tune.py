@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import autotune
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.events import Event
@@ -43,27 +42,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
-
-
-class TestPublic:
-    def test_names_are_those_exported(self) -> None:
-        assert dir(autotune) == sorted(autotune.__all__) == ["__version__", "load", "tune"]
-        assert autotune.tune is run.tune
-
-    def test_others_are_attribute_errors(self) -> None:
-        with pytest.raises(AttributeError, match="no attribute 'tuna'"):
-            autotune.tuna  # noqa: B018
-
-    def test_tune_passes_options_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[Any] = []
-        monkeypatch.setattr(run, "run", lambda *given: seen.append(given) or SimpleNamespace(profile="found"))
-        assert run.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
-        expected = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
-        assert seen == [(Path("model.py"), expected)]
-
-    def test_unknown_options_are_refused(self) -> None:
-        with pytest.raises(TypeError, match="bugdet"):
-            run.tune("model.py", bugdet=3)
 
 
 class TestRefused:
