@@ -58,6 +58,7 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
+    Room("export",        "export*",        "export core",                "",    IMPURE),
     Room("testing",       "testing*",       "testing core probes",        "numpy"),
     # Where rooms meet, lowest first:
     Room("host",          "host*",          f"{HOST} probes", "", "logging trial.child"),
@@ -66,7 +67,7 @@ TABLE = (
          "subprocess logging trial.child"),
     Room("tuning, from Python", "tuning.from_python", "tuning core trial"),
     Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
-    Room("commands",      "commands*",      f"commands tuning cluster report {HOST} probes", "rich",
+    Room("commands",      "commands*",      f"commands tuning cluster report export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli",            "commands core tuning.options autotune", "typer", prints=True),
     Room("front door",    "autotune",       "runtime.session tuning.from_python"),
@@ -74,7 +75,7 @@ TABLE = (
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* store* report* launch* host* cluster* tuning* commands* trial.parent* trial"
+    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
     " probes.inventory cli tune"
 )
 

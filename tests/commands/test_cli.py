@@ -56,6 +56,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Inventory:
     found = inventory(8, 8)
     monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
     monkeypatch.setattr("autotune.commands.run.probe", lambda *_: found)
+    monkeypatch.setattr("autotune.commands.export.probe", lambda *_: found)
     return found
 
 
@@ -520,3 +521,28 @@ class TestImports:
         assert done.returncode == 2
         assert done.stdout.strip() == "[]"
         assert "one rank" in done.stderr
+
+
+class TestExport:
+    def test_a_level_is_printed_for_a_target(self, say: Any, saved: Path, plain: Inventory) -> None:
+        said = say("export", saved, "--to", "env", "--level", "safe")
+        assert said.code == 0
+        assert said.out.startswith(f"# level safe of {saved} (resnet): variables of a shell\n")
+        assert "\nexport OMP_NUM_THREADS=8\n" in said.out
+        assert "#   num_workers=2: DataLoader(..., num_workers=2)" in said.out
+
+    def test_what_does_not_fit_here_is_said(self, say: Any, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("autotune.commands.export.probe", lambda: inventory(2, 2))
+        said = say("export", saved, "--to", "lightning")
+        assert "# threads: asked 8, applied 2" in said.out
+        assert "\ntorch.set_num_threads(2)\n" in said.out
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [(["--to", "torchun"], "did you mean torchrun?"), (["--to", "env", "--level", "fast"], "the profile has safe")],
+    )
+    def test_one_line_says_what_is_wrong(self, arguments: list[str], words: str, say: Any, saved: Path) -> None:
+        said = say("export", saved, *arguments)
+        assert said.code == 2
+        assert words in said.err
+        assert said.err.count("\n") == 1
