@@ -53,6 +53,8 @@ TABLE = (
     Room("trial, parent", "trial.parent*",  "trial core",                 "psutil cloudpickle", "trial.child"),
     Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
     Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
+    Room("integrations",  "integrations*",  "integrations runtime",       "lightning pytorch_lightning transformers",
+         "subprocess"),
     Room("runtime, entry", "runtime.entry*", "runtime core",              "torch", "subprocess", prints=True),
     Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
