@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune.runtime.session import load
+    from autotune.tuning.from_python import tune
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load", "tune"]
@@ -22,9 +23,9 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "tune":
-        from autotune.tuning import run
+        from autotune.tuning.from_python import tune
 
-        return run.tune
+        return tune
     raise AttributeError(f"module 'autotune' has no attribute {name!r}")
 
 

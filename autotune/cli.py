@@ -166,6 +166,18 @@ def check(
 
 
 @app.command()
+def export(
+    profile: ProfileArgument,
+    to: Annotated[str, typer.Option(help="env, torchrun, accelerate, lightning or transformers.")],
+    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+) -> None:
+    """Print what to paste into other launchers and trainers."""
+    from autotune.commands import export as command
+
+    command.export(profile, level, to)
+
+
+@app.command()
 def validate(profile: ProfileArgument) -> None:
     """Check a profile against the schema."""
     from autotune.commands import show as command

@@ -50,32 +50,36 @@ TABLE = (
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),
     Room("search",        "search*",        "search core",                "optuna numpy", "subprocess"),
     Room("trial, child",  "trial.child*",   "trial core runtime script",  "torch numpy", "trial.parent", prints=True),
-    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil", "trial.child"),
+    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil cloudpickle", "trial.child"),
     Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
     Room("script",        "script*",        "script runtime core",        "torch numpy", "subprocess"),
     Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
+    Room("integrations",  "integrations*",  "integrations runtime",       "lightning pytorch_lightning transformers",
+         "subprocess"),
     Room("runtime, entry", "runtime.entry*", "runtime core script",       "torch", "subprocess", prints=True),
     Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
+    Room("export",        "export*",        "export core",                "",    IMPURE),
     Room("testing",       "testing*",       "testing core probes",        "numpy"),
     # Where rooms meet, lowest first:
     Room("host",          "host*",          f"{HOST} probes", "", "logging trial.child"),
     Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
     Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
          "subprocess logging trial.child"),
+    Room("tuning, from Python", "tuning.from_python", "tuning core trial"),
     Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
-    Room("commands",      "commands*",      f"commands tuning cluster report {HOST} probes", "rich",
+    Room("commands",      "commands*",      f"commands tuning cluster report export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli",            "commands core tuning.options trial.script autotune", "typer click",
          prints=True),
-    Room("front door",    "autotune",       "runtime.session tuning.run"),
+    Room("front door",    "autotune",       "runtime.session tuning.from_python"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* store* report* launch* host* cluster* tuning* commands* trial.parent* trial"
+    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
     " probes.inventory cli tune"
 )
 

@@ -34,6 +34,7 @@ def open_runner(
     patience: float,
     observe: Observer = ignore,
     fleet: Fleet | None = None,
+    paths: StudyPaths | None = None,
 ) -> Iterator[Runner]:
     """A runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
@@ -44,6 +45,7 @@ def open_runner(
         patience: seconds to wait for another run to end.
         observe: called with an event for every wait.
         fleet: the other machines that take part.
+        paths: the scratch folder, which is removed with the runner; a new one if None.
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
@@ -53,7 +55,7 @@ def open_runner(
     words = "waiting for the tuning run of process {}"
     waiting = lock.acquire(patience, lambda pid: observe(StageStarted(words.format(pid))))
     with interrupt_on_signals(), waiting:
-        paths = StudyPaths.create()
+        paths = paths or StudyPaths.create()
         setup = TrialSetup(
             target.path,
             paths,

@@ -38,23 +38,67 @@ class Choice:
     """What one optimizer step should take, where the settings are exactly the measured ones."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The profile to take, and where it comes from; no profile, and why."""
+
+    profile: Profile | None
+    origin: str = "defaults"
+    notes: tuple[str, ...] = ()
+
+
 def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
-    """Argument before environment before the best match before nothing."""
+    """What to apply of the profile that `find` gives."""
     inventory = _inventory(plan_of(environment).allowed)
+    found = find(path_or_url, target, environment, inventory)
+    if found.profile is None:
+        first, *others = found.notes
+        return Choice(notes=(f"training runs without a profile: {first}", *others))
+    return decide(found.profile, found.origin, level, environment, inventory)
+
+
+def find(
+    path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
+) -> Found:
+    """Argument before environment before the best match before nothing."""
     for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
         if path:
             if "://" in str(path):
                 raise ValueError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
-            return decide(profiles.read(path), f"{origin}: {path}", level, environment, inventory)
+            return Found(profiles.read(path), f"{origin}: {path}")
     target = target or _script()
     search = registry.search(machine_type(inventory), target, nnodes=_nnodes(environment))
     if search.match is None:
         missing = [f"no profile fits this machine and {target}; autotune tune makes one"] if target else []
-        first, *others = [*missing, *search.notes]
-        return Choice(notes=(f"training runs without a profile: {first}", *others))
-    return decide(search.match.profile, f"found: {search.match.path}", level, environment, inventory)
+        return Found(None, notes=(*missing, *search.notes))
+    return Found(search.match.profile, f"found: {search.match.path}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a profile promises: items per second of all processes, and what an item is."""
+
+    rate: float
+    unit: str
+    level: str
+    origin: str
+
+
+def claim(
+    path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
+) -> Claim:
+    """What the profile that `find` gives promises of a training that applies it by itself.
+
+    Raises:
+        ValueError: there is no profile.
+    """
+    found = find(path_or_url, target, environment, _inventory(plan_of(environment).allowed))
+    if found.profile is None:
+        raise ValueError("; ".join(found.notes))
+    name, _notes = pick_level(found.profile, level or environment.get("AUTOTUNE_LEVEL") or None)
+    return Claim(found.profile.levels[name].rate, found.profile.target.unit, name, found.origin)
 
 
 def decide(

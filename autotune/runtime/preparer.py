@@ -35,7 +35,7 @@ class Preparer:
         self.feeder = Feeder(training, self._trains)
         self._layers = sorted(training.appliers.values(), key=lambda applier: applier.depth)
         self._undo = contextlib.ExitStack()
-        self._pace = None if step_seconds is None else Pace(step_seconds, training.notes.say)
+        self._pace = None if step_seconds is None else Pace(1 / step_seconds, training.notes.say)
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""

@@ -10,6 +10,11 @@ from pathlib import Path
 SCRATCH_PREFIX = "autotune-"
 
 
+def session_file(task: Path) -> Path:
+    """Where the pickled functions of a session's task file lie."""
+    return task.with_suffix(".pickle")
+
+
 @dataclass(frozen=True)
 class StudyPaths:
     """The scratch folder of one tuning run."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import Listener
@@ -35,7 +35,8 @@ from autotune.store import profiles, registry
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import Target, recognise_target
+from autotune.trial.paths import StudyPaths
+from autotune.trial.script import Target
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.finalists import finalists, leaders
 from autotune.tuning.options import Options
@@ -58,23 +59,6 @@ GATHER_SECONDS = 300.0
 """How long the machines of a run wait for each other."""
 
 
-def tune(target: str | Path, *arguments: str, profile: str | Path | None = None, **options: Any) -> Profile:
-    """Tune the task file or training script ``target`` and write its profile.
-
-    Args:
-        target: path of the file.
-        arguments: the script's own.
-        profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
-        options: the other fields of `Options`, such as ``budget`` in seconds.
-
-    Raises:
-        AutotuneError: with the reason and what to do.
-    """
-    where = Path(profile) if profile is not None else None
-    found = recognise_target(str(target), arguments)
-    return run(found, Options(profile=where, **options)).profile
-
-
 @dataclass(frozen=True)
 class Result:
     """A finished tuning run."""
@@ -90,6 +74,7 @@ def run(
     observe: Observer = ignore,
     started: float | None = None,
     listener: Listener | None = None,
+    paths: StudyPaths | None = None,
 ) -> Result:
     """Tune ``target`` as ``options`` say.
 
@@ -99,6 +84,7 @@ def run(
         observe: called with every event.
         started: on the monotonic clock; the budget counts from here, or from when all machines have met.
         listener: to which the other machines of the run connect; this one alone if None.
+        paths: the run's scratch folder, where the task file lies in it already; a new one if None.
 
     Raises:
         AutotuneError: with the reason and what to do.
@@ -120,7 +106,7 @@ def run(
             fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
             started = time.monotonic()
         patience = options.seconds()
-        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet))
+        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
         schedule = Schedule(time.monotonic, started, options.seconds())
         profile = _run_phases(_Request(options, inventory, runner, schedule, observe, path, notes))
     return Result(profile, path, inventory)

@@ -20,6 +20,7 @@ from autotune.core.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
 from autotune.testing.simulator import inventory
+from autotune.trial.script import started_script
 from autotune.tuning import run
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
@@ -56,6 +57,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Inventory:
     found = inventory(8, 8)
     monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
     monkeypatch.setattr("autotune.commands.run.probe", lambda *_: found)
+    monkeypatch.setattr("autotune.commands.export.probe", lambda *_: found)
     return found
 
 
@@ -198,6 +200,7 @@ class TestTune:
             return run.Result(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
 
         monkeypatch.setattr(run, "run", tune)
+        (elsewhere / "model.py").write_text(TASK)
         return asked
 
     def test_options_arrive(self, say: Any, asked: list[Any]) -> None:
@@ -205,7 +208,7 @@ class TestTune:
         said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "num_workers=2")
         assert said.code == 0
         task, found = asked[0]
-        assert task == Path("model.py")
+        assert task.path == Path("model.py").resolve()
         assert (found.budget, found.level, found.seed, found.resume) == (120.0, "safe", 7, True)
         assert found.train_seconds == 36000.0
         assert found.only == ("threads", "num_workers")
@@ -425,7 +428,7 @@ class TestRun:
         assert "0) set -- taskset -c 0-1" in out
         assert "1) set -- taskset -c 4-5" in out
         assert "autotune.runtime.bound" not in out
-        launch = prepare(Path("train.py"), [], saved, None)
+        launch = prepare(started_script("train.py", []), saved, None)
         assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
         assert "autotune.runtime.bound" in launch.command
 
@@ -520,3 +523,28 @@ class TestImports:
         assert done.returncode == 2
         assert done.stdout.strip() == "[]"
         assert "one rank" in done.stderr
+
+
+class TestExport:
+    def test_a_level_is_printed_for_a_target(self, say: Any, saved: Path, plain: Inventory) -> None:
+        said = say("export", saved, "--to", "env", "--level", "safe")
+        assert said.code == 0
+        assert said.out.startswith(f"# level safe of {saved} (resnet): variables of a shell\n")
+        assert "\nexport OMP_NUM_THREADS=8\n" in said.out
+        assert "#   num_workers=2: DataLoader(..., num_workers=2)" in said.out
+
+    def test_what_does_not_fit_here_is_said(self, say: Any, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("autotune.commands.export.probe", lambda: inventory(2, 2))
+        said = say("export", saved, "--to", "lightning")
+        assert "# threads: asked 8, applied 2" in said.out
+        assert "\ntorch.set_num_threads(2)\n" in said.out
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [(["--to", "torchun"], "did you mean torchrun?"), (["--to", "env", "--level", "fast"], "the profile has safe")],
+    )
+    def test_one_line_says_what_is_wrong(self, arguments: list[str], words: str, say: Any, saved: Path) -> None:
+        said = say("export", saved, *arguments)
+        assert said.code == 2
+        assert words in said.err
+        assert said.err.count("\n") == 1

@@ -231,7 +231,7 @@ def test_one_warning_where_steps_are_much_slower_than_promised() -> None:
         now[0] += 0.03
         return now[0]
 
-    slow, fine = (Pace(expected, said.append, lambda: now[0]) for expected in (0.010, 0.030))
+    slow, fine = (Pace(1 / expected, said.append, lambda: now[0]) for expected in (0.010, 0.030))
     for _ in range(WARMUP_STEPS + STEPS - 1):
         tick()
         assert slow.tick()

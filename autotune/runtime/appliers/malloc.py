@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 
+from autotune.core.knobs.memory import GLIBC_KEEPS
 from autotune.runtime.applier import Applier
 
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
+NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 """Parameters of ``mallopt`` (glibc's ``malloc.h``)."""
-KEEP = {MMAP_THRESHOLD: 2**30, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
-"""Blocks below 1 GiB come from the heap, which grows by 64 MiB and is not given back. By default each large block is
-mapped afresh, and the kernel clears its pages again."""
-DEFAULT = {MMAP_THRESHOLD: 128 * 1024, TRIM_THRESHOLD: 128 * 1024, TOP_PAD: 0}
+KEEP = {NUMBERS[name]: size for name, size in GLIBC_KEEPS.items()}
+DEFAULT = {NUMBERS["MMAP_THRESHOLD"]: 128 * 1024, NUMBERS["TRIM_THRESHOLD"]: 128 * 1024, NUMBERS["TOP_PAD"]: 0}
 """Where glibc starts; it raises the first two by itself as long as nobody has set them."""
 
 

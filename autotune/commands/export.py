@@ -1,0 +1,70 @@
+"""``autotune export``: a profile in the words of other launchers and trainers."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from autotune.core import binding
+from autotune.core.backends import BACKENDS
+from autotune.core.clamp import clamp
+from autotune.core.errors import UsageError
+from autotune.core.profile import Profile
+from autotune.core.settings import Settings
+from autotune.export import table
+from autotune.export.target import Plan
+from autotune.launch.binding import system_tools
+from autotune.launch.command import command
+from autotune.launch.environment import environment
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
+from autotune.report.verdict import batch_note
+from autotune.store.profiles import read
+
+TORCHRUN = ["python", "-m", "torch.distributed.run"]
+
+
+def export(path: Path, level: str | None, to: str) -> None:
+    """Print a level of the profile at ``path`` for the target ``to``.
+
+    Raises:
+        UsageError: no such target, or no such level.
+    """
+    target, profile = table.target_of(to), read(path)
+    name = level or profile.recommended
+    if name not in profile.levels:
+        raise UsageError(f"--level {name}: the profile has {', '.join(profile.levels)}")
+    inventory = probe()
+    settings, notes = clamp(profile.levels[name].settings, inventory)
+    head = [
+        f"level {name} of {path} ({profile.target.name}): {target.what}",
+        *notes,
+        *_machines(profile),
+        *filter(None, [batch_note(profile, profile.levels[name])]),
+    ]
+    print(table.text(target, plan_of(settings, profile.target.device, inventory), head))
+
+
+def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
+    """``settings`` with the environment and the command that torchrun needs for them on this machine."""
+    row = BACKENDS[settings.backend] if settings.backend else None
+    exchange = "gloo" if row is not None and row.module else settings.backend
+    started = settings.but(backend=exchange)
+    added = environment(started, inventory, {})
+    words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
+    words = ["torchrun", *words[3:]] if words[:3] == TORCHRUN else words
+    return Plan(
+        settings=settings,
+        device=device,
+        gpus=len(inventory.gpus),
+        environment=added.set,
+        missing=dict(added.not_applied),
+        command=shlex.join(words),
+        exchange=exchange,
+    )
+
+
+def _machines(profile: Profile) -> list[str]:
+    """What is left to the user where several machines were measured."""
+    count = profile.target.nnodes
+    return [f"measured on {count} machines together; this is one of them"] if count > 1 else []
