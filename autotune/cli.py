@@ -52,7 +52,7 @@ def _is_script(target: str) -> bool:
         return False
 
 
-TARGET_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 TargetArgument = Annotated[
     str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
 ]

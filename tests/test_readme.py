@@ -145,6 +145,7 @@ def complaint(line: str) -> str | None:
         if name not in command.commands:
             return f"autotune has no command {name}"
         command = command.commands[name]
+    words = words[: words.index("train.py")] if "train.py" in words else words  # the rest is the script's
     known = {option for parameter in command.params for option in parameter.opts}
     unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in known]
     return f"{command.name} has no option {unknown[0]}" if unknown else None

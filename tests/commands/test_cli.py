@@ -259,6 +259,7 @@ class TestTune:
         def run(*_: Any) -> None:
             raise error
 
+        (elsewhere / "model.py").write_text(TASK)
         monkeypatch.setattr("autotune.tuning.run.run", run)
         said = say("tune", "model.py")
         assert said.code == code
@@ -269,6 +270,7 @@ class TestTune:
         def run(*_: Any) -> None:
             raise ZeroDivisionError
 
+        Path("model.py").write_text(TASK)
         monkeypatch.setattr("autotune.tuning.run.run", run)
         with pytest.raises(ZeroDivisionError):
             cli.main(["tune", "model.py"])

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import autotune
+from autotune.commands.init import TASK
 from autotune.core.errors import UsageError, UserCodeError
 from autotune.trial.paths import StudyPaths
+from autotune.trial.script import Target, started_script
 from autotune.trial.task_file import recognise
 from autotune.tuning import from_python
 from autotune.tuning.options import Options
@@ -29,8 +31,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What runs were asked for; they find nothing, and read their task file."""
     seen: list[Any] = []
 
-    def run(task: Path, options: Options, paths: StudyPaths | None) -> Any:
-        seen.append((task, options, paths, task.read_text() if paths else ""))
+    def run(target: Target, options: Options, paths: StudyPaths | None) -> Any:
+        seen.append((target, options, paths, target.path.read_text() if paths else ""))
         return SimpleNamespace(profile="found")
 
     monkeypatch.setattr(from_python.run, "run", run)
@@ -47,10 +49,19 @@ def test_others_are_attribute_errors() -> None:
         autotune.tuna  # noqa: B018
 
 
-def test_tune_passes_options_on(runs: list[Any]) -> None:
+def test_tune_passes_options_on(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TASK)
     assert autotune.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
     expected = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
-    assert runs == [(Path("model.py"), expected, None, "")]
+    assert runs == [(recognise(Path("model.py")), expected, None, "")]
+
+
+def test_a_script_takes_arguments(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('trains')")
+    autotune.tune("train.py", arguments=["--epochs", "3"])
+    assert runs[0][0] == started_script("train.py", ["--epochs", "3"])
 
 
 def test_unknown_options_are_refused() -> None:
@@ -61,8 +72,8 @@ def test_unknown_options_are_refused() -> None:
 def test_functions_become_a_task_file_of_this_run_only(runs: list[Any]) -> None:
     autotune.tune(**FUNCTIONS, current={"batch_size": 8}, name="cells", budget=30.0)
     [(task, options, paths, text)] = runs
-    assert task.name == "cells.py"
-    assert task.parent == paths.root
+    assert task.name == "cells"
+    assert task.path.parent == paths.root
     assert "\nCURRENT = " in text
     assert options == Options(budget=30.0)
     assert not paths.root.exists()
@@ -70,7 +81,7 @@ def test_functions_become_a_task_file_of_this_run_only(runs: list[Any]) -> None:
 
 def test_the_target_of_functions_has_a_name(runs: list[Any]) -> None:
     autotune.tune(**FUNCTIONS)
-    assert runs[0][0].stem == "notebook"
+    assert runs[0][0].name == "notebook"
 
 
 @pytest.mark.parametrize("extra", [{"name": "x"}, {"current": {}}, {"build_model": lambda: None}])
@@ -88,8 +99,8 @@ def test_a_wrong_function_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_errors_of_the_functions_show_their_own_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(task: Path, options: Options, paths: StudyPaths) -> Any:
-        raise UserCodeError(f"{recognise(task).path}: ValueError: mine", TRACEBACK)
+    def run(target: Target, options: Options, paths: StudyPaths) -> Any:
+        raise UserCodeError(f"{target.path}: ValueError: mine", TRACEBACK)
 
     monkeypatch.setattr(from_python.run, "run", run)
     with pytest.raises(UserCodeError) as caught:
