@@ -1,15 +1,18 @@
 """Runs scripts in forks of one process that has imported torch, and prints how many threads each has at its frontier.
 
 Started with `python -m tests.script.forks`. It reads one JSON object a line: ``line`` (what would follow ``python``),
-``folder`` (where), ``environment``, ``output`` (a file for stdout and stderr), and answers with the exit code.
+``folder`` (where), ``environment``, ``output`` (a file for stdout and stderr) and ``known_by`` (to apply settings from
+outside, else None), and answers with the exit code.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,11 @@ from typing import Any
 import torch
 import torch._dynamo  # the constructor of an optimizer would import it
 from torch.utils.data import DataLoader
+
+from autotune.core.settings import Settings
+from autotune.runtime.session import Session
+from autotune.script.tuned import Tuned
+from autotune.script.watch import Watch
 
 
 def main() -> None:
@@ -29,14 +37,18 @@ def main() -> None:
     return None
 
 
-def run(line: list[str], folder: str, environment: dict[str, str], output: str) -> None:
+def run(line: list[str], folder: str, environment: dict[str, str], output: str, known_by: str | None) -> None:
     """Become the script: with its own folder, variables, streams and arguments."""
     os.chdir(folder)
     os.environ.update(environment)
+    tempfile.tempdir = None
     _redirect(os.devnull, os.O_RDONLY, 0)
     _redirect(output, os.O_WRONLY | os.O_CREAT, 1)
     os.dup2(1, 2)
-    watch(Frontier())
+    if known_by is None:
+        watch(Frontier())
+    else:
+        tune(known_by)
     if line[0] == "-m":
         sys.argv, sys.path[0] = line[1:], folder
         runpy.run_module(line[1], run_name="__main__", alter_sys=True)
@@ -49,6 +61,23 @@ def _redirect(path: str, flags: int, stream: int) -> None:
     opened = os.open(path, flags)
     os.dup2(opened, stream)
     os.close(opened)
+
+
+def tune(known_by: str) -> None:
+    """Apply settings that leave training as it is, and say at the end what of them took effect."""
+    settings = Settings(
+        threads=torch.get_num_threads(),
+        interop_threads=torch.get_num_interop_threads(),
+        num_workers=1,
+        optimizer_impl="fused",
+        malloc="keep",
+        channels_last=True,
+    )
+    seen = Watch()
+    tuned = Tuned(seen, lambda: Session(settings, device="cpu", moves=False), known_by=known_by)
+    seen.watcher = tuned
+    seen.install()
+    atexit.register(lambda: print("applied", tuned.session is not None, flush=True))
 
 
 class Frontier:

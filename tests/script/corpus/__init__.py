@@ -26,6 +26,7 @@ class Script:
     - ``order_kept``: another number of loader workers gives the same samples in the same order.
     - ``needs``: a library that must be installed.
     - ``writes``: files that it leaves, below the folder that holds ``project``, ``home`` (HOME) and ``temp`` (TMPDIR).
+    - ``known_by``: what a training step is known by, see `autotune.script.tuned`.
     - ``gains``: knobs that make it faster on a machine with two cores.
     """
 
@@ -40,6 +41,7 @@ class Script:
     needs: str | None = None
     writes: tuple[str, ...] = ()
     gains: tuple[str, ...] = ()
+    known_by: str = "batches"
 
     @property
     def module(self) -> bool:
@@ -66,22 +68,22 @@ STYLES = (
     Script("trainer_package.train"),
 )
 HARD_CASES = (
-    Script("optimizer_free", "{steps}"),
-    Script("lbfgs"),
+    Script("optimizer_free", "{steps}", known_by="backward passes"),
+    Script("lbfgs", known_by="steps"),
     Script("two_models"),
-    Script("iterator_in_constructor"),
+    Script("iterator_in_constructor", known_by="steps"),
     Script("evaluates_training_loader"),
     Script("batches_as_items"),
-    Script("memory_mapped", writes=("project/data/tokens.bin",)),
+    Script("memory_mapped", writes=("project/data/tokens.bin",), known_by="steps"),
     Script("iterable_dataset", order_kept=False),
-    Script("reinforcement"),
+    Script("reinforcement", known_by="steps"),
     Script("loss_as_attribute"),
     Script("sparse_gradients"),
-    Script("float64_cells"),
+    Script("float64_cells", known_by="steps"),
     Script("compiles_itself", f"{STEPS} --backend aot_eager"),
     Script("autocasts_itself"),
-    Script("sets_own_threads", "{steps}"),
-    Script("exec_globals", "steps={steps}", writes=("project/checkpoint.pt",)),
+    Script("sets_own_threads", "{steps}", known_by="steps"),
+    Script("exec_globals", "steps={steps}", writes=("project/checkpoint.pt",), known_by="steps"),
     Script("arguments_as_files", "--steps={steps}"),
     Script("spawned_children", tunes=False, why_not="processes", fork_safe=None),
     Script("evaluation_first", f"{STEPS} --evaluate-seconds 0.2"),
