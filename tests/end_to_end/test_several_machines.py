@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.harness import MLP, _environment, command, left, read_until
+from tests.end_to_end.harness import MLP, command, environment, left, read_until
 
 pytestmark = pytest.mark.torch
 SECONDS = 120
@@ -38,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
             subprocess.Popen(
                 command(*words, "--budget", "14s", "--json"),
                 cwd=folder,
-                env=_environment() | {"TMPDIR": str(folder / "tmp")},
+                env=environment() | {"TMPDIR": str(folder / "tmp")},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -14,17 +14,18 @@ KNOWS_CHILDREN = Path("/proc/thread-self/children").exists()
 class CpuContention:
     """Counts from its construction on, over the processors that this process may run on.
 
-    What belongs to this process's session (all ranks and loader workers of one trial) is its own.
+    What is below ``root`` (the leader of a trial: all ranks and loader workers) is its own, and so is ``root``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: int) -> None:
+        self.root = root
         self.total, self.used, self.stolen = _processors()
-        self.own, _ = _session()
+        self.own, _ = _tree(root)
 
     def share(self) -> float:
         """Share of the processors' time, 0..1, that others took since construction; 0 where it cannot be read."""
         total, used, stolen = _processors()
-        own, processes = _session()
+        own, processes = _tree(self.root)
         if total <= self.total:
             return 0.0
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
@@ -48,12 +49,12 @@ def _processors() -> tuple[int, int, int]:
     return total, used, stolen
 
 
-def _session() -> tuple[int, int]:
-    """Ticks used so far by the processes of this session, and the number of the living.
+def _tree(root: int) -> tuple[int, int]:
+    """Ticks used so far by ``root`` and the processes below it, and the number of the living.
 
-    Found from the session's leader downwards: looking at all processes of a large machine would take too long.
+    Found from ``root`` downwards: looking at all processes of a large machine would take too long.
     """
-    ticks, found = 0, [os.getsid(0)]
+    ticks, found = 0, [root]
     for pid in found:
         folder = PROCESSES / str(pid)
         try:

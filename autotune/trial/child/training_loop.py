@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -117,7 +118,7 @@ class TrainingLoop:
         before = self._latency.seconds()
         self._synchronize()
         self._items = 0.0
-        others = CpuContention()
+        others = CpuContention(root=os.getppid())
         started = time.perf_counter()
         for _ in range(steps):
             self.step()

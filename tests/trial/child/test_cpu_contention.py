@@ -18,12 +18,11 @@ LINUX = pytest.mark.skipif(not cpu_contention.KNOWS_CHILDREN, reason="the kernel
 
 @pytest.fixture
 def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A /proc of two processors, of which this process may use the first; it leads its session and has one worker."""
+    """A /proc of two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
     monkeypatch.setattr(cpu_contention, "STAT", tmp_path / "stat")
     monkeypatch.setattr(cpu_contention, "PROCESSES", tmp_path)
     monkeypatch.setattr(cpu_contention, "KNOWS_CHILDREN", True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
-    monkeypatch.setattr(os, "getsid", lambda _: 10)
     for pid, children in ((10, "11"), (11, "")):
         (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
         (tmp_path / str(pid) / "task" / str(pid) / "children").write_text(children)
@@ -55,14 +54,14 @@ def record(proc: Path, processors: tuple[int, int, int], own: tuple[int, int]) -
 def test_what_is_not_our_own_is_others(
     proc: Path, processors: tuple[int, int, int], own: tuple[int, int], share: float
 ) -> None:
-    others = CpuContention()
+    others = CpuContention(root=10)
     record(proc, processors, own)
     assert others.share() == pytest.approx(share)
 
 
 def test_a_worker_that_has_ended_stays_our_own(proc: Path) -> None:
     record(proc, (50, 0, 0), (10, 40))
-    others = CpuContention()
+    others = CpuContention(root=10)
     (proc / "10" / "task" / "10" / "children").write_text("")
     record(proc, (100, 0, 0), (10, 40))
     (proc / "10" / "stat").write_text("10 (a) S 1 10 10 0 0 0 0 0 0 0 20 0 60 20")
@@ -71,14 +70,14 @@ def test_a_worker_that_has_ended_stays_our_own(proc: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "cpu0 a b c", "cpu0"])
 def test_an_unreadable_proc_takes_nothing(proc: Path, text: str) -> None:
-    others = CpuContention()
+    others = CpuContention(root=10)
     (proc / "stat").write_text(text)
     assert others.share() == 0.0
 
 
 def test_a_kernel_that_hides_children_says_only_what_was_stolen(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_contention, "KNOWS_CHILDREN", False)
-    others = CpuContention()
+    others = CpuContention(root=10)
     record(proc, (60, 10, 30), (0, 0))
     assert others.share() == pytest.approx(0.3)
 
@@ -87,7 +86,7 @@ MEASURE = """
 import os, time
 from autotune.trial.child.cpu_contention import CpuContention
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-others, end = CpuContention(), time.process_time() + 0.3
+others, end = CpuContention(root=os.getpid()), time.process_time() + 0.3
 while time.process_time() < end:
     pass
 print(others.share())
@@ -99,9 +98,7 @@ def test_a_busy_process_on_the_same_processor_is_seen() -> None:
     cpu = min(os.sched_getaffinity(0))
     other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{SPIN}"])
     try:
-        taken = subprocess.run(
-            [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, start_new_session=True
-        )
+        taken = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
     finally:
         other.kill()
         other.wait()
