@@ -34,6 +34,6 @@ def tune(task: Path, options: Options, cluster: Cluster | None, started: float, 
             serve(task, place, run.GATHER_SECONDS, observe)
             return
         result = run.run(task, options, observe, started, listener)
-    print(final.text(result.profile, result.inventory, result.path), file=sys.stderr)
+    print(final.text(result.profile, result.inventory, result.path, result.load), file=sys.stderr)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
