@@ -49,9 +49,14 @@ class Load:
     threads: int = 1
 
     @property
+    def taken(self) -> float:
+        """Processors that they kept busy, on average."""
+        return sum(each.cpus for each in self.neighbours)
+
+    @property
     def note(self) -> str:
         """For the profile, which others read: no names. Empty where there is nothing to say."""
-        return self._sentence([f"other processes took {self._sum(self.neighbours)}"]) if self.neighbours else ""
+        return self._sentence([f"other processes took {self.taken:.1f}"]) if self.neighbours else ""
 
     @property
     def named(self) -> str:
@@ -61,14 +66,11 @@ class Load:
         parts = list(map(str, own))
         if rest:
             whose = "other" if own else "other users'"
-            parts.append(f"{whose} processes took {self._sum(rest)}")
+            parts.append(f"{whose} processes took {sum(each.cpus for each in rest):.1f}")
         return self._sentence(parts) if parts else ""
 
     def _sentence(self, parts: Sequence[str]) -> str:
         return f"{', '.join(parts)} of {self.threads} CPUs while this was measured: the figures hold for that load"
-
-    def _sum(self, neighbours: Sequence[Neighbour]) -> str:
-        return f"{sum(each.cpus for each in neighbours):.1f}"
 
 
 QUIET = Load()

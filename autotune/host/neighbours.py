@@ -11,7 +11,9 @@ from autotune.core.load import MENTIONED, Load, Neighbour
 from autotune.probes.processes import Process, processes
 
 SAMPLE_SECONDS = 5.0
-"""Between two looks at all processes, each of which takes half a millisecond for every process."""
+"""Between two looks at all processes, at least..."""
+SAMPLE_SHARE = 0.01
+"""...and looks take no more than this share of the time: machines with many cores have thousands of processes."""
 Key = tuple[int, float]
 
 
@@ -33,6 +35,8 @@ class Neighbours:
         self._read, self._clock, self._own = read, clock, own or os.getpid()
         self._started = self._sampled = clock()
         self._before = {_key(each): each.seconds for each in read()}
+        self._cost = clock() - self._started
+        """Seconds of one look."""
         self._latest: dict[Key, Process] = {}
         self._ours: set[Key] = set()
 
@@ -40,7 +44,7 @@ class Neighbours:
         """``observe``, and a look at the processes at events: nothing is timed then."""
 
         def both(event: Event) -> None:
-            if self._clock() - self._sampled >= SAMPLE_SECONDS:
+            if self._clock() - self._sampled >= max(SAMPLE_SECONDS, self._cost / SAMPLE_SHARE):
                 self._sample()
             observe(event)
 

@@ -18,6 +18,7 @@ from typing import Any
 from autotune.core.baseline import baseline_settings
 from autotune.core.proof import student_quantile
 from autotune.core.settings import Settings
+from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
@@ -57,11 +58,13 @@ def main(arguments: argparse.Namespace) -> None:
         dice = random.Random(0)
         for number in range(arguments.generations):
             for load in arguments.loads.split(","):
+                others = Neighbours()
                 with neighbour(load), training(task, settings) as process, resident(runner, settings) as trial:
                     turns = [turn(runner, process, trial, arguments.seconds, dice) for _ in range(arguments.rounds)]
-                data["generations"].append({"load": load, "rates": turns})
+                    foreign = round(others.load(settings.threads).taken, 2)
+                data["generations"].append({"load": load, "others": foreign, "rates": turns})
                 record.save(path, data)
-                print(number, load, round(ratio(turns), 3), flush=True)
+                print(number, load, round(ratio(turns), 3), f"others {foreign}", flush=True)
     data["rows"] = rows(data["generations"])
     record.save(path, data)
     print(table(data["rows"]))
@@ -123,16 +126,21 @@ def ratio(turns: list[dict[str, float]]) -> float:
 
 
 def rows(generations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By load: medians, and the geometric mean of the generations' ratios with its 95 % interval."""
+    """By load: medians, and the geometric mean of the generations' ratios with its 95 % interval.
+
+    ``CPUs of others`` is what processes took that have nothing to do with it: figures taken beside them say little.
+    """
     found = []
     for load in dict.fromkeys(each["load"] for each in generations):
+        others = statistics.median(each["others"] for each in generations if each["load"] == load)
         own = [each["rates"] for each in generations if each["load"] == load]
         medians = {
             name: round(statistics.median(turn[name] for turns in own for turn in turns), 1)
             for name in ("plain", "trial")
         }
         low, mean, high = interval([math.log(ratio(turns)) for turns in own])
-        found.append({"load": load, **medians, "trial/plain": mean, "low": low, "high": high, "generations": len(own)})
+        interval_of = {"trial/plain": mean, "low": low, "high": high, "generations": len(own)}
+        found.append({"load": load, "CPUs of others": others, **medians, **interval_of})
     return found
 
 

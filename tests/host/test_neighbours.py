@@ -20,8 +20,10 @@ class Machine:
 
     def __init__(self, *seen: Process) -> None:
         self.now, self.seen = 0.0, [TUNER, *seen]
+        self.cost, self.looks = 0.0, 0
 
     def read(self) -> Sequence[Process]:
+        self.now, self.looks = self.now + self.cost, self.looks + 1
         return self.seen
 
     def neighbours(self) -> Neighbours:
@@ -59,6 +61,16 @@ def test_one_that_has_ended_counts_as_far_as_it_was_seen() -> None:
     found.observing(ignore)(StageStarted("search"))
     machine.after(SAMPLE_SECONDS)
     assert found.load(2).neighbours == (Neighbour(20, "python", 0, 0.4),)
+
+
+def test_where_a_look_takes_long_there_are_few() -> None:
+    machine = Machine()
+    machine.cost = 0.5
+    observe = machine.neighbours().observing(ignore)
+    for _ in range(10):
+        machine.after(SAMPLE_SECONDS)
+        observe(StageStarted("search"))
+    assert machine.looks == 2
 
 
 def test_little_and_elsewhere_are_not_worth_a_word() -> None:
