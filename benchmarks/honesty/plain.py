@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 
 WARMUP_SECONDS = 2.0
+WAKE_SECONDS = 0.1
+"""Before each block: threads and caches have slept. A trial's threads exchange data before a block."""
 
 
 def main(task: str, settings: str) -> None:
@@ -29,6 +31,7 @@ def main(task: str, settings: str) -> None:
     training.run(WARMUP_SECONDS)
     print("warm", flush=True)
     for line in sys.stdin:
+        training.run(WAKE_SECONDS)
         print(training.run(float(line)), flush=True)
 
 
