@@ -265,7 +265,7 @@ def _free_port() -> int:
 
 
 def isolation(pairs: int) -> None:
-    """Decision 015: milliseconds until the user's world is out of reach, once for the script and for each trial, with
+    """Decision 016: milliseconds until the user's world is out of reach, once for the script and for each trial, with
     their CPU time; and milliseconds to open and read 1000 files of 8 KiB, outside and in a trial."""
     with tempfile.TemporaryDirectory() as folder:
         origin = Path(folder, "origin")

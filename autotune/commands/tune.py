@@ -38,7 +38,8 @@ def tune(target: Target, options: Options, cluster: Cluster | None, started: flo
             serve(target.path, place, run.GATHER_SECONDS, observe)
             return
         result = run.run(target, options, observe, started, listener)
-    print(final.text(result.profile, result.inventory, result.path, _started(target)), file=sys.stderr)
+    text = final.text(result.profile, result.inventory, result.path, result.load, script=_started(target))
+    print(text, file=sys.stderr)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
 

@@ -22,7 +22,9 @@ SLOW_STEP_SECONDS = 0.1
 """Steps longer than this make blocks of their own: fewer of them show a steady state, and caches stay warm by them."""
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
-"""Share of the processors' time taken by others above which a block says nothing about the settings."""
+"""Share of the processors' time lost to others above which a block says nothing about the settings."""
+LATENCY_STEAL_LIMIT = 0.05
+"""...above which its core-to-core latency says nothing about the cores: a thread waits for one that does not run."""
 
 MIN_BLOCKS = 3
 CLEAR = 1.15
@@ -39,9 +41,11 @@ class Block:
         items: items of finished optimizer steps, over all processes.
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
-        stolen: share of the processors' time that others took meanwhile, 0..1: other processes, and the hypervisor.
+        stolen: share of the processors' time that the training missed, 0..1: it waited while other processes ran, or
+            the hypervisor's other guests. What a neighbour takes that yields is not missed.
         core_latency: core-to-core latency: seconds that a fixed exchange of data between the threads took before and
-            after; 0 where that was not measured.
+            after; 0 where that was not measured, or others took so much that it would show them.
+        neighbours: processors that other processes kept busy meanwhile, on average.
     """
 
     items: int
@@ -49,6 +53,7 @@ class Block:
     steps: int
     stolen: float = 0.0
     core_latency: float = 0.0
+    neighbours: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -128,8 +133,8 @@ class Measurement:
 
     @cached_property
     def core_latency(self) -> float:
-        """Median of the blocks' core-to-core latencies."""
-        return statistics.median(block.core_latency for block in self.blocks)
+        """Median of the blocks' core-to-core latencies; 0 where no block has one."""
+        return statistics.median([block.core_latency for block in self.blocks if block.core_latency] or [0.0])
 
     @cached_property
     def relative_error(self) -> float:

@@ -30,10 +30,17 @@ MIN_GAIN = 1.01
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of every contender within one generation of processes: ``rates[contender]`` in items per second."""
+    """One turn of every contender within one generation of processes.
+
+    Attributes:
+        generation: its number.
+        rates: items per second by contender.
+        neighbours: processors that other processes kept busy meanwhile, on average.
+    """
 
     generation: int
     rates: Mapping[str, float]
+    neighbours: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ def cores_apart(proof: CoreLatencies, nearest: Mapping[int, float]) -> list[str]
     if not share:
         return []
     return [
-        f"in {share:.0%} of race and proof the cores were far apart: data took {times:.1f} times as long between them"
-        " as it can here. Steps of several threads lose by that, and what your settings lose counts as gain"
+        f"in {share:.0%} of the undisturbed blocks of race and proof the cores were far apart: data took {times:.1f}"
+        " times as long between them as it can here. Steps of several threads lose by that, and what your settings"
+        " lose counts as gain"
     ]

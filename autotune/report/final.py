@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from autotune.core.load import QUIET, Load
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes.facts import Inventory
@@ -20,18 +21,19 @@ LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
 """Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
 
 
-def text(profile: Profile, inventory: Inventory, path: Path, script: str = "train.py") -> str:
+def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = "train.py") -> str:
     """The whole result as plain text. Only the lines to copy may be wider than 80 columns.
 
     Args:
         profile: the result.
-        inventory: of this machine.
-        path: where the profile is.
+        inventory: this machine.
+        path: of the profile.
+        load: other processes that ran meanwhile, with their names.
         script: how the user's script is started, without Python.
     """
-    lines: list[str] = []
+    apply, lines = _apply(profile, path, script), list[str]()
     for limits in LIMITS:
-        lines = _lines(profile, inventory, _apply(profile, path, script), *limits)
+        lines = _lines(profile, inventory, load, apply, *limits)
         if len(lines) <= HEIGHT:
             break
     return "\n".join(line.rstrip() for line in lines)
@@ -67,10 +69,12 @@ def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 
 
 def _lines(
-    profile: Profile, inventory: Inventory, apply: list[str], changes: int, details: int, deep: int
+    profile: Profile, inventory: Inventory, load: Load, apply: list[str], changes: int, details: int, deep: int
 ) -> list[str]:
+    notes = [warning for warning in profile.evidence.warnings if warning != load.note]
     parts = (
         _title(profile),
+        _section("Beside", [load.named] if load.named else [], 3),
         _machine(inventory),
         _baseline(profile),
         [""],
@@ -81,7 +85,7 @@ def _lines(
         [""],
         _section("Left out", not_offered_groups(profile, details), deep),
         _section("Failed", failure_groups(profile, details), deep),
-        _section("Note", profile.evidence.warnings[:details], deep),
+        _section("Note", notes[:details], deep),
         apply,
     )
     return [line for part in parts for line in part]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,6 +39,26 @@ def die_with_parent(signum: int = signal.SIGKILL) -> None:
 def become_subreaper(active: bool = True) -> None:
     """Inherit orphaned descendants, so that none escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(active))
+
+
+def lead_group() -> None:
+    """Lead a process group of its own, in the caller's session: signals to the group reach the whole trial.
+
+    A session of its own would be a scheduling group of its own (``kernel.sched_autogroup_enabled``). Niceness counts
+    only within a group, so the trial would not run as the user's training does.
+    """
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+
+
+def leave_terminal() -> None:
+    """Give up the terminal, for what is started later too: user code that opens it must not stop its process group."""
+    with contextlib.suppress(OSError):
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        try:
+            fcntl.ioctl(terminal, termios.TIOCNOTTY)
+        finally:
+            os.close(terminal)
 
 
 def prefer_as_oom_victim() -> None:

@@ -23,7 +23,8 @@ def run_generation(
         expected = sum(startup_seconds(state, settings) for settings in contenders.values())
         state.slowness = (schedule.clock() - began) / expected
         for _ in range(count):
-            rounds.append(Round(number, contest.round(BLOCK_SECONDS)))
+            rates = contest.round(BLOCK_SECONDS)
+            rounds.append(Round(number, rates, contest.neighbours))
             done = len(state.rounds) + len(rounds)
             tools.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))
     return rounds

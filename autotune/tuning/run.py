@@ -19,12 +19,14 @@ from autotune.core.baseline import baseline_settings
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.core.knobs.knob import LEVELS, Context
+from autotune.core.load import QUIET, Load, undisturbed
 from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
+from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
@@ -66,6 +68,8 @@ class Result:
     profile: Profile
     path: Path
     inventory: Inventory
+    load: Load = QUIET
+    """Other processes meanwhile, with their names: for the user's own terminal."""
 
 
 def run(
@@ -108,8 +112,10 @@ def run(
         patience = options.seconds()
         runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
         schedule = Schedule(time.monotonic, started, options.seconds())
-        profile = _run_phases(_Request(options, inventory, runner, schedule, observe, path, notes))
-    return Result(profile, path, inventory)
+        neighbours = Neighbours()
+        request = _Request(options, inventory, runner, schedule, neighbours.observing(observe), path, notes, neighbours)
+        profile, load = _run_phases(request)
+    return Result(profile, path, inventory, load)
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ class _Request:
     Attributes:
         path: of the profile.
         notes: what the user should know about the machines.
+        neighbours: counts what other processes use meanwhile.
     """
 
     options: Options
@@ -128,9 +135,10 @@ class _Request:
     observe: Observer
     path: Path
     notes: tuple[str, ...]
+    neighbours: Neighbours
 
 
-def _run_phases(request: _Request) -> Profile:
+def _run_phases(request: _Request) -> tuple[Profile, Load]:
     """From the open runner to the written profile. The study's journal lies beside it."""
     options, schedule = request.options, request.schedule
     gflops = _matrix_rates(request)
@@ -149,6 +157,8 @@ def _run_phases(request: _Request) -> Profile:
         search_race_prove(state, tools)
     except (Interrupted, LaunchError) as early:
         ended = early
+    load = request.neighbours.load(request.inventory.budget.threads)
+    state.rounds, apart = undisturbed(state.rounds)
     profile = profile_of(
         state,
         (partial_results if ended else proven_results)(state, tuple(tools.spaces)),
@@ -156,14 +166,14 @@ def _run_phases(request: _Request) -> Profile:
         tools.spaces[LEVELS[-1]].left_out,
         recommended=options.level,
         seconds=schedule.elapsed,
-        warnings=[*request.notes, *baseline.notes, *machine_notes(bench)],
+        warnings=[*filter(None, [load.note]), *apart, *request.notes, *baseline.notes, *machine_notes(bench)],
         partial=ended is not None,
         nnodes=request.runner.fleet.nnodes,
     )
     saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if ended is not None:
         raise with_saved_path(ended, saved) from ended
-    return profile
+    return profile, load
 
 
 def search_race_prove(state: RunState, tools: Tools) -> None:

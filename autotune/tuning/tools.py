@@ -16,7 +16,13 @@ from autotune.tuning.schedule import Schedule
 
 
 class Contest(Protocol):
-    """One generation of contenders, resident in memory."""
+    """One generation of contenders, resident in memory.
+
+    Attributes:
+        neighbours: processors that other processes kept busy during the last round, on average.
+    """
+
+    neighbours: float
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each, in random order: items per second by name. A contender that ended is left out."""

@@ -1,17 +1,17 @@
-"""Is what the tuner claims true? Four experiments; each prints a table.
+"""Is what the tuner claims true? Five experiments; each prints a table.
 
-    python -m benchmarks.honesty aa|optimal|coverage|ranking --help
+    python -m benchmarks.honesty aa|neighbours|optimal|coverage|ranking --help
 
-Only ``aa`` and ``ranking`` time anything; the others are simulated.
+Only ``aa``, ``neighbours`` and ``ranking`` time anything; the others are simulated.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.honesty import aa, coverage, optimal, ranking
+from benchmarks.honesty import aa, coverage, neighbours, optimal, ranking
 
-EXPERIMENTS = {"aa": aa, "optimal": optimal, "coverage": coverage, "ranking": ranking}
+EXPERIMENTS = {"aa": aa, "neighbours": neighbours, "optimal": optimal, "coverage": coverage, "ranking": ranking}
 
 
 def main() -> None:

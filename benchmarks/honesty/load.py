@@ -1,6 +1,6 @@
 """A neighbour on the same machine: a process of its own that keeps a core busy, all the time or now and then.
 
-    python -m benchmarks.honesty.load steady|bursts|drift [--span 60] [--seed 0]
+    python -m benchmarks.honesty.load steady|niced|bursts|drift [--span 60] [--seed 0]
 
 It ends when it is killed, or with the process that started it.
 """
@@ -20,8 +20,9 @@ from pathlib import Path
 
 from autotune.trial.process_tree import die_with_parent
 
-NONE = "none"
-LOADS = (NONE, "steady", "bursts", "drift")
+NONE, NICED = "none", "niced"
+LOADS = (NONE, "steady", NICED, "bursts", "drift")
+NICENESS = 19
 BURST_SECONDS = (0.1, 3.0)
 TICK_SECONDS = 0.1
 """One busy and one idle phase of a drifting load."""
@@ -32,14 +33,14 @@ def phases(load: str, span: float, seed: int) -> Iterator[tuple[float, float]]:
     """Busy and idle seconds, in turn, without end.
 
     Args:
-        load: ``steady`` is never idle; ``bursts`` draws every phase from `BURST_SECONDS`; ``drift`` goes from idle to
-            always busy and back.
+        load: ``steady`` and ``niced`` are never idle; ``bursts`` draws every phase from `BURST_SECONDS`; ``drift`` goes
+            from idle to always busy and back.
         span: seconds of one way up and down of ``drift``.
         seed: of the bursts.
     """
     dice = random.Random(seed)
     for tick in itertools.count():
-        if load == "steady":
+        if load in ("steady", NICED):
             yield 1.0, 0.0
         elif load == "bursts":
             yield dice.uniform(*BURST_SECONDS), dice.uniform(*BURST_SECONDS)
@@ -52,14 +53,16 @@ def phases(load: str, span: float, seed: int) -> Iterator[tuple[float, float]]:
 def neighbour(load: str, span: float = 60.0, seed: int = 0) -> Iterator[int | None]:
     """Its process id (None for no load) while the ``with`` block runs; gone afterwards, however the block ends.
 
-    A session of its own keeps the terminal's Ctrl-C for the parent, who ends it; the kernel ends it with the parent.
+    It stays in the session of the shell, and with it in its scheduling group: a session of its own is a group of its
+    own, in which its niceness would not count. A process group of its own keeps the terminal's Ctrl-C for the parent,
+    who ends it; the kernel ends it with the parent.
     """
     if load == NONE:
         yield None
         return
     command = [sys.executable, "-m", "benchmarks.honesty.load", load, "--span", str(span), "--seed", str(seed)]
     process = subprocess.Popen(
-        [*command, "--parent", str(os.getpid())], cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE
+        [*command, "--parent", str(os.getpid())], cwd=ROOT, preexec_fn=os.setpgrp, stdout=subprocess.PIPE
     )
     try:
         assert process.stdout is not None
@@ -83,6 +86,8 @@ def main() -> None:
         die_with_parent()
         if os.getppid() != arguments.parent:
             return
+    if arguments.load == NICED:
+        os.nice(NICENESS)
     print("busy", flush=True)
     for busy, idle in phases(arguments.load, arguments.span, arguments.seed):
         until = time.monotonic() + busy

@@ -73,6 +73,8 @@ class Replayed:
 class Turns:
     """See `autotune.tuning.tools.Contest`."""
 
+    neighbours = 0.0
+
     def __init__(self, turns: Iterator[Mapping[str, float]], roles: Mapping[str, str]) -> None:
         self.turns, self.roles = turns, roles
 

@@ -109,7 +109,8 @@ def run(commands: Sequence[tuple[list[str], Mapping[str, str]]], environment: Ma
     """
     deadline = time.monotonic() + timeout
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
-        started = [_start(line, {**environment, **own}, out, log) for line, own in commands]
+        alone = len(commands) == 1
+        started = [_start(line, {**environment, **own}, out, log, alone) for line, own in commands]
         with _ended(started):
             for process in started:
                 try:
@@ -122,8 +123,13 @@ def run(commands: Sequence[tuple[list[str], Mapping[str, str]]], environment: Ma
         return out.read()
 
 
-def _start(line: list[str], environment: Mapping[str, str], out: IO[str], log: IO[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(line, stdout=out, stderr=log, env=dict(environment), text=True, start_new_session=True)
+def _start(
+    line: list[str], environment: Mapping[str, str], out: IO[str], log: IO[str], alone: bool
+) -> subprocess.Popen[str]:
+    """A process group of its own; ranks have sessions of their own too, as under torchrun, which makes them scheduling
+    groups of their own."""
+    group: dict[str, Any] = {"preexec_fn": os.setpgrp} if alone else {"start_new_session": True}
+    return subprocess.Popen(line, stdout=out, stderr=log, env=dict(environment), text=True, **group)
 
 
 @contextmanager

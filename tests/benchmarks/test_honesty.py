@@ -20,7 +20,7 @@ from autotune.core.outcome import Completed
 from autotune.testing.machines import conv
 from benchmarks.grid.file import Grid, Header, Recorded
 from benchmarks.grid.plan import HELD, everything, spaces
-from benchmarks.honesty import draws, record
+from benchmarks.honesty import draws, neighbours, record
 from benchmarks.honesty.load import LOADS, ROOT, neighbour, phases
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
 from benchmarks.honesty.optimal import RebasedWorld, rows
@@ -50,6 +50,24 @@ def test_a_neighbour_ends_with_an_exception(error):
     with pytest.raises(error), neighbour("bursts") as pid:
         raise error
     assert not alive(pid)
+
+
+def test_the_neighbour_is_in_the_session_of_the_shell_and_niced_where_it_should_be():
+    with neighbour("steady") as equal, neighbour("niced") as niced:
+        assert os.getsid(equal) == os.getsid(niced) == os.getsid(0)
+        assert os.getpriority(os.PRIO_PROCESS, niced) == os.getpriority(os.PRIO_PROCESS, equal) + 19
+
+
+def test_trials_are_compared_with_plain_training_by_medians_over_rounds():
+    def generation(load, *ratios):
+        rates = [{"plain": 100.0, "trial": 100.0 * ratio} for ratio in ratios]
+        return {"load": load, "others": 0.1, "rates": rates}
+
+    quiet, niced = neighbours.rows(
+        [generation("none", 1.0, 1.02, 9.0), generation("none", 0.98, 1.02, 1.02), generation("niced", 0.2)]
+    )
+    assert quiet["trial/plain"] == quiet["low"] == quiet["high"] == 1.02
+    assert (niced["trial/plain"], niced["low"], niced["high"]) == (0.2, 0.0, math.inf)
 
 
 def test_a_neighbour_dies_with_a_killed_parent():

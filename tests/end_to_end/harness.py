@@ -71,7 +71,8 @@ def temporary_folder() -> Path:
     return folder
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Of every run: this one's with the marker and the temporary folder."""
     name, _, value = MARKER.partition("=")
     return os.environ | {"TMPDIR": str(temporary_folder()), name: value}
 
@@ -85,7 +86,7 @@ def autotune(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **env:
     done = subprocess.run(
         command(*arguments, prefix=prefix),
         cwd=folder,
-        env=_environment() | env,
+        env=environment() | env,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -98,7 +99,7 @@ def begin(folder: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(*arguments),
         cwd=folder,
-        env=_environment() | env,
+        env=environment() | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from autotune.core.load import Load, Neighbour
 from autotune.core.profile import Profile
 from autotune.core.proof import Proof
 from autotune.report import final
@@ -55,6 +56,17 @@ def test_the_figures_are_the_profiles() -> None:
         assert line.startswith("*") == (name == profile.recommended)
     assert f"{round(profile.baseline_rate)} samples/s with 1 x 8 threads, 0 workers, batch 64, fp32" in found
     assert "31 trials, 1 min 12 s" in found
+
+
+def test_neighbours_are_named_first_and_not_again_among_the_notes() -> None:
+    load = Load((Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
+    profile = records.profile()
+    profile = replace(profile, evidence=replace(profile.evidence, warnings=(load.note, "another note")))
+    first, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
+    assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 2 CPUs"
+    assert rest[0] == "          while this was measured: the figures hold for that load"
+    assert not any("other processes took 1.1" in line for line in rest)
+    assert "Note      another note" in rest
 
 
 def test_every_changed_knob_is_shown_with_both_values() -> None:

@@ -275,6 +275,17 @@ class TestReap:
         assert self.inside(lambda: process_tree.reap() == [])
 
 
+def test_a_group_is_led_in_the_callers_session(family: Family) -> None:
+    def lead() -> None:
+        process_tree.lead_group()
+        family.block()
+
+    pid = family.fork(lead)
+    family.hear(1)
+    assert os.getpgid(pid) == pid
+    assert os.getsid(pid) == os.getsid(0)
+
+
 def test_alive_and_threads_of_this_process() -> None:
     assert process_tree.alive(os.getpid())
     assert not process_tree.alive(2**22 + 1)

@@ -3,57 +3,101 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 STAT = Path("/proc/stat")
 PROCESSES = Path("/proc")
 KNOWS_CHILDREN = Path("/proc/thread-self/children").exists()
 """Without it a trial cannot tell its own processes from others."""
+KNOWS_DELAYS = Path("/proc/thread-self/schedstat").exists()
+"""Without it a trial cannot tell what others took from it from what they took beside it."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What others took.
+
+    Attributes:
+        lost: share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
+            other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it.
+        neighbours: processors that other processes kept busy, on average.
+    """
+
+    lost: float = 0.0
+    neighbours: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """What a trial's processes used: ``ticks`` of CPU time, nanoseconds that each thread waited for a processor."""
+
+    ticks: int
+    delays: dict[int, int]
+    processes: int
+
+
+@dataclass(frozen=True)
+class _Processors:
+    """Ticks of all kinds, of processes, and stolen by the hypervisor; ``count`` processors."""
+
+    total: int = 0
+    used: int = 0
+    stolen: int = 0
+    count: int = 0
 
 
 class CpuContention:
     """Counts from its construction on, over the processors that this process may run on.
 
-    What belongs to this process's session (all ranks and loader workers of one trial) is its own.
+    What is below ``root`` (the leader of a trial: all ranks and loader workers) is its own, and so is ``root``.
     """
 
-    def __init__(self) -> None:
-        self.total, self.used, self.stolen = _processors()
-        self.own, _ = _session()
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self._before, self._own_before = _processors(), _tree(root)
 
-    def share(self) -> float:
-        """Share of the processors' time, 0..1, that others took since construction; 0 where it cannot be read."""
-        total, used, stolen = _processors()
-        own, processes = _session()
-        if total <= self.total:
-            return 0.0
+    def taken(self) -> Taken:
+        """Since construction; nothing where it cannot be read."""
+        now, own = _processors(), _tree(self.root)
+        total = now.total - self._before.total
+        if total <= 0:
+            return Taken()
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
-        others = max(0, (used - self.used) - (own - self.own) - processes) if KNOWS_CHILDREN else 0
-        return min(1.0, (others + stolen - self.stolen) / (total - self.total))
+        mine = own.ticks - self._own_before.ticks + own.processes
+        others = max(0, now.used - self._before.used - mine) if KNOWS_CHILDREN else 0
+        missed = min(others, _waited(self._own_before, own)) if KNOWS_DELAYS else others
+        stolen = now.stolen - self._before.stolen
+        return Taken(min(1.0, (missed + stolen) / total), others / total * now.count)
 
 
-def _processors() -> tuple[int, int, int]:
-    """Ticks of all kinds, of processes, and stolen by the hypervisor; zeros where the kernel does not say."""
-    total = used = stolen = 0
+def _waited(before: _Tree, now: _Tree) -> float:
+    """Ticks that threads were ready to run and did not."""
+    delays = (delay - before.delays.get(thread, 0) for thread, delay in now.delays.items())
+    return sum(delays) * TICKS_PER_SECOND / 1e9
+
+
+def _processors() -> _Processors:
+    """Those that this process may run on; none where the kernel does not say."""
+    total = used = stolen = count = 0
     try:
         allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         for line in STAT.read_text("ascii").splitlines():
             name, *fields = line.split()
             if name in allowed:
                 ticks = [int(value) for value in fields[:8]]
-                total, used = total + sum(ticks), used + sum(ticks[:3])
+                total, used, count = total + sum(ticks), used + sum(ticks[:3]), count + 1
                 stolen += ticks[7] if len(ticks) > 7 else 0
     except (OSError, ValueError, AttributeError):
-        return 0, 0, 0
-    return total, used, stolen
+        return _Processors()
+    return _Processors(total, used, stolen, count)
 
 
-def _session() -> tuple[int, int]:
-    """Ticks used so far by the processes of this session, and the number of the living.
-
-    Found from the session's leader downwards: looking at all processes of a large machine would take too long.
-    """
-    ticks, found = 0, [os.getsid(0)]
+def _tree(root: int) -> _Tree:
+    """``root`` and the processes below it. Looking at all processes of a large machine would take too long."""
+    ticks, found = 0, [root]
+    delays: dict[int, int] = {}
     for pid in found:
         folder = PROCESSES / str(pid)
         try:
@@ -61,6 +105,12 @@ def _session() -> tuple[int, int]:
             ticks += sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
             for task in os.listdir(folder / "task"):
                 found += map(int, (folder / "task" / task / "children").read_text("ascii").split())
+                delays[int(task)] = _delay(folder / "task" / task)
         except OSError:
             continue  # ended meanwhile
-    return ticks, len(found)
+    return _Tree(ticks, delays, len(found))
+
+
+def _delay(task: Path) -> int:
+    """Nanoseconds that a thread has waited for a processor."""
+    return int((task / "schedstat").read_text("ascii").split()[1]) if KNOWS_DELAYS else 0

@@ -1,7 +1,8 @@
-"""The first process of a trial: leads the session, starts the ranks, and ends with the first of them that fails.
+"""The first process of a trial: leads its process group, starts the ranks, and ends with the first of them that fails.
 
-Stopping and continuing its process group pauses the whole trial. It imports no torch of its own accord: forked from
-the zygote it has it already, started as a new process it leaves that to the ranks.
+One rank trains in the session of the shell, as the user's own process does. Several have a session each, as torchrun
+and mpiexec start them, and say so: the tuner pauses a trial by its process groups. The leader imports no torch of its
+own accord: forked from the zygote it has it already, started as a new process it leaves that to the ranks.
 """
 
 from __future__ import annotations
@@ -66,8 +67,7 @@ class Job:
 
 def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | LoadedScript | None) -> int:
     """Run one trial to its end; returns the exit code. ``task`` is None in a new process."""
-    with contextlib.suppress(PermissionError):
-        os.setsid()
+    process_tree.lead_group()
     process_tree.die_with_parent()
     process_tree.prefer_as_oom_victim()
     folder = Path(request.folder)
@@ -120,6 +120,9 @@ def _fork_rank(job: Job, rank: int) -> int:
         process_tree.die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
+        if job.request.world_size > 1:
+            os.setsid()
+            job.connection.send({"event": "rank-started", "pid": os.getpid()})
         os.environ.update(job.variables(rank))
         _bind(job.request.binding)
         if job.manager is not None:

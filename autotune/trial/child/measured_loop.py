@@ -7,6 +7,7 @@ the tuner calls and a step of a script that has its own loop.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Generator
 from typing import TypeVar
@@ -14,7 +15,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from autotune.core.measurement import MIN_BLOCK_SECONDS, Block
+from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
 from autotune.runtime.session import Session
 from autotune.trial.child.core_latency import CoreLatencyTimer
 from autotune.trial.child.cpu_contention import CpuContention
@@ -97,15 +98,17 @@ class MeasuredLoop:
         before = self._latency.seconds()
         self._synchronize()
         self._items = 0.0
-        others = CpuContention()
+        others = CpuContention(root=os.getppid())
         started = time.perf_counter()
         for _ in range(steps):
             yield
         self._synchronize()
         seconds = time.perf_counter() - started
-        stolen, latency = others.share(), math.sqrt(before * self._latency.seconds())
+        taken, latency = others.taken(), math.sqrt(before * self._latency.seconds())
         self.finite = self.finite and bool(torch.isfinite(self._total))
-        return Block(round(self._items * self.session.world_size), seconds, steps, stolen, latency)
+        items = round(self._items * self.session.world_size)
+        known = latency if taken.lost <= LATENCY_STEAL_LIMIT else 0.0
+        return Block(items, seconds, steps, taken.lost, known, taken.neighbours)
 
     def _synchronize(self) -> None:
         synchronize(self.session.device)

@@ -188,6 +188,8 @@ def why_not_fork() -> str | None:
 
 def main(arguments: list[str]) -> None:
     """Entry of the server process; ``arguments[0]`` is the descriptor of its connection."""
+    process_tree.lead_group()
+    process_tree.leave_terminal()
     process_tree.die_with_parent(signal.SIGTERM)
     process_tree.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

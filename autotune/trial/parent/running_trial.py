@@ -67,6 +67,7 @@ class RunningTrial:
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self.phase = "starting"
         self.rank_codes: list[int] = []
+        self._groups = [pid]
         self._oom_kills_before = oom_kills
         self._start_seconds = 0.0
         self._reports: list[TrialReport] = []
@@ -94,10 +95,10 @@ class RunningTrial:
         self.zygote.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
-        """Send ``signum`` to the whole process group."""
-        if not self.ended:
+        """Send ``signum`` to the trial's process groups on this machine."""
+        for group in self._groups if not self.ended else ():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signum)
+                os.killpg(group, signum)
 
     def kill(self) -> None:
         """Have the zygote end the whole process tree."""
@@ -117,8 +118,11 @@ class RunningTrial:
     def record(self, message: dict[str, Any]) -> None:
         """Book a message."""
         self.last_sign_at = time.monotonic()
-        self.on_message(message)
         event = message["event"]
+        if event == "rank-started":
+            self._groups.append(message["pid"])
+            return
+        self.on_message(message)
         if event == "phase":
             self.phase = message["phase"]
             if message.get("first_step"):

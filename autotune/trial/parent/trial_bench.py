@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -104,11 +105,13 @@ class TrialContest:
 
     Attributes:
         latencies: name and core-to-core latency of each block that counts, where it has one.
+        neighbours: processors that other processes kept busy during the last round, on average.
     """
 
     def __init__(self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random) -> None:
         self.runner, self.trials = runner, trials
         self.latencies: list[tuple[str, float]] = []
+        self.neighbours = 0.0
         self._random = turns
         self._lowest: dict[str, float] = {}
         """The lowest latency of each."""
@@ -119,6 +122,7 @@ class TrialContest:
         if self._latency_changed(blocks):
             blocks = self._blocks(seconds)  # once more, with the cores where the host has them now
         self.latencies += [(name, block.core_latency) for name, block in blocks.items() if block.core_latency]
+        self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         return {name: block.rate for name, block in blocks.items()}
 
     def _blocks(self, seconds: float) -> dict[str, Block]:

@@ -60,7 +60,7 @@ class ZygoteProcess:
 
     @classmethod
     def launch(cls, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> ZygoteProcess:
-        """Start a zygote in ``folder``, in a session of its own.
+        """Start a zygote in ``folder``. It makes itself a process group, which the terminal's Ctrl-C does not reach.
 
         Raises:
             LaunchError: the process could not be started.
@@ -77,7 +77,6 @@ class ZygoteProcess:
                 stdout=write_end,
                 stderr=write_end,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
             )
         except OSError as error:
             raise LaunchError(f"could not start a Python process for trials: {error}") from error

@@ -17,6 +17,7 @@ from autotune.runtime.appliers import precision
 from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session
 from autotune.trial.child import measured_loop, training_loop
+from autotune.trial.child.cpu_contention import Taken
 from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
@@ -63,9 +64,15 @@ class TestBlock:
         monkeypatch.setattr(measured_loop, "synchronize", synchronize)
         assert block(loop, 10).seconds == pytest.approx(1.0)
 
-    def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(measured_loop.CpuContention, "share", lambda _: 0.3)
-        assert block(workshop.loop(), 1).stolen == 0.3
+    @pytest.mark.parametrize(("lost", "latency"), [(0.3, 0.0), (0.05, 2e-5)])
+    def test_notes_what_others_took(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, lost: float, latency: float
+    ) -> None:
+        """A thread that waits for one that does not run seems far away: that says nothing about the cores."""
+        monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: Taken(lost, neighbours=1.5))
+        monkeypatch.setattr(measured_loop.CoreLatencyTimer, "seconds", lambda _: 2e-5)
+        measured = block(workshop.loop(), 1)
+        assert (measured.stolen, measured.core_latency, measured.neighbours) == (lost, pytest.approx(latency), 1.5)
 
 
 class TestSteps:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +206,18 @@ def test_mpi_gives_the_losses_of_gloo(runner: Runner, folder: Path) -> None:
     assert by_mpi.losses == pytest.approx(by_gloo.losses, rel=1e-5)
 
 
+def paused(leader: int) -> bool:
+    """Whether a trial's processes all stop within a second, those with a session of their own too."""
+    give_up = time.monotonic() + 1.0
+    processes = {leader, *process_tree.descendants(leader)}
+    states = [Path(f"/proc/{pid}/stat") for pid in processes]
+    while any(state.read_text().rpartition(")")[2].split()[0] != "T" for state in states):
+        if time.monotonic() > give_up:
+            return False
+        signal.sigtimedwait([], 0.01)
+    return True
+
+
 @pytest.mark.parametrize(
     "contenders", [(ONE, TWO), pytest.param((BY_MPI, BY_MPI.but(precision="bf16"), TWO), marks=pytest.mark.mpi)]
 )
@@ -213,6 +227,7 @@ def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Se
     trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), PATIENT) for settings in contenders]
     try:
         assert all(runner.ready(trial) for trial in trials)
+        assert all(paused(trial.pid) for trial in trials)
         for _ in range(2):
             blocks = [runner.block(trial, 0.1) for trial in trials]
             assert all(block is not None and block.steps >= 1 for block in blocks)
