@@ -2,11 +2,11 @@
 
     python -m benchmarks.scripts [--prologue 30] [--pairs 5]
 
-*Trials*: seconds from the request to the end of the first step, of a script that sleeps for ``--prologue`` seconds before
-it trains: forked where it trains, and run from its start because it has a thread of its own. *Start*: wall time of a
-script of five steps under ``autotune run`` less that under ``python``, in pairs. *Step*: CPU microseconds of a step of a
-tiny model with the watch installed and the user's own settings in force less those of the bare loop, in turns in one
-process.
+*Trials*: seconds from the request to the end of the first step, of a script that sleeps for ``--prologue`` seconds
+before it trains: forked where it trains, and run from its start because it has a thread of its own. *Start*: wall time
+of a script of five steps under ``autotune run`` less that under ``python``, in pairs. *Step*: CPU microseconds of a
+step of a tiny model with the watch installed and the user's own settings in force less those of the bare loop, in turns
+in one process.
 """
 
 from __future__ import annotations

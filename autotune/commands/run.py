@@ -16,7 +16,7 @@ from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
-from autotune.core.profile import Profile, Target
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
@@ -89,14 +89,15 @@ def prepare(
     if processes is not None:
         wanted = with_processes(wanted, processes, inventory)
     settings, notes = clamp(wanted, inventory)
+    script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
     route = _route(settings, cluster)
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(found.target)
+    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(script, found.target.skip)
     words = ["-m", target.module] if target.module else [target.written]
     starting = partial(command, settings, words, target.arguments, sys.executable, cluster=cluster, route=route)
-    prepared, mpi = timeout is not None or found.target.script is not None, mpiexec(System()) or "mpiexec"
+    prepared, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, prepared=prepared, binder=binder) for binder in binders)
     machines = _machines_note(settings, cluster, found.target.nnodes)
@@ -104,9 +105,9 @@ def prepare(
     return Launch(start, portable, base | variables, variables, notes)
 
 
-def _script_variables(target: Target) -> dict[str, str]:
+def _script_variables(known_by: str | None, skip: int) -> dict[str, str]:
     """What applies the profile of an unmodified script, from outside."""
-    return {} if target.script is None else {SCRIPT_VARIABLE: f"{target.script}:{target.skip}"}
+    return {} if known_by is None else {SCRIPT_VARIABLE: f"{known_by}:{skip}"}
 
 
 def _own_variables(

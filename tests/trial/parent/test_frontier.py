@@ -1,0 +1,111 @@
+"""Where scripts train, and what a trial of each is: with real processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune.core.baseline import baseline_settings
+from autotune.core.errors import UserCodeError
+from autotune.core.outcome import Completed
+from autotune.core.task import TaskFacts
+from autotune.probes.inventory import probe
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parent.trial_environment import trial_environment
+from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.paths import StudyPaths
+from autotune.trial.script import Script, started_script
+from tests.script import corpus
+
+pytestmark = pytest.mark.torch
+PATIENCE = 120.0
+STEPS = 100_000
+SCRIPTS = {script.name: script for script in corpus.CORPUS}
+
+
+@contextmanager
+def running(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    """A runner for a script of the corpus."""
+    words = corpus.place(SCRIPTS[name], folder, STEPS)
+    monkeypatch.chdir(folder)
+    target: Script = started_script(words[0], words[1:])
+    paths = StudyPaths.create()
+    setup = TrialSetup(
+        target.path,
+        paths,
+        lambda _: trial_environment(os.environ, paths, threads=2, memory=2**33),
+        folder,
+        script=target,
+    )
+    with Runner(setup) as runner:
+        runner.deadline = time.monotonic() + PATIENCE
+        yield runner
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is found of a script."""
+
+    name: str
+    known_by: str
+    skip: int = 0
+    no_fork_reason: str | None = None
+    unit: str = "samples"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        Expected("plain_loop", "batches"),
+        Expected("evaluation_first", "batches"),
+        Expected("memory_mapped", "steps", unit="steps"),
+        Expected("optimizer_free", "backward passes", unit="steps"),
+        Expected("background_writer", "batches", no_fork_reason="1 extra thread"),
+    ],
+    ids=lambda expected: expected.name,
+)
+def test_a_trial_is_the_script_from_where_it_trains(
+    expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with running(expected.name, tmp_path, monkeypatch) as runner:
+        facts = runner.describe()
+        assert (facts.script, facts.skip, facts.unit) == (expected.known_by, expected.skip, expected.unit)
+        zygote = runner.warm()
+        assert zygote.frontier is not None
+        reason = zygote.frontier["no_fork_reason"]
+        assert reason is None if expected.no_fork_reason is None else expected.no_fork_reason in reason
+        outcome = _baseline(runner, facts)
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.measurement is not None
+        assert outcome.measurement.rate > 0
+        assert len(outcome.losses) > 0
+        after = [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts]
+    assert len(after) == len(before) + len([p for p in after if p.suffix == ".py"])
+
+
+def _baseline(runner: Runner, facts: TaskFacts) -> object:
+    settings = baseline_settings(facts, probe())
+    return TrialBench(runner, settings, 0, PATIENCE).measure(settings, 0.0, time.monotonic() + PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wants_network", "--allow-network"),
+        ("wants_input", "asks for input"),
+        ("missing_dataset", "train.csv"),
+        ("spawned_children", "torch.multiprocessing.spawn"),
+    ],
+)
+def test_what_cannot_be_tuned_says_why(name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(name, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError) as caught:
+        runner.describe()
+    assert words in str(caught.value)
