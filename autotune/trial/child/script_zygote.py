@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -99,6 +100,7 @@ class ScriptZygote:
         """The script, in a child of the zygote or in one of a scout."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1, all_threads=False)
         sys.modules["torch.multiprocessing.spawn"].start_processes = _refuse_processes  # type: ignore[attr-defined]
         self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
         self.zygote.scratch = Path()  # the guard removes it: mounts keep this process from it

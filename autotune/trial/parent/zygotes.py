@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import time
 from collections import deque
@@ -26,10 +28,8 @@ TAIL_BYTES = 4096
 LOAD_SECONDS = 120.0
 SCRIPT_SECONDS = 600.0
 """A script may take this long to come to its training."""
-NO_STEP = (
-    "no training step within {:.0f} s. Give a longer --budget, or less to do before training starts (its last lines"
-    " are above)"
-)
+STACK_SECONDS = 0.5
+NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or less to do before training starts"
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
@@ -107,6 +107,12 @@ class ZygoteProcess:
     def tail(self) -> str:
         """The last lines printed."""
         return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
+
+    def stacks(self) -> str:
+        """Where a script is now: its log's end, after its processes were asked for their stacks."""
+        process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(self.process.pid))
+        self.loop.wait_until(lambda: self.gone, STACK_SECONDS)
+        return self.tail()
 
     def kill(self) -> int:
         """End the zygote and everything below it at once; returns its exit code."""
@@ -186,9 +192,12 @@ class Zygotes:
             own_threads=dict(setup.own_threads),
         )
         if reply is None:
-            timed_out, code = not zygote.gone, zygote.kill()
+            timed_out = not zygote.gone
+            stacks = zygote.stacks() if timed_out and script is not None else ""
+            code = zygote.kill()
             if timed_out and script is not None:
-                raise UserCodeError(f"{task}: {NO_STEP.format(seconds)}", zygote.tail())
+                where = last_place(stacks, script.path.parent)
+                raise UserCodeError(f"{task}: {NO_STEP.format(seconds, where)}")
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
         if reply["error"] is not None:
@@ -204,3 +213,11 @@ def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
         return []
     words = explain(error["error_type"], error["error"], network=script.network, room=default_bytes())
     return [] if words is None else [words]
+
+
+def last_place(stacks: str, folder: Path) -> str:
+    """``; it is in FUNCTION (FILE:LINE)`` for the innermost frame of a file in ``folder``, or nothing."""
+    for file, line, function in re.findall(r'File "([^"]+)", line (\d+) in (\S+)', stacks):
+        if Path(file).is_relative_to(folder):
+            return f"; it is in {function} ({Path(file).name}:{line})"
+    return ""
