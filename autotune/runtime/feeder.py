@@ -55,7 +55,9 @@ class Feeder:
 
     def _is_trained_on(self, loader: DataLoader[Any]) -> bool:
         """Whether it is the first one, or built like it: a loop may build its loader anew for each epoch."""
-        first = self._trained = self._trained or loader
+        if self._trained is None:  # a loader over a stream has no truth value
+            self._trained = loader
+        first = self._trained
         alike = type(loader.sampler) is type(first.sampler) and loader.batch_size == first.batch_size
         return loader is first or (alike and loader.dataset is first.dataset)
 

@@ -139,7 +139,9 @@ class Tuned(Watcher):
 
     def _is_trained_on(self, loader: DataLoader[Any]) -> bool:
         """The first loader, and those that a script builds in its place for later epochs."""
-        first = self._trained = self._trained or loader
+        if self._trained is None:  # a loader over a stream has no truth value
+            self._trained = loader
+        first = self._trained
         return loader is first or (loader.dataset is first.dataset and type(loader.sampler) is type(first.sampler))
 
     def _safely(self, work: Callable[[], Any]) -> Any:

@@ -230,8 +230,8 @@ MENDS: Mapping[str, Mend] = {
     ),
     "batch at max": Mend(
         "level max replaces the batch of the first loader only",
-        "feeder:Feeder._first",
-        property(lambda self: True, lambda self, value: None),
+        "feeder:Feeder._is_trained_on",
+        lambda self, loader: True,
         Case(loop="two_loaders", level="max", profile_batch="other"),
     ),
     "fp16 on CPUs": Mend(

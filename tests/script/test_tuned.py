@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.core.settings import Settings
 from autotune.runtime.session import Session
@@ -162,6 +162,18 @@ class TestReach:
         for _ in range(2):
             assert type(iter(DataLoader(dataset, batch_size=4))).__name__ == "_Passing"
         assert len(tuned._loaders) == 2
+        assert optimizer.param_groups
+
+    def test_a_stream_without_a_length(self, begin: Begin) -> None:
+        class Stream(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return iter(torch.ones(8, 3))
+
+        tuned = begin(SETTINGS.but(num_workers=0))
+        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+        loader = DataLoader(Stream(), batch_size=4)
+        assert [len(list(loader)) for _ in range(2)] == [2, 2]
+        assert tuned.session is not None
         assert optimizer.param_groups
 
     def test_a_subclass_that_calls_its_parent(self, begin: Begin) -> None:
