@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -19,7 +20,7 @@ from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, Scout, leave
+from autotune.trial.child.scout import Frontier, Scout, flush, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
@@ -99,6 +100,7 @@ class ScriptZygote:
         """The script, in a child of the zygote or in one of a scout."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1, all_threads=False)
         sys.modules["torch.multiprocessing.spawn"].start_processes = _refuse_processes  # type: ignore[attr-defined]
         self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
         self.zygote.scratch = Path()  # the guard removes it: mounts keep this process from it
@@ -114,6 +116,7 @@ class ScriptZygote:
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         started = CHILDREN if children > BUSY_SECONDS else ""
         report = asdict(error_report(error)) if error is not None else _error("RuntimeError", NO_TRAINING + started)
+        flush()
         self._tell({"error": report})
         leave(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections import deque
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import LaunchError, UserCodeError
+from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
 from autotune.trial.isolation.reasons import explain
@@ -27,9 +28,12 @@ LOAD_SECONDS = 120.0
 SCRIPT_SECONDS = 600.0
 """A script may take this long to come to its training."""
 NO_STEP = (
-    "no training step within {:.0f} s. Give a longer --budget, or less to do before training starts (its last lines"
-    " are above)"
+    "no training step within {:.0f} s. Give a longer --budget, or less to do before training starts (above: what it"
+    " printed last, and where it was)"
 )
+NOT_STARTED = "the budget ended before the script was started: give a longer --budget"
+STACK_SECONDS = 0.3
+LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
@@ -107,7 +111,13 @@ class ZygoteProcess:
 
     def tail(self) -> str:
         """The last lines printed."""
+        self._read_log()
         return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
+
+    def ask_for_stacks(self) -> None:
+        """Let the script print where it is."""
+        process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(self.process.pid))
+        self.loop.wait_until(lambda: self.gone, STACK_SECONDS)
 
     def kill(self) -> int:
         """End the zygote and everything below it at once; returns its exit code."""
@@ -142,7 +152,8 @@ class ZygoteProcess:
             if len(self._log) > LOG_BYTES:
                 del self._log[: -LOG_BYTES // 2]
             if not data:
-                self.loop.remove(self.log_fd)
+                with contextlib.suppress(KeyError):  # it was removed before
+                    self.loop.remove(self.log_fd)
 
 
 class Zygotes:
@@ -177,6 +188,9 @@ class Zygotes:
         task, script = str(setup.task), setup.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
         seconds = max(0.0, min(most, deadline - time.monotonic()))
+        if script is not None and seconds < LEAST_SECONDS:
+            zygote.kill()
+            raise NothingUsable(NOT_STARTED)
         reply = zygote.ask(
             "load",
             seconds,
@@ -187,7 +201,10 @@ class Zygotes:
             own_threads=dict(setup.own_threads),
         )
         if reply is None:
-            timed_out, code = not zygote.gone, zygote.kill()
+            timed_out = not zygote.gone
+            if timed_out and script is not None:
+                zygote.ask_for_stacks()
+            code = zygote.kill()
             if timed_out and script is not None:
                 raise UserCodeError(f"{task}: {NO_STEP.format(seconds)}", zygote.tail())
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
@@ -195,7 +212,10 @@ class Zygotes:
         if reply["error"] is not None:
             error = reply["error"]
             said = f"{task}: {error['error_type']}: {error['error']}"
-            raise UserCodeError("\n".join([said, *_explained(script, error)]), error["traceback"])
+            printed = (
+                zygote.tail() if error["error_type"] == "SystemExit" else ""
+            )  # it says why, its traceback does not
+            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
         zygote.frontier = reply["frontier"]
 
 
