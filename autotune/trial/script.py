@@ -99,14 +99,20 @@ def is_script(path: Path) -> bool:
     defined = top_level_names(tree) & set(REQUIRED)
     if len(defined) == len(REQUIRED):
         return False
-    return any(_does_something(node) for node in tree.body)
+    return any(_does_something(node) or (not defined and _keeps_a_result(node)) for node in tree.body)
+
+
+def _keeps_a_result(node: ast.stmt) -> bool:
+    """True for ``result = main()``, which a task file may have, too: ``DATA = read()``."""
+    inner = node.body if isinstance(node, ast.If | ast.Try) else []
+    return (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or any(map(_keeps_a_result, inner))
 
 
 def _does_something(node: ast.stmt) -> bool:
     """True for a statement that may train: a call, a loop, or a block of such, such as ``if __name__ == ...``."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
         return False
-    if isinstance(node, ast.For | ast.While | ast.With):
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Raise):
         return True
     if isinstance(node, ast.If | ast.Try):
         return any(_does_something(inner) for inner in node.body)

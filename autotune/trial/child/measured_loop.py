@@ -80,6 +80,10 @@ class MeasuredLoop:
         self.step_items = items
         if not skipped:
             self._items += items
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """Say that training goes on, twice a second at most."""
         now = time.perf_counter()
         if now - self._last_sign_at > LIFE_SIGN_SECONDS:
             self._last_sign_at = now

@@ -203,12 +203,17 @@ class _Watched(Iterator[Any]):
 
 def leave(code: int = 0) -> None:
     """End this process at once, whatever the script would still do."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
+    flush()
     for child in active_children():
         child.kill()
     os._exit(code)
+
+
+def flush() -> None:
+    """See that all that the script has printed can be read."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _own_processes() -> str | None:

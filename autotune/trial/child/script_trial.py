@@ -116,7 +116,8 @@ class _Meter(MeasuredLoop):
             self._batch_items = float(batch_length(batch))
 
     def goes_backward(self, loss: Tensor) -> None:
-        """The losses of a step are added up."""
+        """The losses of a step are added up. A step may take long: it may hold twenty of them."""
+        self.goes_on()
         if loss.numel() == 1:
             value = loss.detach().reshape(()).float()
             self._loss = value if self._loss is None else self._loss + value

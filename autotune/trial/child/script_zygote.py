@@ -20,7 +20,7 @@ from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, Scout, leave
+from autotune.trial.child.scout import Frontier, Scout, flush, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
@@ -116,6 +116,7 @@ class ScriptZygote:
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         started = CHILDREN if children > BUSY_SECONDS else ""
         report = asdict(error_report(error)) if error is not None else _error("RuntimeError", NO_TRAINING + started)
+        flush()
         self._tell({"error": report})
         leave(1)
 

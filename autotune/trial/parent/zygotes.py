@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import LaunchError, UserCodeError
+from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
 from autotune.trial.isolation.reasons import explain
@@ -30,6 +30,8 @@ SCRIPT_SECONDS = 600.0
 """A script may take this long to come to its training."""
 STACK_SECONDS = 0.5
 NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or less to do before training starts"
+NOT_STARTED = "the budget ended before the script was started: give a longer --budget"
+LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
@@ -106,6 +108,7 @@ class ZygoteProcess:
 
     def tail(self) -> str:
         """The last lines printed."""
+        self._read_log()
         return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
 
     def stacks(self) -> str:
@@ -147,7 +150,8 @@ class ZygoteProcess:
             if len(self._log) > LOG_BYTES:
                 del self._log[: -LOG_BYTES // 2]
             if not data:
-                self.loop.remove(self.log_fd)
+                with contextlib.suppress(KeyError):  # it was removed before
+                    self.loop.remove(self.log_fd)
 
 
 class Zygotes:
@@ -182,6 +186,9 @@ class Zygotes:
         task, script = str(setup.task), setup.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
         seconds = max(0.0, min(most, deadline - time.monotonic()))
+        if script is not None and seconds < LEAST_SECONDS:
+            zygote.kill()
+            raise NothingUsable(NOT_STARTED)
         reply = zygote.ask(
             "load",
             seconds,
@@ -203,7 +210,10 @@ class Zygotes:
         if reply["error"] is not None:
             error = reply["error"]
             said = f"{task}: {error['error_type']}: {error['error']}"
-            raise UserCodeError("\n".join([said, *_explained(script, error)]), error["traceback"])
+            printed = (
+                zygote.tail() if error["error_type"] == "SystemExit" else ""
+            )  # it says why, its traceback does not
+            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
         zygote.frontier = reply["frontier"]
 
 
