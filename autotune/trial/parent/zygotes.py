@@ -210,9 +210,7 @@ class Zygotes:
         if reply["error"] is not None:
             error = reply["error"]
             said = f"{task}: {error['error_type']}: {error['error']}"
-            printed = (
-                zygote.tail() if error["error_type"] == "SystemExit" else ""
-            )  # it says why, its traceback does not
+            printed = zygote.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
             raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
         zygote.frontier = reply["frontier"]
 
