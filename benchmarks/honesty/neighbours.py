@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Record, then print a table."""
     path = arguments.out or stamp.FOLDER / f"honesty-neighbours-{arguments.task.stem}.json"
     task, inventory = arguments.task.resolve(), probe()
-    with open_runner(task, inventory, 0, 3600.0) as runner:
+    with open_runner(recognise(task), inventory, 0, 3600.0) as runner:
         settings = baseline_settings(runner.describe(), inventory)
         settings = settings.but(threads=arguments.threads or settings.threads)
         fresh = stamp.stamp(inventory, record.PACKAGES)

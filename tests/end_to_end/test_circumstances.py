@@ -41,9 +41,10 @@ from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.task_file import recognise
 
 settings = Settings.from_dict(json.loads(sys.argv[1]))
-with open_runner(Path("model.py").resolve(), probe(), 0, 60.0) as runner:
+with open_runner(recognise(Path("model.py")), probe(), 0, 60.0) as runner:
     outcome = TrialBench(runner, settings).measure(settings, 0.0, float("inf"))
 assert outcome.measured, outcome
 """
