@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -13,17 +12,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from autotune import __version__
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.core.pins import read_pin
 from autotune.trial.script import is_script, recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",
-    help="Hardware-aware auto-tuner for PyTorch training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 profiles_app = typer.Typer(help="Profiles on this machine.", no_args_is_help=True)
 app.add_typer(profiles_app, name="profiles")
@@ -60,6 +61,21 @@ NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of 
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"torch-autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hardware-aware auto-tuner for PyTorch training."""
+
+
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def tune(
     target: TargetArgument,
@@ -70,7 +86,7 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Hard upper bound on the whole run: 90s, 5m.",
+            help="Hard upper bound on the whole run: 90s, 5m, 1h30m.",
             show_default="60s to 150s by the step; more with --train-time",
         ),
     ] = None,
@@ -78,7 +94,9 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Let only this knob move. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
+    ] = None,
     allow_network: NetworkOption = False,
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
@@ -96,8 +114,8 @@ def tune(
         seed=seed,
         resume=resume,
         train_seconds=seconds(train_time, "--train-time") if train_time else None,
-        fix=dict(_pin(text) for text in fix or ()),
-        only=tuple(only or ()),
+        fix=dict(read_pin(text) for text in fix or ()),
+        only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
     found = recognise_target(target, context.args, module=module, network=allow_network)
@@ -216,15 +234,6 @@ def match(target: Annotated[str | None, typer.Argument(help="The task's name.")]
 
     if not command.match(target):
         raise typer.Exit(4)
-
-
-def _pin(text: str) -> tuple[str, Any]:
-    """``knob=value`` with the value read as Python would: whole number, true/false, else a word."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
-    words = {"true": True, "false": False, "none": None}
-    return name, words.get(value.lower(), int(value) if re.fullmatch(r"-?[0-9]+", value) else value)
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import autotune
 from autotune import cli
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
@@ -95,12 +96,30 @@ class TestUsage:
             (["tune", "empty.py"], "this is not a task file"),
             (["tune", "half.py"], "lacks build_dataset and compute_loss"),
             (["tune", "broken.py"], "broken.py:1: not valid Python"),
-            (["tune", "whole.py", "--budget", "soon"], "--budget 'soon': write a duration such as 90s, 5m or 10h"),
+            (
+                ["tune", "whole.py", "--budget", "soon"],
+                "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h",
+            ),
             (["tune", "whole.py", "--budget", "0"], "--budget '0': must be a positive duration"),
             (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
             (["tune", "whole.py", "--train-time", "forever"], "--train-time 'forever'"),
             (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
-            (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; knobs are: processes, threads"),
+            (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
+            (["tune", "whole.py", "--only", "zzz"], "--only zzz: no such knob; knobs are: processes, threads"),
+            (["tune", "whole.py", "--only", "threads,procesess"], "--only procesess: no such knob; did you mean proc"),
+            (["tune", "whole.py", "--fix", "processes=0"], "--fix processes=0: must be a whole number from 1 to 1024"),
+            (["tune", "whole.py", "--fix", "threads=two"], "--fix threads=two: must be a whole number from 1"),
+            (["tune", "whole.py", "--fix", "num_workers=2.5"], "--fix num_workers=2.5: must be a whole number from 0"),
+            (["tune", "whole.py", "--fix", "num_workers=-3"], "--fix num_workers=-3: must be a whole number from 0"),
+            (["tune", "whole.py", "--fix", "compile=maybe"], "--fix compile=maybe: must be"),
+            (["tune", "whole.py", "--fix", "thread=2"], "--fix thread: no such knob; did you mean threads?"),
+            (
+                ["tune", "whole.py", "--fix", "precision=bf61"],
+                "--fix precision=bf61: must be one of fp32, tf32, bf16, fp16; did you mean bf16?",
+            ),
+            (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
+            (["tune", "whole.py", "--fix", "num_workers=1000"], "nothing would be left to search"),
+            (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
             (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
             (["init", "whole.py"], "whole.py exists already; name another file"),
             (["init", "no/such/folder.py"], "cannot be written: No such file"),
@@ -141,8 +160,18 @@ class TestUsage:
         assert "Usage: " in said.err
         assert said.out == ""
 
-    def test_help_is_no_error(self, say: Any) -> None:
-        said = say("--help")
+    def test_version(self, say: Any) -> None:
+        assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
+
+    @pytest.mark.parametrize("command", [[], ["tune"], ["run"], ["profiles", "match"]], ids=" ".join)
+    def test_h_is_help(self, say: Any, command: list[str]) -> None:
+        said = say(*command, "-h")
+        assert said.code == 0
+        assert "Usage: " in said.out
+
+    @pytest.mark.parametrize("option", ["--help", "-h"])
+    def test_help_is_no_error(self, say: Any, option: str) -> None:
+        said = say(option)
         assert said.code == 0
         assert all(
             name in said.out for name in ("tune", "probe", "run", "show", "validate", "diff", "init", "profiles")
@@ -165,27 +194,6 @@ class TestUsage:
         assert not (elsewhere / "profiles").exists()
 
 
-class TestPins:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("num_workers=2", ("num_workers", 2)),
-            ("channels_last=true", ("channels_last", True)),
-            ("pin_memory=False", ("pin_memory", False)),
-            ("prefetch_factor=none", ("prefetch_factor", None)),
-            ("precision=bf16", ("precision", "bf16")),
-            ("num_workers=-1", ("num_workers", -1)),
-            ("a=b=c", ("a", "b=c")),
-        ],
-    )
-    def test_are_read(self, text: str, expected: tuple[str, Any]) -> None:
-        assert cli._pin(text) == expected
-
-    @pytest.mark.parametrize("text", ["threads=--3", "threads=²"])
-    def test_near_numbers_are_words_not_a_traceback(self, text: str) -> None:
-        assert cli._pin(text) == ("threads", text.partition("=")[2])
-
-
 class TestTune:
     """What happens around the run itself, which a stub stands for."""
 
@@ -204,14 +212,16 @@ class TestTune:
         return asked
 
     def test_options_arrive(self, say: Any, asked: list[Any]) -> None:
-        options = "--budget 2m --level safe --seed 7 --resume --train-time 10h --only threads --only num_workers"
+        options = (
+            "--budget 2m --level safe --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
+        )
         said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "num_workers=2")
         assert said.code == 0
         task, found = asked[0]
         assert task.path == Path("model.py").resolve()
         assert (found.budget, found.level, found.seed, found.resume) == (120.0, "safe", 7, True)
         assert found.train_seconds == 36000.0
-        assert found.only == ("threads", "num_workers")
+        assert found.only == ("threads", "num_workers", "compile")
         assert found.fix == {"precision": "bf16", "num_workers": 2}
 
     def test_json_is_one_object_on_stdout_and_people_read_stderr(self, say: Any, asked: list[Any]) -> None:
