@@ -139,6 +139,9 @@ def run(
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
+    ] = None,
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
@@ -154,7 +157,7 @@ def run(
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
     target = started_script(script, context.args, module=module)
-    command.run(command.prepare(target, profile, level, nproc, cluster, patience), dry_run)
+    command.run(command.prepare(target, profile, level, name, nproc, cluster, patience), dry_run)
 
 
 @app.command()
@@ -174,13 +177,14 @@ def check(
     allow_network: NetworkOption = False,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
+    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
 ) -> None:
-    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
+    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
     from autotune.commands import check as command
 
     found = recognise_target(target, context.args, module=module, network=allow_network)
-    if not command.check(profile, found, level, seconds(budget, "--budget")):
-        raise typer.Exit(4)
+    verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
+    raise typer.Exit(command.EXIT_CODES[verdict])
 
 
 @app.command()
