@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -13,17 +12,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from autotune import __version__
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.core.pins import read_pin
 from autotune.trial.script import is_script, recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",
-    help="Hardware-aware auto-tuner for PyTorch training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 profiles_app = typer.Typer(help="Profiles on this machine.", no_args_is_help=True)
 app.add_typer(profiles_app, name="profiles")
@@ -60,6 +61,21 @@ NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of 
 ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"torch-autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hardware-aware auto-tuner for PyTorch training."""
+
+
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
 def tune(
     target: TargetArgument,
@@ -70,7 +86,7 @@ def tune(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Hard upper bound on the whole run: 90s, 5m.",
+            help="Hard upper bound on the whole run: 90s, 5m, 1h30m.",
             show_default="60s to 150s by the step; more with --train-time",
         ),
     ] = None,
@@ -78,7 +94,9 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Let only this knob move. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
+    ] = None,
     allow_network: NetworkOption = False,
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
@@ -96,8 +114,8 @@ def tune(
         seed=seed,
         resume=resume,
         train_seconds=seconds(train_time, "--train-time") if train_time else None,
-        fix=dict(_pin(text) for text in fix or ()),
-        only=tuple(only or ()),
+        fix=dict(read_pin(text) for text in fix or ()),
+        only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
     found = recognise_target(target, context.args, module=module, network=allow_network)
@@ -121,6 +139,9 @@ def run(
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
     profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
+    ] = None,
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
@@ -136,7 +157,7 @@ def run(
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
     target = started_script(script, context.args, module=module)
-    command.run(command.prepare(target, profile, level, nproc, cluster, patience), dry_run)
+    command.run(command.prepare(target, profile, level, name, nproc, cluster, patience), dry_run)
 
 
 @app.command()
@@ -156,13 +177,14 @@ def check(
     allow_network: NetworkOption = False,
     level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
     budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
+    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
 ) -> None:
-    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds."""
+    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
     from autotune.commands import check as command
 
     found = recognise_target(target, context.args, module=module, network=allow_network)
-    if not command.check(profile, found, level, seconds(budget, "--budget")):
-        raise typer.Exit(4)
+    verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
+    raise typer.Exit(command.EXIT_CODES[verdict])
 
 
 @app.command()
@@ -216,15 +238,6 @@ def match(target: Annotated[str | None, typer.Argument(help="The task's name.")]
 
     if not command.match(target):
         raise typer.Exit(4)
-
-
-def _pin(text: str) -> tuple[str, Any]:
-    """``knob=value`` with the value read as Python would: whole number, true/false, else a word."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
-    words = {"true": True, "false": False, "none": None}
-    return name, words.get(value.lower(), int(value) if re.fullmatch(r"-?[0-9]+", value) else value)
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,12 @@ from autotune.commands.live_view import live_view
 from autotune.core.decide import BASELINE
 from autotune.core.errors import NothingUsable, UsageError
 from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.proof import Proof, Round, compare
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
+from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.store.profiles import read
 from autotune.trial.parent.trial_bench import TrialBench
@@ -21,6 +24,8 @@ from autotune.trial.script import Target
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 LEAST_GENERATIONS = 2
+HOLDS, FAILS, OPEN = "holds", "does NOT hold here: tune again", "inconclusive: give a longer --budget"
+EXIT_CODES = {HOLDS: 0, FAILS: 4, OPEN: 5}
 
 
 @dataclass(frozen=True)
@@ -32,41 +37,65 @@ class CheckResult:
     measured: Proof
 
     @property
-    def holds(self) -> bool:
-        """True unless today's whole interval lies below the claimed one."""
-        return self.measured.high >= self.claimed.low
+    def verdict(self) -> str:
+        """`FAILS` where today's whole interval lies below the claimed one, `HOLDS` where all of it lies above half of
+        the claimed gain (on the log scale, from the claim's lower end), else `OPEN`."""
+        least = self.claimed.low
+        if self.measured.high < least:
+            return FAILS
+        return HOLDS if self.measured.low >= min(least, math.sqrt(least)) else OPEN
 
     @property
     def text(self) -> str:
         """One line for people."""
         claim, now = self.claimed, self.measured
-        verdict = "holds" if self.holds else "does NOT hold here: tune again"
         return (
             f"level {self.level}: claimed {claim.value:.2f}x ({claim.low:.2f} to {claim.high:.2f}),"
-            f" now {now.value:.2f}x ({now.low:.2f} to {now.high:.2f}, {now.rounds} rounds): {verdict}"
+            f" now {now.value:.2f}x ({now.low:.2f} to {now.high:.2f}, {now.rounds} rounds): {self.verdict}"
         )
 
 
-def check(path: Path, target: Target, level: str | None, budget: float) -> bool:
-    """Measure the claim of a profile again and print what was found; True if it holds."""
+def check(path: Path, target: Target, level: str | None, budget: float, *, force: bool = False) -> str:
+    """Measure the claim of a profile again, print what was found and return the verdict.
+
+    Raises:
+        UsageError: the profile is not for ``target`` on this machine, and not ``force``.
+    """
+    check_not_a_rank()
+    profile, inventory = read(path), probe()
+    if not force:
+        _check_same(path, profile, target, machine_type(inventory).key)
     with live_view(budget, time.monotonic()) as observe:
-        result = measure_claim(path, target, level, budget, observe)
+        result = measure_claim(path, profile, target, inventory, level, budget, observe)
     print(result.text)
-    return result.holds
+    return result.verdict
 
 
-def measure_claim(path: Path, target: Target, level: str | None, budget: float, observe: Observer) -> CheckResult:
-    """Measure a level of the profile at ``path`` against its baseline again, in turns, for about ``budget`` seconds.
+def _check_same(path: Path, profile: Profile, target: Target, key: str) -> None:
+    """Raise `UsageError` if ``profile`` is for another task or machine: its claim says nothing of these."""
+    own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
+    if own != here:
+        raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
+
+
+def measure_claim(
+    path: Path,
+    profile: Profile,
+    target: Target,
+    inventory: Inventory,
+    level: str | None,
+    budget: float,
+    observe: Observer,
+) -> CheckResult:
+    """Measure a level of ``profile`` against its baseline again, in turns, for about ``budget`` seconds.
 
     Raises:
         UsageError: no such level, or the level is the baseline itself: nothing is claimed.
         NothingUsable: the settings do not run here.
     """
-    check_not_a_rank()
     deadline = time.monotonic() + budget
-    profile = read(path)
     name = _claiming_level(path, profile, level)
-    with open_runner(target, probe(), 0, budget, observe) as runner:
+    with open_runner(target, inventory, 0, budget, observe) as runner:
         observe(BaselineKnown(profile.baseline, profile.target.unit))
         observe(StageStarted("loading the task"))
         runner.warm()

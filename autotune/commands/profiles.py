@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 from autotune.core.machine import machine_type
+from autotune.core.near import did_you_mean
 from autotune.probes import inventory
 from autotune.store import registry
 
 
 def list_profiles() -> None:
     """Print every profile, and every file that should be one."""
-    for item in registry.list_profiles():
+    found = registry.list_profiles()
+    if not found:
+        print(
+            f"no profiles in {' or '.join(map(str, registry.default_roots()))}; make one: autotune tune train.py",
+            file=sys.stderr,
+        )
+    for item in found:
         profile = item.profile
         print(f"{item.path}  {profile.target.name} on {profile.key}" if profile else item.problem)
 
@@ -20,7 +29,8 @@ def match(target: str | None) -> bool:
     found = registry.search(machine, target)
     best = found.match
     if best is None:
-        print(f"no profile fits {machine.key}; make one: autotune tune model.py")
+        wanted = f" and {target}{did_you_mean(target, registry.targets(machine))}" if target else ""
+        print(f"no profile fits {machine.key}{wanted}; make one: autotune tune train.py")
     else:
         print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
     for note in best.notes if best else found.notes:

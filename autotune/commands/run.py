@@ -16,6 +16,8 @@ from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
+from autotune.core.near import did_you_mean
+from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
@@ -63,6 +65,7 @@ def prepare(
     target: Script,
     profile: Path | None,
     level: str | None,
+    name: str | None = None,
     processes: int | None = None,
     cluster: Cluster | None = None,
     timeout: float | None = None,
@@ -71,8 +74,9 @@ def prepare(
 
     Args:
         target: the training script.
-        profile: the profile; the best for this machine and script if None.
-        level: ``safe``, ``amp`` or ``max``; the recommended one if None.
+        profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
+        level: ``safe``, ``amp`` or ``max``; ``AUTOTUNE_LEVEL`` or the recommended one if None.
+        name: of the task whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
         cluster: the machines that train together; this one alone if None.
         timeout: the training ends if a process takes no optimizer step for this many seconds.
@@ -82,27 +86,38 @@ def prepare(
     """
     if processes is not None and processes < 1:
         raise UsageError(f"--nproc {processes}: must be at least 1")
+    outside = overrides(os.environ)
+    words = ["-m", target.module] if target.module else [target.written]
+    if outside.disabled:
+        return _as_it_is([sys.executable, *words, *target.arguments])
     inventory = probe()
-    profile = profile or _match(target.name, inventory, cluster.nodes if cluster else 1)
+    own = outside.profile if name is None else None
+    profile = profile or (Path(own) if own else _match(target, name, inventory, cluster.nodes if cluster else 1))
     found = read(profile)
-    wanted = _wanted(found, level)
+    option, level = ("--level", level) if level else (LEVEL, outside.level)
+    wanted = _wanted(found, level, option)
     if processes is not None:
         wanted = with_processes(wanted, processes, inventory)
     settings, notes = clamp(wanted, inventory)
     script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
+    notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
     route = _route(settings, cluster)
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(script, found.target.skip)
-    words = ["-m", target.module] if target.module else [target.written]
     starting = partial(command, settings, words, target.arguments, sys.executable, cluster=cluster, route=route)
     prepared, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, prepared=prepared, binder=binder) for binder in binders)
-    machines = _machines_note(settings, cluster, found.target.nnodes)
-    notes = (*notes, *_environment_notes(added), *machines, *unbound)
+    notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
     return Launch(start, portable, base | variables, variables, notes)
+
+
+def _as_it_is(line: list[str]) -> Launch:
+    """The script without a profile, in the user's own environment."""
+    note = f"{DISABLE} is set: the script starts as it is, without a profile"
+    return Launch(line, line, dict(os.environ), {}, (note,))
 
 
 def _script_variables(known_by: str | None, skip: int) -> dict[str, str]:
@@ -114,9 +129,9 @@ def _own_variables(
     profile: Path, level: str | None, plan: binding.AffinityPlan, timeout: float | None
 ) -> dict[str, str]:
     """What this package's own runtime reads in the training processes."""
-    variables = {"AUTOTUNE_PROFILE": str(profile.resolve())}
+    variables = {PROFILE: str(profile.resolve())}
     if level:
-        variables["AUTOTUNE_LEVEL"] = level
+        variables[LEVEL] = level
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if timeout is not None:
@@ -128,17 +143,25 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
     return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
 
 
-def _match(name: str, inventory: Inventory, nnodes: int) -> Path:
-    """The best profile for ``nnodes`` machines of this kind and target ``name``."""
-    match = registry.find(machine_type(inventory), name, nnodes=nnodes)
+def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) -> Path:
+    """The best profile for ``nnodes`` machines of this kind and the task ``name``, by default the script's own."""
+    machine, name = machine_type(inventory), name or target.name
+    match = registry.find(machine, name, nnodes=nnodes)
     if match is None:
-        raise UsageError(f"no profile fits this machine and {name}; make one: autotune tune {name}.py")
+        known = registry.targets(machine)
+        others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
+        start = f"-m {target.module}" if target.module else target.written
+        raise UsageError(
+            f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
+            f" make one: autotune tune {start}"
+        )
     return match.path
 
 
-def _wanted(found: Profile, level: str | None) -> Settings:
+def _wanted(found: Profile, level: str | None, option: str) -> Settings:
     if level is not None and level not in found.levels:
-        raise UsageError(f"--level {level}: the profile has {', '.join(found.levels)}")
+        hint = did_you_mean(level, found.levels)
+        raise UsageError(f"{option} {level}: the profile has {', '.join(found.levels)}{hint}")
     return found.level(level).settings
 
 

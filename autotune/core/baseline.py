@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.core.errors import ContractError
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.core.near import did_you_mean
 from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.probes.facts import Inventory
@@ -48,7 +49,7 @@ def no_knob(name: str) -> str:
     if name == "accumulation":
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
         return f"CURRENT['accumulation'] is no knob: {own}"
-    return f"CURRENT[{name!r}] is no knob; knobs are: {', '.join(KNOB_NAMES)}"
+    return f"CURRENT[{name!r}] is no knob{did_you_mean(name, KNOB_NAMES)}; knobs are: {', '.join(KNOB_NAMES)}"
 
 
 def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:

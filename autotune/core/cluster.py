@@ -70,14 +70,17 @@ def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
         UsageError: a machine has several tasks: each would start the whole machine's processes.
     """
     nodes = environment.get("SLURM_STEP_NUM_NODES", "")
-    if not nodes.isdecimal() or int(nodes) < 2:
+    if not nodes.isdecimal():
         return None
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
     if tasks != nodes:
+        place = "one machine" if nodes == "1" else f"{nodes} machines"
         raise UsageError(
-            f"srun started {tasks} tasks on {nodes} machines; one on each starts its own processes:"
+            f"srun started {tasks} tasks on {place}; one on each starts its own processes:"
             " srun --ntasks-per-node=1 autotune run ..."
         )
+    if int(nodes) < 2:
+        return None
     names = tuple(host_names(environment.get("SLURM_STEP_NODELIST", "")))
     if len(names) != int(nodes):
         raise UsageError("SLURM_STEP_NODELIST does not name the machines; give --nnodes and --rdzv-endpoint")

@@ -20,7 +20,7 @@ PROCESS_BYTES = 400 * 2**20
 
 def why_not(settings: Settings, context: Context) -> str | None:
     """Why ``settings`` are not feasible; None where they are."""
-    found = _crowding(settings, context.inventory) or _memory(settings, context)
+    found = crowding(settings, context.inventory) or _memory(settings, context)
     return found or _numerics(settings, context) or _replication(settings, context.inventory)
 
 
@@ -78,7 +78,8 @@ def normalised(settings: Settings, inventory: Inventory) -> int:
     return settings.batch_size // replicas(settings, inventory)
 
 
-def _crowding(settings: Settings, inventory: Inventory) -> str | None:
+def crowding(settings: Settings, inventory: Inventory) -> str | None:
+    """Why processes, threads and workers of ``settings`` are too many for this machine; None where they are not."""
     budget, processes = inventory.budget.threads, settings.processes
     if processes * settings.threads > budget and settings.threads > 1:
         return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"

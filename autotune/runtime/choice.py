@@ -6,15 +6,18 @@ import contextlib
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from autotune.core.binding import plan_of
 from autotune.core.clamp import clamp, launched, one_process
+from autotune.core.errors import ProfileError, UsageError
 from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.machine import machine_type
+from autotune.core.near import did_you_mean
+from autotune.core.overrides import PROFILE, overrides
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes import budget, cpu, gpu, memory
@@ -50,26 +53,36 @@ class Found:
 def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
-    """What to apply of the profile that `find` gives."""
+    """What to apply of the profile that `find` gives.
+
+    Raises:
+        UsageError: there is no such ``level``.
+        ProfileError: the profile that was asked for cannot be read.
+    """
+    if level is not None and level not in LEVELS:
+        raise UsageError(f"there is no level {level!r}: levels are {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}")
     inventory = _inventory(plan_of(environment).allowed)
     found = find(path_or_url, target, environment, inventory)
     if found.profile is None:
         first, *others = found.notes
         return Choice(notes=(f"training runs without a profile: {first}", *others))
-    return decide(found.profile, found.origin, level, environment, inventory)
+    choice = decide(found.profile, found.origin, level, environment, inventory)
+    return replace(choice, notes=(*found.notes, *choice.notes))
 
 
 def find(
     path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Found:
     """Argument before environment before the best match before nothing."""
-    for origin, path in (("argument", path_or_url), ("AUTOTUNE_PROFILE", environment.get("AUTOTUNE_PROFILE"))):
+    machine = machine_type(inventory)
+    for origin, path in (("argument", path_or_url), (PROFILE, overrides(environment).profile)):
         if path:
             if "://" in str(path):
-                raise ValueError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
-            return Found(profiles.read(path), f"{origin}: {path}")
+                raise ProfileError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
+            profile = profiles.read(path)
+            return Found(profile, f"{origin}: {path}", registry.another_machine(profile, machine))
     target = target or _script()
-    search = registry.search(machine_type(inventory), target, nnodes=_nnodes(environment))
+    search = registry.search(machine, target, nnodes=_nnodes(environment))
     if search.match is None:
         missing = [f"no profile fits this machine and {target}; autotune tune makes one"] if target else []
         return Found(None, notes=(*missing, *search.notes))
@@ -97,7 +110,7 @@ def claim(
     found = find(path_or_url, target, environment, _inventory(plan_of(environment).allowed))
     if found.profile is None:
         raise ValueError("; ".join(found.notes))
-    name, _notes = pick_level(found.profile, level or environment.get("AUTOTUNE_LEVEL") or None)
+    name, _notes = pick_level(found.profile, level or overrides(environment).level)
     return Claim(found.profile.levels[name].rate, found.profile.target.unit, name, found.origin)
 
 
@@ -105,7 +118,7 @@ def decide(
     profile: Profile, origin: str, level: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Choice:
     """Settings of ``profile`` for this machine and start. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
-    name, notes = pick_level(profile, level or environment.get("AUTOTUNE_LEVEL") or None)
+    name, notes = pick_level(profile, level or overrides(environment).level)
     result = profile.levels[name]
     settings, said = _as_started(result.settings, environment, inventory, profile.target.nnodes)
     settings, own = own_threads(settings, environment)

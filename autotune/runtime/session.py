@@ -13,16 +13,19 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.core.binding import own_affinity
+from autotune.core.errors import ProfileError, UsageError
+from autotune.core.overrides import DISABLE, overrides
 from autotune.core.settings import Settings
 from autotune.runtime import processes, watchdog
 from autotune.runtime.applier import Training, create_appliers
 from autotune.runtime.appliers.precision import Precision
 from autotune.runtime.dealing import Part
+from autotune.runtime.described import Described
 from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
 
 
-class Session(contextlib.AbstractContextManager["Session"]):
+class Session(Described, contextlib.AbstractContextManager["Session"]):
     """Settings in force for one training loop, from construction to `close`.
 
     Args:
@@ -183,19 +186,30 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.close()
 
 
-def load(path_or_url: str | Path | None = None, *, target: str | None = None, level: str | None = None) -> Session:
-    """The best profile for this machine and script, in force. Never raises because of a profile.
+def load(
+    path_or_url: str | Path | None = None,
+    *,
+    target: str | None = None,
+    level: str | None = None,
+    strict: bool = True,
+) -> Session:
+    """The best profile for this machine and script, in force. What it finds by itself never raises.
 
     Args:
         path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
         target: what was tuned; the running script's name if None.
         level: ``safe``, ``amp`` or ``max``; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
+        strict: raise where ``path_or_url`` or ``level`` cannot be met; else training runs without, and it is said once.
+
+    Raises:
+        ProfileError: ``path_or_url`` is no valid profile.
+        UsageError: there is no such ``level``.
 
     Returns:
         A session; with baseline behaviour, said once, where no profile fits or ``AUTOTUNE_DISABLE`` is set.
     """
-    disabled = os.environ.get("AUTOTUNE_DISABLE", "0") not in ("", "0")
-    session = Session(None, origin="AUTOTUNE_DISABLE") if disabled else _chosen(path_or_url, target, level)
+    disabled = overrides(os.environ).disabled
+    session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
     seconds = watchdog.seconds_of(os.environ)
     if seconds is not None:
         session._restore.callback(watchdog.watch(seconds))
@@ -214,12 +228,21 @@ def session_of_profile(*, moves: bool) -> Session:
     return _chosen(None, None, None, moves=moves)
 
 
-def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, moves: bool = True) -> Session:
+def _chosen(
+    path_or_url: str | Path | None,
+    target: str | None,
+    level: str | None,
+    *,
+    moves: bool = True,
+    strict: bool = False,
+) -> Session:
     from autotune.runtime.choice import Choice, choose  # here: trials know their settings and need no store
 
     try:
         choice = choose(path_or_url, target, level, os.environ)
     except Exception as error:  # whatever is wrong with a profile or a probe, training goes on
+        if strict and (isinstance(error, UsageError) or (path_or_url and isinstance(error, ProfileError))):
+            raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
     session = Session(
         choice.settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import math
 import os
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from autotune.core.errors import ProfileError
 from autotune.core.profile import SCHEMA, Profile
 from autotune.store import redaction, yaml_text
-from autotune.store.schema import MAX_ITEMS, MAX_NAME, MAX_TEXT, from_data
+from autotune.store.schema import KEYS, MAX_ITEMS, MAX_NAME, MAX_TEXT, from_data
 from autotune.store.validation import describe, quote
 
 MAX_BYTES = 64 * 1024
@@ -56,7 +57,7 @@ def parse(text: str, name: str) -> Profile:
     try:
         return from_data(data)
     except ValidationError as error:
-        lines = [f"{name}: {line}" for line in describe(error).splitlines()]
+        lines = [f"{name}: {line}" for line in describe(error, yaml_text.lines(text), KEYS).splitlines()]
         raise ProfileError("\n".join([*lines, f"Correct the file, or tune again. Format: {SCHEMA}."])) from None
 
 
@@ -136,6 +137,8 @@ def _text(path: Path) -> str:
         raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({_reason(error)}).") from error
+    if b"\0" in raw and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ProfileError(f"{path}: is a binary file, not a profile.")
     if len(raw) > MAX_BYTES:
         raise _too_large(str(path))
     try:

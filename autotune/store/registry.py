@@ -132,6 +132,20 @@ def another_torch(profile: Profile, here: str | None) -> tuple[str, ...]:
     return (f"the profile was measured with PyTorch {measured}, this is {here}: its speedup may differ",)
 
 
+def another_machine(profile: Profile, machine: MachineType) -> tuple[str, ...]:
+    """A line where ``profile`` was measured on another type of machine than ``machine``; else nothing."""
+    if profile.key == machine.key:
+        return ()
+    return (f"the profile was measured on {profile.key}, this is {machine.key}: its speedup may differ",)
+
+
+def targets(machine: MachineType, roots: Sequence[Path] | None = None) -> list[str]:
+    """Names of the tasks that have a profile for this machine or a compatible one."""
+    roots = default_roots() if roots is None else roots
+    found = (item for exact in (True, False) for item in _candidates(machine, None, roots, exact, []))
+    return sorted({profile.target.name for _, profile in found})
+
+
 def _minor(version: str) -> list[str]:
     return version.split(".")[:2]
 

@@ -272,6 +272,11 @@ class ProfileRecord(Record):
         )
 
 
+_RECORDS: tuple[type[Record], ...] = (*Record.__subclasses__(), SettingsRecord)
+KEYS = frozenset(name for record in _RECORDS for name in record.model_fields)
+"""Names of all keys that the file's parts have."""
+
+
 def from_data(data: Mapping[str, Any]) -> Profile:
     """`Profile` from parsed ``data``.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from autotune.core.near import did_you_mean
+
 MAX_ERRORS = 5
 MAX_QUOTE = 60
 
+Places = Mapping[tuple[str | int, ...], int]
 Words = Callable[[str, Mapping[str, Any]], str]
 
 SENTENCES: dict[str, Words] = {
@@ -36,10 +39,16 @@ SENTENCES: dict[str, Words] = {
 }
 
 
-def describe(error: ValidationError) -> str:
-    """One line per finding, ``levels.amp.settings.threads: 1000000000 is above 4096``; the first few only."""
-    findings = error.errors(include_url=False)
-    lines = [_sentence(finding) for finding in findings[:MAX_ERRORS]]
+def describe(error: ValidationError, places: Places, known: Collection[str]) -> str:
+    """One line per finding, ``line 31: levels.amp.settings.threads: 1000000000 is above 4096``; the first few only.
+
+    Args:
+        error: what pydantic found.
+        places: the line of each key, by its path.
+        known: names of keys, to tell what a misspelt one was meant to be.
+    """
+    findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] == "missing")
+    lines = [_sentence(finding, places, known) for finding in findings[:MAX_ERRORS]]
     if len(findings) > MAX_ERRORS:
         lines.append(f"... and {len(findings) - MAX_ERRORS} more")
     return "\n".join(lines)
@@ -54,7 +63,14 @@ def quote(value: Any) -> str:
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
 
 
-def _sentence(finding: Any) -> str:
+def _sentence(finding: Any, places: Places, known: Collection[str]) -> str:
+    line = places.get(finding["loc"])
+    place = f"line {line}: " if line is not None else ""
+    hint = did_you_mean(str(finding["loc"][-1]), known) if finding["type"] == "extra_forbidden" else ""
+    return f"{place}{_finding(finding)}{hint}"
+
+
+def _finding(finding: Any) -> str:
     key = ".".join(quote(part)[1:-1] if isinstance(part, str) else str(part) for part in finding["loc"])
     words = SENTENCES.get(finding["type"])
     context = finding.get("ctx", {})

@@ -9,7 +9,7 @@ errors quote what was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -77,6 +77,26 @@ def load(text: str) -> Any:
         return loader.get_single_data()
     finally:
         loader.dispose()
+
+
+def lines(text: str) -> dict[tuple[str | int, ...], int]:
+    """The line, from 1 on, of every key and list entry in ``text``, by its path; of a document that `load` accepts."""
+    loader = PlainLoader(text)
+    try:
+        return dict(_places(loader.get_single_node(), ()))
+    finally:
+        loader.dispose()
+
+
+def _places(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    inner: Iterable[tuple[str | int, yaml.Node, yaml.Node]] = ()
+    if isinstance(node, yaml.MappingNode):
+        inner = ((key.value, key, value) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        inner = ((index, value, value) for index, value in enumerate(node.value))
+    for name, marked, value in inner:
+        yield (*path, name), marked.start_mark.line + 1
+        yield from _places(value, (*path, name))
 
 
 def dump(data: Mapping[str, Any]) -> str:

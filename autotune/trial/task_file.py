@@ -69,12 +69,15 @@ def parse(path: Path) -> ast.Module:
         raise UsageError(f"{path}: no such file. Give a training script, or a task file: `autotune init` writes one.")
     if not path.is_file():
         raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
+    no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
+        if error.lineno is None:
+            raise UsageError(no_source) from error
         raise UsageError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from error
     except ValueError as error:
-        raise UsageError(f"{path}: not a Python source file: {error}") from error
+        raise UsageError(no_source) from error
 
 
 def top_level_names(tree: ast.Module) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.core.durations import seconds
 from autotune.core.errors import UsageError, UserCodeError
 from autotune.core.profile import Profile
 from autotune.trial.paths import StudyPaths
@@ -27,7 +28,7 @@ def tune(
     target: str | Path | None = None,
     *,
     arguments: Sequence[str] = (),
-    budget: float | None = None,
+    budget: float | str | None = None,
     profile: str | Path | None = None,
     build_model: Callable[..., Any] | None = None,
     build_dataset: Callable[..., Any] | None = None,
@@ -44,8 +45,9 @@ def tune(
     Args:
         target: path of the script or task file.
         arguments: the script's own.
-        budget: seconds for everything; by default 60, 90 where a step takes longer than 20 ms, 150 where it takes
-            longer than half a second, and more where ``train_seconds`` says that much training is ahead.
+        budget: for everything, in seconds or as text such as ``5m``; by default 60 s, 90 s where a step takes longer
+            than 20 ms, 150 s where it takes longer than half a second, and more where ``train_seconds`` says that much
+            training is ahead.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
         build_model, build_dataset, compute_loss: in place of ``target``: what a task file would define. Trial processes
             get copies of these functions, of the globals that they use, and of classes defined in the session.
@@ -58,7 +60,8 @@ def tune(
         UserCodeError: the user's code failed; its own traceback is the cause.
         AutotuneError: with the reason and what to do.
     """
-    chosen = Options(budget=budget, profile=Path(profile) if profile is not None else None, **options)
+    limit = seconds(budget, "budget") if isinstance(budget, str) else budget
+    chosen = Options(budget=limit, profile=Path(profile) if profile is not None else None, **options)
     given = {
         "build_model": build_model,
         "build_dataset": build_dataset,

@@ -11,7 +11,9 @@ from autotune.core.budget import default_budget
 from autotune.core.errors import UsageError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
+from autotune.core.near import did_you_mean
 from autotune.core.outcome import Outcome
+from autotune.core.pins import check_names, check_pins
 from autotune.core.space import Space, build
 
 LEAST_BUDGET = 5.0
@@ -44,15 +46,14 @@ class Options:
         """The budget; if none was given, what is usual for a baseline's trial that ended in ``outcome``."""
         return self.budget or default_budget(self.train_seconds, outcome)
 
-    def check(self) -> None:
-        """Raise `UsageError` for what cannot work, before anything is started."""
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for what cannot work on any machine."""
         if self.budget is not None and self.budget < LEAST_BUDGET:
             raise UsageError(f"--budget {self.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
         if self.level is not None and self.level not in LEVELS:
-            raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}")
-        unknown = [name for name in self.only if name not in KNOB_NAMES]
-        if unknown:
-            raise UsageError(f"--only {unknown[0]}: no such knob; knobs are: {', '.join(KNOB_NAMES)}")
+            raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
+        check_names(self.only, "--only")
+        check_pins(self.fix or {})
 
     def spaces(self, context: Context) -> dict[str, Space]:
         """The space of every level, lowest first, with the user's pins."""

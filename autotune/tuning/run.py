@@ -22,6 +22,7 @@ from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.load import QUIET, Load, undisturbed
 from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
+from autotune.core.pins import check_pins_on
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.core.space import Space
@@ -96,11 +97,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    options.check()
+    path = _writable(options.profile) if options.profile else None
     inventory = probe()
+    check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = options.profile or registry.default_path(machine_type(inventory).key, target.name, nnodes=nnodes)
-    _make_folder(path)
+    path = path or _writable(registry.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -273,8 +274,14 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
     )
 
 
-def _make_folder(path: Path) -> None:
-    """Find out now, not after the run, that the profile cannot be written."""
+def _writable(path: Path) -> Path:
+    """``path``, in a folder that is there. Finds out now, not after the run, that the profile cannot be written.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -284,3 +291,4 @@ def _make_folder(path: Path) -> None:
             f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
             " --profile OUT.yaml"
         ) from error
+    return path

@@ -24,6 +24,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.spec import TrialSpec
+from autotune.trial.task_file import recognise
 from benchmarks import stamp
 from benchmarks.honesty import plain, record
 from benchmarks.honesty.load import NICED, NONE, neighbour

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import autotune
 from autotune import cli
+from autotune.commands import check
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
@@ -40,7 +42,7 @@ class Said:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, as no rank of anything."""
     monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -95,16 +97,36 @@ class TestUsage:
             (["tune", "empty.py"], "this is not a task file"),
             (["tune", "half.py"], "lacks build_dataset and compute_loss"),
             (["tune", "broken.py"], "broken.py:1: not valid Python"),
-            (["tune", "whole.py", "--budget", "soon"], "--budget 'soon': write a duration such as 90s, 5m or 10h"),
+            (
+                ["tune", "whole.py", "--budget", "soon"],
+                "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h",
+            ),
             (["tune", "whole.py", "--budget", "0"], "--budget '0': must be a positive duration"),
             (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
             (["tune", "whole.py", "--train-time", "forever"], "--train-time 'forever'"),
             (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
-            (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; knobs are: processes, threads"),
+            (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
+            (["tune", "whole.py", "--only", "zzz"], "--only zzz: no such knob; knobs are: processes, threads"),
+            (["tune", "whole.py", "--only", "threads,procesess"], "--only procesess: no such knob; did you mean proc"),
+            (["tune", "whole.py", "--fix", "processes=0"], "--fix processes=0: must be a whole number from 1 to 1024"),
+            (["tune", "whole.py", "--fix", "threads=two"], "--fix threads=two: must be a whole number from 1"),
+            (["tune", "whole.py", "--fix", "num_workers=2.5"], "--fix num_workers=2.5: must be a whole number from 0"),
+            (["tune", "whole.py", "--fix", "num_workers=-3"], "--fix num_workers=-3: must be a whole number from 0"),
+            (["tune", "whole.py", "--fix", "compile=maybe"], "--fix compile=maybe: must be"),
+            (["tune", "whole.py", "--fix", "thread=2"], "--fix thread: no such knob; did you mean threads?"),
+            (
+                ["tune", "whole.py", "--fix", "precision=bf61"],
+                "--fix precision=bf61: must be one of fp32, tf32, bf16, fp16; did you mean bf16?",
+            ),
+            (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
+            (["tune", "whole.py", "--fix", "num_workers=1000"], "nothing would be left to search"),
+            (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
             (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
             (["init", "whole.py"], "whole.py exists already; name another file"),
             (["init", "no/such/folder.py"], "cannot be written: No such file"),
             (["show", "nowhere.yaml"], "nowhere.yaml"),
+            (["show", "/bin/ls"], "autotune: /bin/ls: is a binary file, not a profile."),
+            (["tune", "/bin/ls"], "autotune: /bin/ls: not a Python source file. Give a training script"),
             (["validate", "empty.py"], "is empty"),
             (["run", "nowhere.py"], "nowhere.py: no such script"),
         ],
@@ -141,8 +163,18 @@ class TestUsage:
         assert "Usage: " in said.err
         assert said.out == ""
 
-    def test_help_is_no_error(self, say: Any) -> None:
-        said = say("--help")
+    def test_version(self, say: Any) -> None:
+        assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
+
+    @pytest.mark.parametrize("command", [[], ["tune"], ["run"], ["profiles", "match"]], ids=" ".join)
+    def test_h_is_help(self, say: Any, command: list[str]) -> None:
+        said = say(*command, "-h")
+        assert said.code == 0
+        assert "Usage: " in said.out
+
+    @pytest.mark.parametrize("option", ["--help", "-h"])
+    def test_help_is_no_error(self, say: Any, option: str) -> None:
+        said = say(option)
         assert said.code == 0
         assert all(
             name in said.out for name in ("tune", "probe", "run", "show", "validate", "diff", "init", "profiles")
@@ -165,27 +197,6 @@ class TestUsage:
         assert not (elsewhere / "profiles").exists()
 
 
-class TestPins:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("num_workers=2", ("num_workers", 2)),
-            ("channels_last=true", ("channels_last", True)),
-            ("pin_memory=False", ("pin_memory", False)),
-            ("prefetch_factor=none", ("prefetch_factor", None)),
-            ("precision=bf16", ("precision", "bf16")),
-            ("num_workers=-1", ("num_workers", -1)),
-            ("a=b=c", ("a", "b=c")),
-        ],
-    )
-    def test_are_read(self, text: str, expected: tuple[str, Any]) -> None:
-        assert cli._pin(text) == expected
-
-    @pytest.mark.parametrize("text", ["threads=--3", "threads=²"])
-    def test_near_numbers_are_words_not_a_traceback(self, text: str) -> None:
-        assert cli._pin(text) == ("threads", text.partition("=")[2])
-
-
 class TestTune:
     """What happens around the run itself, which a stub stands for."""
 
@@ -204,14 +215,16 @@ class TestTune:
         return asked
 
     def test_options_arrive(self, say: Any, asked: list[Any]) -> None:
-        options = "--budget 2m --level safe --seed 7 --resume --train-time 10h --only threads --only num_workers"
+        options = (
+            "--budget 2m --level safe --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
+        )
         said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "num_workers=2")
         assert said.code == 0
         task, found = asked[0]
         assert task.path == Path("model.py").resolve()
         assert (found.budget, found.level, found.seed, found.resume) == (120.0, "safe", 7, True)
         assert found.train_seconds == 36000.0
-        assert found.only == ("threads", "num_workers")
+        assert found.only == ("threads", "num_workers", "compile")
         assert found.fix == {"precision": "bf16", "num_workers": 2}
 
     def test_json_is_one_object_on_stdout_and_people_read_stderr(self, say: Any, asked: list[Any]) -> None:
@@ -301,6 +314,15 @@ class TestProfiles:
         assert said.code == 2
         assert "num_workers" in said.err
 
+    def test_a_misspelt_key_names_line_and_key(self, say: Any, saved: Path) -> None:
+        lines = saved.read_text().replace("    threads: 8", "    threds: 8").splitlines()
+        saved.write_text("\n".join(lines))
+        number = next(k for k, line in enumerate(lines, 1) if "threds" in line)
+        said = say("show", saved)
+        assert said.code == 2
+        assert f"{saved}: line {number}: " in said.err
+        assert ".threds: is no key of this format; did you mean threads?" in said.err
+
     def test_show(self, say: Any, saved: Path) -> None:
         said = say("show", saved)
         assert said.code == 0
@@ -320,7 +342,10 @@ class TestProfiles:
         assert "other.yaml" in said.out
 
     def test_list_of_nothing_and_of_one(self, say: Any, saved: Path, elsewhere: Path) -> None:
-        assert say("profiles", "list") == Said(0, "", "")
+        nothing = say("profiles", "list")
+        assert (nothing.code, nothing.out) == (0, "")
+        assert nothing.err.startswith("no profiles in profiles or ")
+        assert nothing.err.endswith("make one: autotune tune train.py\n")
         path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
         path.parent.mkdir(parents=True)
         saved.rename(path)
@@ -346,6 +371,9 @@ class TestProfiles:
         said = say("profiles", "match", "resnet")
         assert said.code == 0
         assert said.out.startswith(f"profiles/{machine.key}/resnet.yaml (exact)")
+        said = say("profiles", "match", "resent")
+        assert said.code == 4
+        assert f"no profile fits {machine.key} and resent; did you mean resnet?" in said.out
 
 
 def _profile_of(settings: Settings, folder: Path, machine: Inventory) -> Path:
@@ -356,7 +384,88 @@ def _profile_of(settings: Settings, folder: Path, machine: Inventory) -> Path:
     return profiles.write(folder / "bound.yaml", made)
 
 
+class TestCheck:
+    @pytest.mark.parametrize("file", ["resnet.py", "other.py"])
+    def test_a_profile_of_another_task_or_machine_is_refused(
+        self, say: Any, saved: Path, elsewhere: Path, file: str
+    ) -> None:
+        (elsewhere / file).write_text(TASK)
+        said = say("check", saved, file)
+        assert said.code == 2
+        assert f"is for resnet on {MACHINE.key}, this is {file[:-3]} on " in said.err
+        assert "--force measures it all the same" in said.err
+
+    @pytest.mark.parametrize(("file", "options"), [("resnet.py", []), ("other.py", ["--force"])])
+    def test_a_fitting_or_forced_one_is_measured(
+        self,
+        say: Any,
+        plain: Inventory,
+        elsewhere: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        file: str,
+        options: list[str],
+    ) -> None:
+        monkeypatch.setattr("autotune.commands.check.probe", lambda: plain)
+        claim = profile().levels["amp"].speedup
+        wide = replace(claim, low=0.37, high=184.61)
+        monkeypatch.setattr("autotune.commands.check.measure_claim", lambda *_: check.CheckResult("amp", claim, wide))
+        (elsewhere / file).write_text(TASK)
+        saved = profiles.write(elsewhere / "own.yaml", profile(machine_type(plain)))
+        said = say("check", *options, saved, file)
+        assert said.code == 5
+        assert "inconclusive" in said.out
+
+
 class TestRun:
+    @pytest.fixture
+    def script(self, elsewhere: Path, plain: Inventory) -> Path:
+        """A script, beside the profile of the task ``model`` for this machine."""
+        machine = machine_type(plain)
+        profiles.write(elsewhere / "profiles" / machine.key / "model.yaml", profile(machine, "model"))
+        (elsewhere / "train.py").touch()
+        return elsewhere / "train.py"
+
+    def test_without_a_profile_of_its_own_others_are_listed(self, say: Any, script: Path) -> None:
+        said = say("run", "--dry-run", "train.py")
+        assert said.code == 2
+        assert "no profile fits this machine and train; --target NAME takes another task's: model;" in said.err
+        assert "make one: autotune tune train.py" in said.err
+        said = say("run", "--dry-run", "--target", "modle", "train.py")
+        assert said.code == 2
+        assert "did you mean model?" in said.err
+
+    def test_target_names_the_profile(self, say: Any, script: Path) -> None:
+        said = say("run", "--dry-run", "--target", "model", "train.py")
+        assert said.code == 0
+        assert "model.yaml" in said.out
+
+    def test_the_environment_names_profile_and_level(
+        self, say: Any, script: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AUTOTUNE_PROFILE", str(saved))
+        monkeypatch.setenv("AUTOTUNE_LEVEL", "safe")
+        out = say("run", "--dry-run", "train.py").out
+        assert f"AUTOTUNE_PROFILE={saved}" in out
+        assert "AUTOTUNE_LEVEL=safe" in out
+        assert "AUTOTUNE_LEVEL=max" in say("run", "--dry-run", "--level", "max", "train.py").out
+        monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
+        said = say("run", "--dry-run", "train.py")
+        assert said.code == 2
+        assert "AUTOTUNE_LEVEL maxi: the profile has safe, amp, max; did you mean max?" in said.err
+
+    def test_disabled_starts_the_script_as_it_is(self, say: Any, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AUTOTUNE_DISABLE", "yes")
+        said = say("run", "--dry-run", "train.py", "--lr", "1")
+        assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
+        assert "AUTOTUNE_DISABLE is set" in said.err
+        monkeypatch.setenv("AUTOTUNE_DISABLE", "false")
+        assert say("run", "--dry-run", "train.py").code == 2
+
+    def test_a_profile_of_another_machine_is_named(self, say: Any, script: Path, saved: Path) -> None:
+        said = say("run", "--dry-run", "--profile", saved, "train.py")
+        assert said.code == 0
+        assert f"the profile was measured on {MACHINE.key}, this is " in said.err
+
     def test_dry_run_prints_the_command_and_starts_nothing(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         canary = elsewhere / "canary"
         (elsewhere / "train it.py").write_text(f"open({str(canary)!r}, 'w')")

@@ -77,12 +77,12 @@ class TestContradictions:
         ("current", "words"),
         [
             ({"batch_size": 50, "processes": 4}, ['CURRENT["batch_size"] = 50', "global batch", "4 process(es)"]),
-            ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "at least 1"]),
-            ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "at least 1"]),
+            ({"batch_size": 0}, ['CURRENT["batch_size"] = 0', "from 1 to"]),
+            ({"batch_size": -8}, ['CURRENT["batch_size"] = -8', "from 1 to"]),
             ({"batch_size": "64"}, ["CURRENT[\"batch_size\"] = '64'", "whole number"]),
             ({"batch_size": True}, ['CURRENT["batch_size"] = True', "whole number"]),
             ({"batch_size": None}, ['CURRENT["batch_size"] = None', "whole number"]),
-            ({"processes": 0}, ['CURRENT["processes"] = 0', "at least 1"]),
+            ({"processes": 0}, ['CURRENT["processes"] = 0', "from 1 to"]),
             (
                 {"accumulation": 4},
                 ["CURRENT['accumulation'] is no knob", 'CURRENT["batch_size"] is the batch that your'],

@@ -18,6 +18,22 @@ STEP = {
     "SLURM_JOB_ID": "123456",
     "SLURM_STEP_ID": "2",
 }
+ONE_TASK = STEP | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NODELIST": "gpu08"}
+EIGHT_TASKS = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NNODES": "1",
+    "SLURM_NTASKS": "8",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "5",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "gpu08",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_TASKS_PER_NODE": "8",
+    "SLURM_TASKS_PER_NODE": "8",
+}
+"""What ``srun -N1 -n8`` sets, in task 5."""
 
 
 class TestFromOptions:
@@ -60,15 +76,17 @@ class TestSlurm:
     def test_sizes_come_from_the_step(self) -> None:
         assert from_slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
 
-    @pytest.mark.parametrize(
-        "environment", [{}, STEP | {"SLURM_STEP_NUM_NODES": "1"}, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}]
-    )
+    @pytest.mark.parametrize("environment", [{}, ONE_TASK, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}])
     def test_one_machine_or_a_batch_script_is_no_cluster(self, environment: dict[str, str]) -> None:
         assert from_slurm(environment) is None
 
     def test_several_tasks_on_a_machine_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--ntasks-per-node=1"):
             from_slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
+
+    def test_several_tasks_on_the_only_machine_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="srun started 8 tasks on one machine; one on each starts its own"):
+            from_slurm(EIGHT_TASKS)
 
     def test_machines_that_are_not_named_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--rdzv-endpoint"):

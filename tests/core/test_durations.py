@@ -18,7 +18,17 @@ class TestDurations:
     def test_are_read(self, text: str, expected: float) -> None:
         assert seconds(text, "--budget") == expected
 
-    @pytest.mark.parametrize("text", ["", "s", "m5", "5 minutes", "1h30m", "-5s", "0", "0m", "nan", "inf", "1e400h"])
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("5min", 300), ("5 minutes", 300), ("1h30m", 5400), ("1h 30m", 5400), ("2H", 7200), ("1 day", 86400)],
+    )
+    def test_are_read_as_people_write_them(self, text: str, expected: float) -> None:
+        assert seconds(text, "--budget") == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "s", "m5", "5 lightyears", "1h30", "5m or so", "5..m", "-5s", "0", "0m", "nan", "inf", "1e400h"],
+    )
     def test_others_are_refused_with_the_option_and_the_text(self, text: str) -> None:
         with pytest.raises(UsageError) as error:
             seconds(text, "--train-time")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autotune
+from autotune.core.errors import ProfileError, UsageError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.runtime.choice import _inventory, decide
@@ -68,7 +69,9 @@ def test_bad_profiles_are_baseline_and_one_notice(
 ) -> None:
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)
-    with autotune.load(path) as tuned:
+    with pytest.raises(ProfileError, match=r"bad\.yaml"):
+        autotune.load(path)
+    with autotune.load(path, strict=False) as tuned:
         assert tuned.settings is None
         train(tuned, shuffled(32, 16), epochs=1)
     assert len(notices(caplog)) == 1
@@ -76,10 +79,46 @@ def test_bad_profiles_are_baseline_and_one_notice(
 
 @pytest.mark.parametrize("path", ["absent.yaml", "https://example.org/p.yaml", "."])
 def test_what_cannot_be_read_is_named(path: str, caplog: pytest.LogCaptureFixture) -> None:
-    with autotune.load(path) as tuned:
+    with pytest.raises(ProfileError) as error:
+        autotune.load(path)
+    assert path in str(error.value)
+    with autotune.load(path, strict=False) as tuned:
         assert tuned.settings is None
     assert len(notices(caplog)) == 1
     assert path in notices(caplog)[0]
+
+
+def test_a_level_that_does_not_exist_is_refused(written: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for where in (written, None):
+        with pytest.raises(UsageError, match=r"no level 'maxi'.*did you mean max\?"):
+            autotune.load(where, level="maxi")
+    with autotune.load(written, level="maxi", strict=False) as tuned:
+        assert tuned.settings is None
+    assert "no level 'maxi'" in notices(caplog)[0]
+
+
+def test_what_the_environment_says_never_raises(
+    written: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
+    with autotune.load(written) as tuned:
+        assert tuned.level == "safe"
+    monkeypatch.setenv("AUTOTUNE_PROFILE", "absent.yaml")
+    with autotune.load(level="safe") as tuned:
+        assert tuned.settings is None
+
+
+def test_a_session_says_what_it_is(written: Path) -> None:
+    with autotune.load(written) as tuned:
+        assert repr(tuned).startswith(f"<Session level safe; argument: {written}; applied: ")
+        assert "batch_size=16" in repr(tuned)
+    with autotune.load(target="nothing") as tuned:
+        assert repr(tuned) == "<Session without a profile (defaults)>"
+
+
+def test_a_profile_of_another_machine_is_named(written: Path) -> None:
+    with autotune.load(written) as tuned:
+        assert sum("the profile was measured on" in note for note in tuned.notes) == 1
 
 
 @pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.store.profiles.read"])
@@ -91,7 +130,7 @@ def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: py
 
 def test_a_notice_reaches_stderr_without_any_logging_set_up(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
-    with mock.patch.object(root, "handlers", []), autotune.load("absent.yaml"):
+    with mock.patch.object(root, "handlers", []), autotune.load("absent.yaml", strict=False):
         pass
     assert "absent.yaml" in capsys.readouterr().err
 

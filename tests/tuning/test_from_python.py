@@ -57,6 +57,15 @@ def test_tune_passes_options_on(runs: list[Any], tmp_path: Path, monkeypatch: py
     assert runs == [(recognise(Path("model.py")), expected, None, "")]
 
 
+def test_a_budget_may_be_text(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(TASK)
+    autotune.tune("model.py", budget="5m")
+    assert runs[0][1] == Options(budget=300.0)
+    with pytest.raises(UsageError, match="budget 'soon': write a duration"):
+        autotune.tune("model.py", budget="soon")
+
+
 def test_a_script_takes_arguments(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("print('trains')")

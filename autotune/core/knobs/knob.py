@@ -98,8 +98,8 @@ class Count:
 
     def why_not(self, value: object) -> str | None:
         """What is wanted instead of ``value``; None where it is a value of this kind."""
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= self.least
-        return None if whole else f"a whole number of at least {self.least}"
+        whole = isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+        return None if whole else f"a whole number from {self.least} to {self.most}"
 
     def coordinate(self, value: Any) -> float:
         """Where the search sees ``value``."""

@@ -1,0 +1,31 @@
+"""What the user says from outside, in the environment: which profile, which level, or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PROFILE, LEVEL, DISABLE = "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"
+NO = ("", "0", "false", "no", "off")
+"""What people write for no, in any case; everything else is yes."""
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the environment says.
+
+    Attributes:
+        profile: path of the profile to apply; None where unset or empty.
+        level: likewise.
+        disabled: training runs as it is, without a profile.
+    """
+
+    profile: str | None
+    level: str | None
+    disabled: bool
+
+
+def overrides(environment: Mapping[str, str]) -> Overrides:
+    """What ``environment`` says of profiles."""
+    disabled = environment.get(DISABLE, "").strip().lower() not in NO
+    return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled)
