@@ -96,8 +96,7 @@ def prepare(
     found = read(profile)
     option, level = ("--level", level) if level else (LEVEL, outside.level)
     wanted = _wanted(found, level, option)
-    if processes is not None:
-        wanted = with_processes(wanted, processes, inventory)
+    wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
     script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
     notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
