@@ -87,9 +87,9 @@ def prepare(
     if processes is not None and processes < 1:
         raise UsageError(f"--nproc {processes}: must be at least 1")
     outside = overrides(os.environ)
-    words = ["-m", target.module] if target.module else [target.written]
+    words = (*(["-m", target.module] if target.module else [target.written]), *target.arguments)
     if outside.disabled:
-        return _as_it_is([sys.executable, *words, *target.arguments])
+        return _as_it_is([sys.executable, *words])
     inventory = probe()
     own = outside.profile if name is None else None
     profile = profile or (Path(own) if own else _match(target, name, inventory, cluster.nodes if cluster else 1))
@@ -105,10 +105,10 @@ def prepare(
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(script, found.target.skip)
-    starting = partial(command, settings, words, target.arguments, sys.executable, cluster=cluster, route=route)
-    prepared, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
+    starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
+    watched, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
     binders = (starter(plan, sys.executable), system_tools(plan))
-    start, portable = (starting(mpiexec=mpi, prepared=prepared, binder=binder) for binder in binders)
+    start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
     return Launch(start, portable, base | variables, variables, notes)
 

@@ -18,7 +18,7 @@ STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
 
 def command(
     settings: Settings,
-    script: Sequence[str],
+    script: str,
     args: Sequence[str],
     python: str,
     *,
@@ -26,7 +26,7 @@ def command(
     mpiexec: str = "mpiexec",
     cluster: Cluster | None = None,
     route: Route | None = None,
-    prepared: bool = False,
+    watched: bool = False,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
@@ -34,19 +34,19 @@ def command(
 
     Args:
         settings: processes (of each machine) and backend count.
-        script: the training script, in the words that follow ``python``: its file, or ``-m`` and its module.
+        script: the training script; ``-m`` where ``args`` begin with a module.
         args: its own arguments.
         python: the interpreter.
         binder: the command in front of the program that binds each process, see `autotune.launch.binding`.
         mpiexec: MPI's launcher, for the backends that need it.
         cluster: several machines; this one alone where None.
         route: from this machine to the rendezvous.
-        prepared: start through our entry, which watches or tunes scripts that do not use this project.
+        watched: start through our entry, which watches or tunes scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
-    entry = ["-m", ENTRY, row.name] if row.module or prepared else []
+    entry = ["-m", ENTRY, row.name] if row.module or watched else []
     if settings.processes == 1 and cluster is None:
-        return [*binder, python, *entry, *script, *args]
+        return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
         start = [mpiexec, *_mpiexec_arguments(settings.processes, cluster, route), *binder, python]
     else:
@@ -54,7 +54,7 @@ def command(
         start = [python, "-m", "torch.distributed.run", *rendezvous, f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
-    return [*start, *entry, *script, *args]
+    return [*start, *entry, script, *args]
 
 
 def _mpiexec_arguments(processes: int, cluster: Cluster | None, route: Route | None) -> list[str]:

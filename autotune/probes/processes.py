@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 FIELDS = ["pid", "ppid", "create_time", "name", "nice", "uids", "cpu_times", "cpu_affinity"]
@@ -34,11 +33,11 @@ def processes() -> list[Process]:
     """All that can be read."""
     import psutil
 
-    found = []
+    found, mine = [], psutil.Process().uids().real
     for each in psutil.process_iter(FIELDS):
         facts = each.info
         if facts["cpu_times"] is not None and facts["create_time"] is not None:
-            own = facts["uids"] is not None and facts["uids"].real == os.getuid()
+            own = facts["uids"] is not None and facts["uids"].real == mine
             found.append(
                 Process(
                     pid=facts["pid"],

@@ -25,7 +25,7 @@ def prepare(backend: str) -> None:
     script = os.environ.pop(SCRIPT_VARIABLE, None)
     if BACKENDS[backend].module is None and TIMEOUT_VARIABLE not in os.environ and script is None:
         return
-    prepared = functools.partial(_with_torch, backend, script, os.getpid())
+    prepared = functools.partial(_with_torch, backend, os.getpid(), script)
     if "torch" in sys.modules:
         prepared()
         return
@@ -84,7 +84,7 @@ def put_in_place(name: str) -> None:
         module.init_process_group = init_process_group
 
 
-def _with_torch(backend: str, script: str | None, process: int) -> None:
+def _with_torch(backend: str, process: int, script: str | None = None) -> None:
     """The work. A forked child of ``process`` is not watched: it need not be one that trains."""
     from autotune.runtime import processes, watchdog
 
