@@ -24,8 +24,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core.baseline import baseline_settings
 from autotune.core.machine import machine_type
@@ -41,6 +39,7 @@ from autotune.testing.profiles import profile
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
+from benchmarks.runtime_overhead import bare
 
 SCRIPT = """
 import sys, time
@@ -116,33 +115,18 @@ def steps(rounds: int) -> None:
     watch = Watch()
     own = Settings(threads=1, interop_threads=torch.get_num_interop_threads(), batch_size=4)
     watch.watcher = Tuned(watch, lambda: Session(own, device="cpu", moves=False))
-    bare = _epoch()
+    plain = bare(STEPS)
     watch.install(losses=False)
-    tuned = _epoch()
+    tuned = bare(STEPS)
     tuned()
     differences = []
     for _ in range(rounds):
-        order = [bare, tuned]
+        order = [plain, tuned]
         random.shuffle(order)
         taken = {id(epoch): _busy(epoch) for epoch in order}
-        differences.append((taken[id(tuned)] - taken[id(bare)]) / STEPS * 1e6)
+        differences.append((taken[id(tuned)] - taken[id(plain)]) / STEPS * 1e6)
     watch.remove()
     _print("microseconds of CPU that a step takes longer", differences)
-
-
-def _epoch() -> Callable[[], None]:
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    loader = DataLoader(TensorDataset(torch.randn(4 * STEPS, 4), torch.randn(4 * STEPS, 1)), batch_size=4)
-
-    def epoch() -> None:
-        for inputs, targets in loader:
-            loss = nn.functional.mse_loss(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return epoch
 
 
 def _busy(work: Callable[[], None]) -> float:

@@ -8,7 +8,6 @@ from pathlib import Path
 from autotune.core import binding
 from autotune.core.backends import BACKENDS
 from autotune.core.clamp import clamp
-from autotune.core.errors import UsageError
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.export import table
@@ -31,9 +30,7 @@ def export(path: Path, level: str | None, to: str) -> None:
         UsageError: no such target, or no such level.
     """
     target, profile = table.target_of(to), read(path)
-    name = level or profile.recommended
-    if name not in profile.levels:
-        raise UsageError(f"--level {name}: the profile has {', '.join(profile.levels)}")
+    name = profile.checked_level(level)
     inventory = probe()
     settings, notes = clamp(profile.levels[name].settings, inventory)
     head = [

@@ -18,7 +18,6 @@ from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
@@ -95,7 +94,7 @@ def prepare(
     profile = profile or (Path(own) if own else _match(target, name, inventory, cluster.nodes if cluster else 1))
     found = read(profile)
     option, level = ("--level", level) if level else (LEVEL, outside.level)
-    wanted = _wanted(found, level, option)
+    wanted = found.levels[found.checked_level(level, option)].settings
     wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
     script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
@@ -155,13 +154,6 @@ def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) 
             f" make one: autotune tune {start}"
         )
     return match.path
-
-
-def _wanted(found: Profile, level: str | None, option: str) -> Settings:
-    if level is not None and level not in found.levels:
-        hint = did_you_mean(level, found.levels)
-        raise UsageError(f"{option} {level}: the profile has {', '.join(found.levels)}{hint}")
-    return found.level(level).settings
 
 
 def _route(settings: Settings, cluster: Cluster | None) -> Route | None:

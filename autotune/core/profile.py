@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.core.errors import UsageError
+from autotune.core.near import did_you_mean
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings
 
@@ -119,6 +121,18 @@ class Profile:
     def level(self, name: str | None = None) -> LevelResult:
         """The result of level ``name``; the recommended one by default."""
         return self.levels[name or self.recommended]
+
+    def checked_level(self, wanted: str | None, option: str = "--level") -> str:
+        """``wanted``, which the user said with ``option``; the recommended level if None.
+
+        Raises:
+            UsageError: there is no such level.
+        """
+        name = wanted or self.recommended
+        if name not in self.levels:
+            hint = did_you_mean(name, self.levels)
+            raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
+        return name
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data in the order of the file."""

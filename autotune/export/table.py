@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from autotune.core.errors import UsageError
 from autotune.core.knobs.knob import Knob
 from autotune.core.knobs.table import KNOBS
+from autotune.core.near import did_you_mean
 from autotune.export.accelerate import ACCELERATE
 from autotune.export.lightning import LIGHTNING
 from autotune.export.plain import idle, in_python
@@ -26,8 +26,7 @@ def target_of(name: str) -> Target:
     """
     if name in TARGETS:
         return TARGETS[name]
-    close = difflib.get_close_matches(name.lower(), TARGETS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = did_you_mean(name.lower(), TARGETS)
     raise UsageError(f"--to {name}: no such target; targets are {', '.join(TARGETS)}{hint}")
 
 

@@ -23,7 +23,7 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import THREAD_VARIABLES, Script, Target
+from autotune.trial.script import Script, Target
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def open_runner(
             Path.cwd(),
             seed,
             script=target if isinstance(target, Script) else None,
-            own_threads={name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+            users_threads=os.environ.get("OMP_NUM_THREADS", ""),
             oom_kills=lambda: oom_kills(system),
             binding=partial(plan, inventory=inventory),
             over_machines=partial(over_machines, inventory=inventory),

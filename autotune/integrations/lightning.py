@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.integrations.rate_watch import RateWatch
+from autotune.runtime.loader import stated_batch
 
 try:
     from lightning.pytorch import Callback
@@ -38,7 +39,7 @@ class RateCallback(Callback):
         """Count batches up to an optimizer step."""
         self._batches += 1
         if self._watch is not None and trainer.global_step != self._steps:
-            size = _batch_size(trainer.train_dataloader)
+            size = stated_batch(trainer.train_dataloader)
             self._watch.step(None if size is None else size * self._batches * trainer.world_size)
             self._batches, self._steps = 0, trainer.global_step
 
@@ -57,9 +58,3 @@ class RateCallback(Callback):
     def _pause(self) -> None:
         if self._watch is not None:
             self._watch.pause()
-
-
-def _batch_size(loader: Any) -> int | None:
-    """Samples of one batch of one process."""
-    size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
-    return size if isinstance(size, int) else None

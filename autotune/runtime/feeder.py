@@ -57,9 +57,7 @@ class Feeder:
         """Whether it is the first one, or built like it: a loop may build its loader anew for each epoch."""
         if self._trained is None:  # a loader over a stream has no truth value
             self._trained = loader
-        first = self._trained
-        alike = type(loader.sampler) is type(first.sampler) and loader.batch_size == first.batch_size
-        return loader is first or (alike and loader.dataset is first.dataset)
+        return loading.reads_like(loader, self._trained) and loader.batch_size == self._trained.batch_size
 
     def close(self) -> None:
         """Put the limit of open files back."""

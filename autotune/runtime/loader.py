@@ -86,6 +86,17 @@ def untouchable(loader: DataLoader[Any]) -> str | None:
     return "it does not batch" if loader.batch_sampler is None and not is_stream(loader) else None
 
 
+def stated_batch(loader: Any) -> int | None:
+    """Samples of a batch as a loader, or its batch sampler, states them; None where neither does."""
+    size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def reads_like(loader: DataLoader[Any], other: DataLoader[Any]) -> bool:
+    """Whether ``loader`` is ``other``, or built like it: a loop may build its loader anew for each epoch."""
+    return loader is other or (loader.dataset is other.dataset and type(loader.sampler) is type(other.sampler))
+
+
 def is_stream(loader: DataLoader[Any]) -> bool:
     """True for an iterable dataset, which has no indices."""
     return isinstance(loader.dataset, IterableDataset)

@@ -32,11 +32,13 @@ class Quiet:
         name: of its package.
         variables: of the environment that trials run in. What the script says itself wins.
         before: called in the process of the script before that runs.
+        unless_named: nothing is called where the script's own text names the package.
     """
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
     before: Callable[[], None] = _nothing
+    unless_named: bool = False
 
 
 FRAMEWORKS = (
@@ -48,9 +50,8 @@ FRAMEWORKS = (
             "PL_TRAINER_LOGGER": "False",
         },
     ),
-    Quiet("mpi4py", before=_no_mpi),
+    Quiet("mpi4py", before=_no_mpi, unless_named=True),
     Quiet("tqdm", before=_no_monitor),
-    Quiet("transformers", {"DISABLE_MLFLOW_INTEGRATION": "1", "COMET_MODE": "disabled", "SWANLAB_MODE": "disabled"}),
 )
 
 
@@ -60,11 +61,11 @@ def variables() -> dict[str, str]:
 
 
 def prepare(text: str) -> None:
-    """Silence the frameworks in this process, but for those that the script's ``text`` names itself.
+    """Silence the frameworks in this process.
 
     Args:
         text: of the script.
     """
     for framework in FRAMEWORKS:
-        if framework.name not in text or framework.name == "tqdm":
+        if not (framework.unless_named and framework.name in text):
             framework.before()

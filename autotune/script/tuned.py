@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.runtime.loader import reads_like
 from autotune.runtime.session import Session
 from autotune.script.watch import Begin, Watch, Watcher, trains
 
@@ -118,7 +119,7 @@ class Tuned(Watcher):
             if self.known_by != STEPS:
                 return
             self._prepare_optimizers(self._session())
-        if self._models and all_trained(self.watch.optimizers, self._models):
+        if self._models and len(self._models) >= len(self.watch.optimizers):  # all that are trained are known
             self.watch.ignore_calls()
         self._stepping = self._stepping or optimizer
         if self.meter is not None and self.known_by == STEPS and optimizer is self._stepping:
@@ -141,8 +142,7 @@ class Tuned(Watcher):
         """The first loader, and those that a script builds in its place for later epochs."""
         if self._trained is None:  # a loader over a stream has no truth value
             self._trained = loader
-        first = self._trained
-        return loader is first or (loader.dataset is first.dataset and type(loader.sampler) is type(first.sampler))
+        return reads_like(loader, self._trained)
 
     def _safely(self, work: Callable[[], Any]) -> Any:
         """What ``work`` returns. A real training goes on, as it is, where settings cannot be applied."""
@@ -173,11 +173,8 @@ class _Passing(Iterator[Any]):
         self._watch, self._passing, self._loader = watch, passing, loader
 
     def __next__(self) -> Any:
-        self._watch._busy += 1  # a pass begins to iterate the rebuilt loader when its first batch is asked for
-        try:
-            return next(self._passing)
-        finally:
-            self._watch._busy -= 1
+        # a pass begins to iterate the rebuilt loader when its first batch is asked for
+        return self._watch.unwatched(self._passing.__next__)
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -216,11 +213,6 @@ class _Measured(Iterator[Any]):
 def is_training(watch: Watch) -> bool:
     """Whether what the script does now may be training: gradients are recorded, and there is an optimizer."""
     return torch.is_grad_enabled() and bool(watch.optimizers)
-
-
-def all_trained(optimizers: list[Optimizer], models: set[int]) -> bool:
-    """Whether as many models are known as optimizers."""
-    return len(models) >= len(optimizers)
 
 
 def is_trainable(model: nn.Module) -> bool:

@@ -47,7 +47,7 @@ class Script:
 
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Trials start with one thread; a script sees the user's own values of these all the same."""
+"""Trials start with one thread, whatever the user has set."""
 Target = TaskFile | Script
 
 

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.binding import VARIABLE, own_affinity
 from autotune.runtime.binding import bind
+from autotune.runtime.entry import as_main
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
@@ -130,7 +130,7 @@ def _fork_rank(job: Job, rank: int) -> int:
         from autotune.trial.child.rank import run_rank  # imports torch
 
         code = run_rank(job.request, job.connection, job.task, rank)
-        _flush()
+        as_main.flush()
         os._exit(code)
     raise AssertionError  # not reached
 
@@ -144,7 +144,7 @@ def last_words() -> Iterator[None]:
         raise
     except BaseException:
         traceback.print_exc()
-        _flush()
+        as_main.flush()
         os._exit(1)
 
 
@@ -192,12 +192,6 @@ def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             _report_exit(rank, status, connection)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def main(arguments: list[str]) -> None:

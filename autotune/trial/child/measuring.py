@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,7 +111,7 @@ def _enough(loop: MeasuredLoop, blocks: list[Block]) -> bool:
 def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
     """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
     tuner.tell("ready")
-    while steps := loop.agree(_steps_wanted(loop, pace, tuner.wanted_seconds)):
+    while steps := loop.agree(_steps_wanted(loop, pace, tuner.wanted_seconds())):
         if pace < SLOW_STEP_SECONDS:
             yield  # caches went cold while others ran
         block = yield from loop.block(steps)
@@ -120,9 +119,8 @@ def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
         tuner.tell("block", block=vars(block), finite=loop.finite)
 
 
-def _steps_wanted(loop: MeasuredLoop, pace: float, wanted_seconds: Callable[[], float | None]) -> int:
-    """Steps of the block that the tuner asks for next; 0 where it asks for none."""
-    seconds = wanted_seconds()
+def _steps_wanted(loop: MeasuredLoop, pace: float, seconds: float | None) -> int:
+    """Steps of the block of ``seconds`` that the tuner asks for next; 0 where it asks for none."""
     return 0 if seconds is None else loop.steps_for(seconds, pace)
 
 

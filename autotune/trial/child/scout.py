@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.runtime.entry import as_main
 from autotune.script.tuned import BACKWARDS, STEPS, is_trainable, is_training
 from autotune.script.watch import Begin, Watch, Watcher
 from autotune.trial.child.script_facts import Seen, script_facts
@@ -37,16 +37,10 @@ class Frontier:
     """Where a script trains.
 
     Attributes:
-        skip: how many loaders were iterated before only looked like it.
-        known_by: what a training step is known by.
-        seconds: from the start of the script.
         facts: `autotune.core.task.TaskFacts`, as plain data.
         no_fork_reason: why the script cannot be forked there; None where it can.
     """
 
-    skip: int
-    known_by: str
-    seconds: float
     facts: dict[str, Any]
     no_fork_reason: str | None = None
 
@@ -76,8 +70,6 @@ class Scout(Watcher):
         self._serve, self._found, self.users_threads = serve, found, users_threads
         self.seen = Seen()
         self.no_fork_reason: str | None = None
-        self._started = time.monotonic()
-        self._seconds = 0.0
         self._places = self._loaders = 0
         self._verdict: int | None = None
         self._pass: weakref.ref[_Watched] | None = None
@@ -139,7 +131,6 @@ class Scout(Watcher):
     def _come_to_place(self) -> Watcher | None:
         """Fork here if possible. Returns what watches a trial; None in the scout."""
         self._places += 1
-        self._seconds = time.monotonic() - self._started
         self._steps = self._backwards = self._batches = 0
         self._trained_at = 0.0
         self._close_verdict()
@@ -174,7 +165,7 @@ class Scout(Watcher):
         self.seen.users_threads = self.users_threads
         skip = 0 if self.seen.loader is None else self._loaders - 1
         facts = self.watch.unwatched(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
-        frontier = Frontier(skip, self.seen.known_by, self._seconds, facts, self.no_fork_reason)
+        frontier = Frontier(facts, self.no_fork_reason)
         if self._verdict is not None:
             os.write(self._verdict, json.dumps(asdict(frontier)).encode())
         else:
@@ -203,17 +194,10 @@ class _Watched(Iterator[Any]):
 
 def leave(code: int = 0) -> None:
     """End this process at once, whatever the script would still do."""
-    flush()
+    as_main.flush()
     for child in active_children():
         child.kill()
     os._exit(code)
-
-
-def flush() -> None:
-    """See that all that the script has printed can be read."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
 
 
 def _own_processes() -> str | None:

@@ -18,7 +18,7 @@ from autotune.runtime import loader as loading
 from autotune.script.tuned import BATCHES, as_plain
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.script_run import OUR_ONE
-from autotune.trial.child.task_facts import dataset_length, has_convolutions, optimizer_impls, sample_sizes
+from autotune.trial.child.task_facts import dataset_length, has_convolutions, optimizer_impls, sample_size
 
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
@@ -59,8 +59,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     """The facts that the tuner needs of the script called ``name``, which iterates ``skip`` loaders before."""
     device = _device(seen)
     loader = seen.loader
-    sizes = sample_sizes(loader.dataset) if loader is not None else []
-    median = sorted(sizes)[len(sizes) // 2] if sizes else 0
+    size, variation = sample_size(loader.dataset) if loader is not None else (0, 1.0)
     iterable = loader is not None and loading.is_stream(loader)
     first = seen.optimizers[0] if seen.optimizers else None
     return TaskFacts(
@@ -72,8 +71,8 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         has_batch_norm=any(isinstance(part, _BatchNorm) for model in seen.models for part in model.modules()),
         optimizer=type(first).__name__ if first is not None else "none",
         optimizer_impls=optimizer_impls(first, device) if first is not None else ("default",),
-        sample_bytes=max(sizes, default=0),
-        sample_variation=max(sizes) / median if median else 1.0,
+        sample_bytes=size,
+        sample_variation=variation,
         unit="samples" if counts_samples(seen) else "steps",
         device=device,
         current=_current(seen, device),
@@ -86,12 +85,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
 
 def counts_samples(seen: Seen) -> bool:
     """Whether a batch is as long as the loader's batch size says; else its items are nobody's to count."""
-    return seen.loader is not None and batch_length(seen.batch) == batch_size(seen.loader)
-
-
-def batch_size(loader: DataLoader[Any]) -> int | None:
-    """Samples of a batch; None where the loader does not say."""
-    return loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    return seen.loader is not None and batch_length(seen.batch) == loading.stated_batch(seen.loader)
 
 
 def _device(seen: Seen) -> str:
@@ -104,7 +98,7 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {"batch_size": 1}
     loader = seen.loader
     if loader is not None:
-        found |= {"batch_size": batch_size(loader) or 1, "num_workers": loader.num_workers}
+        found |= {"batch_size": loading.stated_batch(loader) or 1, "num_workers": loader.num_workers}
         if loader.num_workers > 0:
             found |= {
                 "prefetch_factor": loader.prefetch_factor or 2,

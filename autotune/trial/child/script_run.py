@@ -19,7 +19,7 @@ from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.script import THREAD_VARIABLES, Script
 
 OUR_ONE = "01"
-"""One thread while the script runs up to its training, told from a 1 that the script sets itself."""
+"""Means one thread, and can be told from a 1 that the script sets itself."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Ended:
 
     error: BaseException | None
     status: int
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it; None where it came to its end."""
+        return self.error or (SystemExit(self.status) if self.status else None)
 
 
 def preload(script: Script) -> None:

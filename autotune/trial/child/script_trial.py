@@ -71,8 +71,8 @@ class LoadedScript:
         """
         watch = self.watch or Watch()
         meter = _Meter(spec, tuner, self.frontier)
-        skip = 0 if self.watch is not None else self.frontier.skip
-        tuned = Tuned(watch, meter.open_session, known_by=self.frontier.known_by, skip=skip, meter=meter)
+        skip = 0 if self.watch is not None else self.frontier.facts["skip"]
+        tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=skip, meter=meter)
         if self.watch is not None:
             raise Resume(tuned)
         watch.watcher = tuned
@@ -132,12 +132,7 @@ class _Meter(MeasuredLoop):
 
     def script_ended(self, ended: script_run.Ended) -> int:
         """The script came to its end before the trial did."""
-        if ended.error is not None:
-            report = error_report(ended.error)
-        elif ended.status:
-            report = error_report(SystemExit(ended.status))
-        else:
-            report = error_report(RuntimeError(TOO_SHORT.format(self._made)))
+        report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))
         send_report(report, self.tuner.connection, self.tuner.rank)
         return 1
 

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,14 +15,16 @@ from typing import Any, Protocol
 
 import torch.multiprocessing  # noqa: F401  # its spawn is replaced
 
+from autotune.runtime.entry import as_main
 from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, Scout, flush, leave
+from autotune.trial.child.scout import Frontier, Scout, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
+from autotune.trial.spec import TrialReport
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
@@ -51,6 +52,7 @@ NO_TRAINING = (
     "the script came to its end without a training step that could be seen: no optimizer stepped and no loss went"
     " backward in this process"
 )
+VANISHED = "the script's process ended without a word before it trained"
 SPAWNS = (
     "the script trains in processes that it starts itself (torch.multiprocessing.spawn), which cannot be tuned yet:"
     " let torchrun start them"
@@ -65,16 +67,15 @@ class ScriptZygote:
     Args:
         zygote: the server that is to start the trials.
         script: the user's.
-        own: the user's values of `script_run.THREAD_VARIABLES`.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
         why_not_fork: why a fork now is not safe, or None.
     """
 
     def __init__(
-        self, zygote: Server, script: Script, own: Mapping[str, str], why_not_fork: Callable[[], str | None]
+        self, zygote: Server, script: Script, users_threads: str, why_not_fork: Callable[[], str | None]
     ) -> None:
-        self.zygote, self.script, self.own, self.why_not_fork = zygote, script, own, why_not_fork
+        self.zygote, self.script, self.users_threads, self.why_not_fork = zygote, script, users_threads, why_not_fork
         self.watch = Watch()
-        self._started = time.monotonic()
         self._news: int = -1
         self._isolation: Isolation | None = None
 
@@ -88,7 +89,7 @@ class ScriptZygote:
         os.close(self._news)
         with open(news, "rb") as pipe:
             told = pipe.readline()
-        message = json.loads(told) if told else {"error": _vanished()}
+        message = json.loads(told) if told else {"error": asdict(_report(VANISHED))}
         if "serves" in message:
             self._guard()
         elif "error" in message:
@@ -104,20 +105,18 @@ class ScriptZygote:
         sys.modules["torch.multiprocessing.spawn"].start_processes = _refuse_processes  # type: ignore[attr-defined]
         self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
         self.zygote.scratch = Path()  # the guard removes it: mounts keep this process from it
-        users = self.own.get("OMP_NUM_THREADS", "")
-        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found, users)
+        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found, self.users_threads)
         self.watch.watcher = scout
         ended = script_run.run(self.script, self.watch)
         watcher = self.watch.watcher
         if watcher is not scout:
             meter: Any = watcher.meter  # type: ignore[attr-defined]
             leave(meter.script_ended(ended))
-        error = ended.error or (SystemExit(ended.status) if ended.status else None)
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         started = CHILDREN if children > BUSY_SECONDS else ""
-        report = asdict(error_report(error)) if error is not None else _error("RuntimeError", NO_TRAINING + started)
-        flush()
-        self._tell({"error": report})
+        report = error_report(ended.failure) if ended.failure else _report(NO_TRAINING + started)
+        as_main.flush()
+        self._tell({"error": asdict(report)})
         leave(1)
 
     def _serve(self, frontier: Frontier) -> Watcher:
@@ -181,9 +180,6 @@ def _refuse_processes(*_: object, **__: object) -> None:
     raise RuntimeError(SPAWNS)
 
 
-def _vanished() -> dict[str, Any]:
-    return _error("RuntimeError", "the script's process ended without a word before it trained")
-
-
-def _error(kind: str, text: str) -> dict[str, Any]:
-    return {"error_type": kind, "error": text, "traceback": ""}
+def _report(text: str) -> TrialReport:
+    """An error that is not an exception of the user's code, and has no traceback."""
+    return TrialReport(error=text, error_type="RuntimeError")

@@ -30,8 +30,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     model = task.build_model(seed)
     optimizer = task.build_optimizer(model)
     iterable = isinstance(dataset, IterableDataset)
-    sizes = sample_sizes(dataset)
-    median = sorted(sizes)[len(sizes) // 2] if sizes else 0
+    size, variation = sample_size(dataset)
     return TaskFacts(
         name=task.name,
         samples=dataset_length(dataset),
@@ -41,8 +40,8 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         has_batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
         optimizer=type(optimizer).__name__,
         optimizer_impls=optimizer_impls(optimizer, task.device),
-        sample_bytes=max(sizes, default=0),
-        sample_variation=max(sizes) / median if median else 1.0,
+        sample_bytes=size,
+        sample_variation=variation,
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
         current=current,
@@ -80,9 +79,11 @@ def dataset_length(dataset: Dataset[Any]) -> int | None:
         return None
 
 
-def sample_sizes(dataset: Dataset[Any]) -> list[int]:
-    """Tensor bytes of a few samples."""
-    return [tensor_bytes(sample) for sample in _some_samples(dataset)]
+def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
+    """Tensor bytes of the largest of a few samples, and how many times that is their median."""
+    sizes = sorted(tensor_bytes(sample) for sample in _some_samples(dataset))
+    median = sizes[len(sizes) // 2] if sizes else 0
+    return max(sizes, default=0), max(sizes) / median if median else 1.0
 
 
 def _some_samples(dataset: Dataset[Any]) -> Iterator[Any]:

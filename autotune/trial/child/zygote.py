@@ -72,7 +72,7 @@ class Zygote:
         from autotune.trial.child.script_zygote import ScriptZygote
 
         warm_lazy_imports()
-        ScriptZygote(self, Script.from_dict(request["script"]), request["own_threads"], why_not_fork).load()
+        ScriptZygote(self, Script.from_dict(request["script"]), request["users_threads"], why_not_fork).load()
 
     def loaded(
         self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, frontier: Any = None

@@ -13,6 +13,7 @@ OFF: Mapping[str, str] = {
     "COMET_START_ONLINE": "0",
     "COMET_MODE": "offline",
     "COMET_DISABLE_AUTO_LOGGING": "1",
+    "DISABLE_MLFLOW_INTEGRATION": "1",
     "DVC_STUDIO_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",

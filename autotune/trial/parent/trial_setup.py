@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.core.binding import AffinityPlan
@@ -23,7 +23,7 @@ class TrialSetup:
         origin: the user's working folder, mirrored for each trial.
         seed: of data order and weights.
         script: how an unmodified script is started; None for a task file.
-        own_threads: the user's values of the variables that set threads.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
         oom_kills: reads the memory cgroup's kill counter.
         binding: the CPUs of each process of settings on this machine.
         over_machines: settings of one machine, and of how many -> what all their processes together run.
@@ -35,7 +35,7 @@ class TrialSetup:
     origin: Path
     seed: int = 0
     script: Script | None = None
-    own_threads: Mapping[str, str] = field(default_factory=dict)
+    users_threads: str = ""
     oom_kills: Callable[[], int | None] = lambda: None
     binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
     over_machines: Callable[[Settings, int], Settings] = lambda settings, _: settings

@@ -196,7 +196,7 @@ class Zygotes:
             seed=setup.seed,
             scratch=str(setup.paths.root),
             script=None if script is None else script.as_dict(),
-            own_threads=dict(setup.own_threads),
+            users_threads=setup.users_threads,
         )
         if reply is None:
             timed_out = not zygote.gone
