@@ -53,6 +53,14 @@ def _is_script(target: str) -> bool:
         return False
 
 
+def _name_options_of_ours(context: typer.Context) -> None:
+    """Say which of our own options stand after the script, where they are its own."""
+    ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
+    taken = [word for word in context.args if word.partition("=")[0] in ours]
+    if taken:
+        _say(f"autotune: what follows the script belongs to it: {' '.join(taken)}. Options of autotune stand before it")
+
+
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 TargetArgument = Annotated[
     str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
@@ -118,6 +126,7 @@ def tune(
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
+    _name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     command.tune(found, options, cluster, started, as_json)
 
@@ -156,6 +165,7 @@ def run(
 
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
+    _name_options_of_ours(context)
     target = started_script(script, context.args, module=module)
     command.run(command.prepare(target, profile, level, name, nproc, cluster, patience), dry_run)
 
@@ -182,6 +192,7 @@ def check(
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
     from autotune.commands import check as command
 
+    _name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
     raise typer.Exit(command.EXIT_CODES[verdict])

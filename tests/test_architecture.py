@@ -44,7 +44,7 @@ LOADER = "runtime.session runtime.choice"
 # fmt: off
 TABLE = (
     #    room             modules           may import                    libraries, never, prints
-    Room("probes.bench",  "probes.bench*",  "probes.bench probes.system", "torch numpy", prints=True),
+    Room("probes.bench",  "probes.bench*",  "probes.bench probes.system probes.fact_cache", "torch numpy", prints=True),
     Room("probes",        "probes*",        "probes",                     "psutil cpuinfo pynvml platformdirs",
          never="probes.bench"),
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),

@@ -24,12 +24,12 @@ NO_LIMITS = Timeouts(float("inf"), float("inf"), float("inf"))
 IDLE_SECONDS = 3600.0
 
 
-def serve(task: Path, place: Rendezvous, patience: float, observe: Observer) -> None:
-    """Take part in the run that the machine at ``place`` controls, until it ends.
+def serve(task: Path, rendezvous: Rendezvous, patience: float, observe: Observer) -> None:
+    """Take part in the run that the machine at ``rendezvous`` controls, until it ends.
 
     Args:
         task: this machine's copy of the task file.
-        place: where the machines meet.
+        rendezvous: where the machines meet.
         patience: seconds to wait for it, and for another run on this machine to end.
         observe: called with every event.
 
@@ -39,23 +39,23 @@ def serve(task: Path, place: Rendezvous, patience: float, observe: Observer) -> 
     """
     check_not_a_rank()
     file, inventory = recognise(task), probe()
-    observe(StageStarted(f"waiting for the machine at {place.endpoint}"))
-    wire, seed = connect(place, identity(file.path, inventory), patience)
+    observe(StageStarted(f"waiting for the machine at {rendezvous.endpoint}"))
+    connection, seed = connect(rendezvous, identity(file.path, inventory), patience)
     with open_runner(file, inventory, seed, patience, observe) as runner:
         try:
             runner.warm()
         except UserCodeError as error:
-            wire.send({"failed": str(error), "traceback": error.traceback})
+            connection.send({"failed": str(error), "traceback": error.traceback})
             raise
-        wire.send({"loaded": True})
-        observe(StageStarted(f"running trials as {place.host} says"))
-        _Agent(runner, wire, place).serve()
+        connection.send({"loaded": True})
+        observe(StageStarted(f"running trials as {rendezvous.host} says"))
+        _Agent(runner, connection, rendezvous).serve()
     observe(StageStarted("the run has ended"))
 
 
 class _Agent:
-    def __init__(self, runner: Runner, wire: TcpConnection, place: Rendezvous) -> None:
-        self.runner, self.wire, self.place = runner, wire, place
+    def __init__(self, runner: Runner, connection: TcpConnection, rendezvous: Rendezvous) -> None:
+        self.runner, self.connection, self.rendezvous = runner, connection, rendezvous
         self.trials: dict[int, RunningTrial] = {}
         """By the controller's number."""
         self.done = False
@@ -63,13 +63,13 @@ class _Agent:
     def serve(self) -> None:
         """Obey until the run ends."""
         # Only read there: starting a trial waits in the same loop.
-        self.runner.loop.add(self.wire.fileno(), self.wire.read)
+        self.runner.loop.add(self.connection.fileno(), self.connection.read)
         while not self.done:
             self.runner.loop.wait(IDLE_SECONDS)
-            while self.wire.inbox:
-                self._obey(self.wire.inbox.popleft())
-            if self.wire.closed and not self.done:
-                raise LaunchError(f"the run at {self.place.endpoint} ended without notice: see the screen there")
+            while self.connection.inbox:
+                self._obey(self.connection.inbox.popleft())
+            if self.connection.closed and not self.done:
+                raise LaunchError(f"the run at {self.rendezvous.endpoint} ended without notice: see the screen there")
             for number, trial in list(self.trials.items()):
                 if trial.ended or trial.zygote.gone:
                     self._end(number, trial)
@@ -78,9 +78,9 @@ class _Agent:
         kind, number = order["order"], order.get("trial", 0)
         trial = self.trials.get(number)
         if kind == "start":
-            meeting = replace(spec.Rendezvous.from_dict(order["rendezvous"]), interface=self.place.interface)
+            meeting = replace(spec.Rendezvous.from_dict(order["rendezvous"]), interface=self.rendezvous.interface)
             trial = self.runner.start(spec.TrialSpec.from_dict(order["spec"]), NO_LIMITS, meeting)
-            trial.on_message = lambda message: self.wire.send({"trial": number, "event": message})
+            trial.on_message = lambda message: self.connection.send({"trial": number, "event": message})
             self.trials[number] = trial
         elif kind == "signal" and trial is not None:
             trial.signal(order["signal"])
@@ -93,5 +93,7 @@ class _Agent:
         self.runner.stop(trial)
         end = self.runner.end(trial)
         code = 1 if end.code is None else end.code
-        self.wire.send({"trial": number, "code": code, "oom_kills": end.oom_kills, "log": end.log if code else ""})
+        self.connection.send(
+            {"trial": number, "code": code, "oom_kills": end.oom_kills, "log": end.log if code else ""}
+        )
         del self.trials[number]

@@ -34,7 +34,7 @@ def identity(task: Path, inventory: Inventory) -> dict[str, Any]:
     }
 
 
-def connect(place: Rendezvous, own: Mapping[str, Any], patience: float) -> tuple[TcpConnection, int]:
+def connect(rendezvous: Rendezvous, own: Mapping[str, Any], patience: float) -> tuple[TcpConnection, int]:
     """The connection to the machine that controls the run, and the run's seed.
 
     Raises:
@@ -42,25 +42,25 @@ def connect(place: Rendezvous, own: Mapping[str, Any], patience: float) -> tuple
         UsageError: it refused this machine.
         LaunchError: what answers there is no tuning run.
     """
-    wire = TcpConnection(_open_connection(place, time.monotonic() + patience))
-    wire.send({"identity": dict(own)})
-    reply = wire.receive(HANDSHAKE_SECONDS)
+    connection = TcpConnection(_open_connection(rendezvous, time.monotonic() + patience))
+    connection.send({"identity": dict(own)})
+    reply = connection.receive(HANDSHAKE_SECONDS)
     if reply is not None and "seed" in reply:
-        return wire, int(reply["seed"])
-    wire.close()
+        return connection, int(reply["seed"])
+    connection.close()
     if reply is not None and "why_not" in reply:
-        raise UsageError(f"{place.endpoint} refused this machine: {reply['why_not']}")
-    raise LaunchError(f"{place.endpoint}: what answers there is no tuning run that waits. Choose another port, on all")
+        raise UsageError(f"{rendezvous.endpoint} refused this machine: {reply['why_not']}")
+    raise LaunchError(f"{rendezvous.endpoint}: no tuning run waits there. Choose another port, on all")
 
 
-def _open_connection(place: Rendezvous, give_up: float) -> socket.socket:
+def _open_connection(rendezvous: Rendezvous, give_up: float) -> socket.socket:
     while True:
         try:
-            return socket.create_connection((place.host, place.port), timeout=HANDSHAKE_SECONDS)
+            return socket.create_connection((rendezvous.host, rendezvous.port), timeout=HANDSHAKE_SECONDS)
         except OSError as error:
             if time.monotonic() > give_up:
                 raise NothingUsable(
-                    f"nobody listens at {place.endpoint} ({error}). Start the same command on that machine too"
+                    f"nobody listens at {rendezvous.endpoint} ({error}). Start the same command on that machine too"
                 ) from None
             time.sleep(RETRY_SECONDS)
 
@@ -74,22 +74,22 @@ def accept(listening: socket.socket, node: int, own: Mapping[str, Any], seed: in
     """
     listening.settimeout(max(0.0, give_up - time.monotonic()))
     try:
-        connection, address = listening.accept()
+        accepted, address = listening.accept()
     except (TimeoutError, BlockingIOError):
         raise NothingUsable(
             "not all machines came. Start the same command on each, with the same --nnodes and --rdzv-endpoint"
         ) from None
-    wire = TcpConnection(connection)
-    theirs = (wire.receive(HANDSHAKE_SECONDS) or {}).get("identity")
+    connection = TcpConnection(accepted)
+    theirs = (connection.receive(HANDSHAKE_SECONDS) or {}).get("identity")
     if not isinstance(theirs, dict):
-        wire.close()
+        connection.close()
         return None
-    agent = Agent(f"{theirs.get('name')} ({address[0]})", node, wire, str(theirs.get("machine")))
+    agent = Agent(f"{theirs.get('name')} ({address[0]})", node, connection, str(theirs.get("machine")))
     different = [what for name, what in SAME_VERSION.items() if theirs.get(name) != own[name]]
     if different:
         reason = f"{' and '.join(different)} must be the same on all machines"
-        wire.send({"why_not": reason})
-        wire.close()
+        connection.send({"why_not": reason})
+        connection.close()
         raise UsageError(f"{agent.name}: {reason}")
-    wire.send({"seed": seed})
+    connection.send({"seed": seed})
     return agent

@@ -25,12 +25,12 @@ class Listener:
 
     Attributes:
         socket: that listens.
-        place: where the machines meet, which is here.
+        rendezvous: where the machines meet, which is here.
         nnodes: how many machines there will be, this one included.
     """
 
     socket: socket.socket
-    place: Rendezvous
+    rendezvous: Rendezvous
     nnodes: int
 
     @contextlib.contextmanager
@@ -58,13 +58,13 @@ class Listener:
                 give_up = time.monotonic() + patience
                 while missing := self.nnodes - 1 - len(agents):
                     more = f"{missing} more machine{'s' * (missing > 1)}"
-                    observe(StageStarted(f"waiting at {self.place.endpoint} for {more}"))
+                    observe(StageStarted(f"waiting at {self.rendezvous.endpoint} for {more}"))
                     agent = accept(self.socket, len(agents) + 1, own, seed, give_up)
                     agents += [agent] if agent else []
             observe(StageStarted("waiting until all machines have loaded the task"))
             for agent in agents:
                 _wait_loaded(agent)
-            fleet = Fleet(agents, self.place.address, self.place.interface)
+            fleet = Fleet(agents, self.rendezvous.address, self.rendezvous.interface)
             yield fleet, _differences(agents, own)
         finally:
             fleet.close()
@@ -72,23 +72,23 @@ class Listener:
                 agent.connection.close()
 
 
-def listen(place: Rendezvous, nnodes: int) -> Listener | None:
+def listen(rendezvous: Rendezvous, nnodes: int) -> Listener | None:
     """A listener where the machines meet; None if that is not here, or if another process of this machine listens
     already: then this one connects.
 
     Raises:
         UsageError: nobody can listen there.
     """
-    if not place.here:
+    if not rendezvous.here:
         return None
-    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
+    family = socket.AF_INET6 if ":" in rendezvous.address else socket.AF_INET
     try:
-        return Listener(socket.create_server((place.address, place.port), family=family), place, nnodes)
+        return Listener(socket.create_server((rendezvous.address, rendezvous.port), family=family), rendezvous, nnodes)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return None
         raise UsageError(
-            f"{place.endpoint}: cannot listen there ({error.strerror}). Choose another port, the same on all:"
+            f"{rendezvous.endpoint}: cannot listen there ({error.strerror}). Choose another port, the same on all:"
             " --rdzv-endpoint HOST:PORT"
         ) from error
 

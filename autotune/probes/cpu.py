@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autotune.probes import families
+from autotune.probes.fact_cache import Facts
 from autotune.probes.facts import Cache, Cpu, LogicalCpu, NumaNode
-from autotune.probes.system import Facts, System
+from autotune.probes.system import System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"

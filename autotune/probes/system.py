@@ -6,25 +6,17 @@ machine we run on; `autotune.testing.recorded.Recorded` replays a recorded one.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import json
 import os
 import platform
 import shutil
-import socket
-import stat as stat_module
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-Facts = dict[str, Any]
-CACHE_ENTRIES = 64
-"""Most files in the cache; older ones are deleted."""
+from autotune.probes.fact_cache import FactCache
+from autotune.probes.files import Files
+from autotune.probes.interfaces import Interfaces
 
 
 @dataclass(frozen=True)
@@ -36,32 +28,8 @@ class CommandResult:
     stderr: str = ""
 
 
-@dataclass(frozen=True)
-class FileStat:
-    """Owner (user id) and permission bits of what a path leads to."""
-
-    owner: int
-    mode: int
-
-    @property
-    def only_root_writes(self) -> bool:
-        """Whether its owner is root and nobody else may write."""
-        return self.owner == 0 and not self.mode & 0o022
-
-
-@dataclass(frozen=True)
-class DiskSpace:
-    """Size of a file system and the space left for ordinary users, in bytes."""
-
-    total: int
-    free: int
-
-
-class System:
+class System(Files, Interfaces, FactCache):
     """The machine this process runs on."""
-
-    prefix = ""
-    """Put in front of every absolute path; a recorded machine lives under a folder."""
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
@@ -69,56 +37,12 @@ class System:
         self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
         self.python = sys.executable
 
-    # -- files ---------------------------------------------------------------------------------------------------
-
-    def read(self, path: str) -> str | None:
-        """Text of a file without surrounding white space, or None where it is absent or unreadable."""
-        try:
-            with open(self.prefix + path, encoding="utf-8", errors="replace") as file:
-                return file.read().strip()
-        except (OSError, ValueError):
-            return None
-
-    def list(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a folder; empty where it is absent or unreadable."""
-        try:
-            return tuple(sorted(os.listdir(self.prefix + path)))
-        except OSError:
-            return ()
-
-    def exists(self, path: str) -> bool:
-        """Whether the path leads to something."""
-        return os.path.exists(self.prefix + path)
-
-    def resolve(self, path: str) -> str:
-        """The path with every symbolic link followed."""
-        real = os.path.realpath(self.prefix + path)
-        return real[len(os.path.realpath(self.prefix)) :] if self.prefix else real
-
-    def stat(self, path: str) -> FileStat | None:
-        """Owner and permissions of what the path leads to, or None."""
-        try:
-            found = os.stat(self.prefix + path)
-        except OSError:
-            return None
-        return FileStat(found.st_uid, stat_module.S_IMODE(found.st_mode))
-
-    def space(self, path: str) -> DiskSpace | None:
-        """Size and free space of the file system under the path, or None."""
-        try:
-            found = os.statvfs(path)
-        except (OSError, AttributeError):
-            return None
-        return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
-
     def cwd(self) -> str:
         """Current folder; ``/`` where it was deleted under us."""
         try:
             return os.getcwd()
         except OSError:
             return "/"
-
-    # -- process -------------------------------------------------------------------------------------------------
 
     def affinity(self) -> frozenset[int] | None:
         """Logical CPUs this process may run on, or None where the platform has no masks."""
@@ -171,110 +95,16 @@ class System:
             done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
 
-    # -- network -------------------------------------------------------------------------------------------------
-
-    def addresses(self, host: str) -> tuple[str, ...]:
-        """IP addresses of a host name; empty where it does not resolve."""
-        try:
-            return tuple(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None)))
-        except OSError:
-            return ()
-
-    def source(self, address: str) -> str | None:
-        """The local address that packets to ``address`` would have; None where there is no route. Nothing is sent."""
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((address, 9))
-                return str(probe.getsockname()[0])
-        except OSError:
-            return None
-
-    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
-        """IP addresses of every interface."""
-        import psutil
-
-        kinds = (socket.AF_INET, socket.AF_INET6)
-        found = psutil.net_if_addrs().items()
-        return {name: tuple(a.address.partition("%")[0] for a in all_ if a.family in kinds) for name, all_ in found}
-
     def package_version(self, name: str) -> str | None:
         """Version of an installed Python distribution, read from its metadata and without importing it."""
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            return version(name)
+        except PackageNotFoundError:
             return None
 
     def boot_id(self) -> str:
         """Changes with every boot; tells machines that share a home folder apart."""
         found = self.read("/proc/sys/kernel/random/boot_id")
         return found or self.run(["sysctl", "-n", "kern.boottime"], timeout=5).stdout.strip()
-
-    # -- cache ---------------------------------------------------------------------------------------------------
-
-    def cache_folder(self) -> Path | None:
-        """A private, writable folder for cached facts: the user's cache folder, else a temporary one."""
-        import platformdirs
-
-        temporary = Path(tempfile.gettempdir()) / f"torch-autotune-{self.uid()}"
-        for folder in (platformdirs.user_cache_path("torch-autotune", appauthor=False), temporary):
-            if _is_private(folder):
-                return folder
-        return None
-
-    def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
-        """``compute()``, or its cached result for an equal ``key``. An exception is not cached."""
-        folder = self.cache_folder()
-        if folder is None:
-            return compute()
-        path = folder / _file(name, key)
-        found = _load(path)
-        if found is None:
-            found = compute()
-            _save(path, found)
-        return found
-
-    def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
-        """For each name the lowest of ``values`` so far, for an equal ``key``."""
-        folder = self.cache_folder()
-        known = (_load(folder / _file(name, key)) if folder else None) or {}
-        found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
-        if folder is not None and found != known:
-            _save(folder / _file(name, key), found)
-        return found
-
-
-def _is_private(folder: Path) -> bool:
-    """Create the folder if needed. True where only this user can write to it: others could plant facts."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError:
-        return False
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK)
-
-
-def _file(name: str, key: object) -> str:
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
-    return f"{name}-{digest}.json"
-
-
-def _load(path: Path) -> Facts | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _save(path: Path, facts: Facts) -> None:
-    """Write atomically. A failure is ignored: the facts are computed again next time."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            json.dump(facts, file)
-        os.replace(file.name, path)
-        newest_first = sorted(path.parent.glob("*.json"), key=lambda found: found.stat().st_mtime, reverse=True)
-        for old in newest_first[CACHE_ENTRIES:]:
-            old.unlink()
-    except OSError:
-        pass

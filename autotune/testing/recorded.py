@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.probes.system import CommandResult, DiskSpace, FileStat, System
+from autotune.probes.files import DiskSpace, FileStat
+from autotune.probes.interfaces import Interfaces
+from autotune.probes.system import CommandResult, System
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,22 @@ class Recording:
     pid: int = 4242
 
 
-class Recorded(System):
+class _RecordedNetwork(Interfaces):
+    """Names, routes and interfaces of a recording."""
+
+    recording: Recording
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        return tuple(self.recording.names.get(host, ()))
+
+    def source(self, address: str) -> str | None:
+        return self.recording.sources.get(address)
+
+    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(addresses) for name, addresses in self.recording.interfaces.items()}
+
+
+class Recorded(_RecordedNetwork, System):
     """A machine replayed from ``root`` (its files) and a `Recording` (the rest). Files belong to root unless listed."""
 
     def __init__(self, root: Path, recording: Recording | None = None, cache: Path | None = None) -> None:
@@ -89,15 +106,6 @@ class Recorded(System):
     def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
         found = self.recording.commands.get(" ".join(command))
         return CommandResult(found[0], found[1]) if found else CommandResult(127, "", "not recorded")
-
-    def addresses(self, host: str) -> tuple[str, ...]:
-        return tuple(self.recording.names.get(host, ()))
-
-    def source(self, address: str) -> str | None:
-        return self.recording.sources.get(address)
-
-    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(addresses) for name, addresses in self.recording.interfaces.items()}
 
     def package_version(self, name: str) -> str | None:
         return self.recording.packages.get(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.core.constraints import normalised
 from autotune.core.decide import UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.knobs.knob import Context
+from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
 from autotune.core.machine import machine_type
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
@@ -39,7 +39,8 @@ def profile_of(
         results: the result of each level.
         context: machine, task and baseline.
         left_out: values that were never offered.
-        recommended: the level the user asked for; by default ``amp`` where the task states its batch, else ``max``.
+        recommended: the level the user asked for; by default ``amp``, or ``max`` where the task states no batch; a
+            lower one where its settings are the same.
         seconds: duration of the whole run.
         warnings: what the user should know.
         partial: True if the run was interrupted.
@@ -51,7 +52,7 @@ def profile_of(
         machine=machine_type(context.inventory).as_dict(),
         software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
         target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes, task.script, task.skip),
-        recommended=recommended or ("amp" if "batch_size" in task.current else "max"),
+        recommended=recommended or _recommended(results, "amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels=results,
@@ -65,6 +66,13 @@ def profile_of(
             ceiling=ceiling(context.gflops, task.flops_per_item),
         ),
     )
+
+
+def _recommended(results: Mapping[str, LevelResult], highest: str) -> str:
+    """The lowest level with the settings of ``highest``; ``highest`` itself where nothing is proven."""
+    wanted = results[highest]
+    same = [level for level in LEVELS if level in results and results[level].settings == wanted.settings]
+    return same[0] if wanted.proven else highest
 
 
 def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:

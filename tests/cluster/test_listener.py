@@ -25,26 +25,26 @@ def listener() -> Iterator[Listener]:
     opened = listen(Rendezvous("127.0.0.1", 0, "127.0.0.1", "lo", here=True), 2)
     assert opened is not None
     port = opened.socket.getsockname()[1]
-    yield replace(opened, place=replace(opened.place, port=port))
+    yield replace(opened, rendezvous=replace(opened.rendezvous, port=port))
     opened.socket.close()
 
 
 class Other(threading.Thread):
     """Another machine: connects, then says ``words``."""
 
-    def __init__(self, place: Rendezvous, own: dict[str, str], *words: dict[str, object]) -> None:
+    def __init__(self, rendezvous: Rendezvous, own: dict[str, str], *words: dict[str, object]) -> None:
         super().__init__()
-        self.place, self.own, self.words = place, own, words
-        self.wire: TcpConnection | None = None
+        self.rendezvous, self.own, self.words = rendezvous, own, words
+        self.connection: TcpConnection | None = None
         self.seed: int | None = None
         self.error: AutotuneError | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self.wire, self.seed = connect(self.place, self.own, 5.0)
+            self.connection, self.seed = connect(self.rendezvous, self.own, 5.0)
             for word in self.words:
-                self.wire.send(word)
+                self.connection.send(word)
         except AutotuneError as error:
             self.error = error
 
@@ -54,19 +54,19 @@ def meet(listener: Listener, patience: float = 5.0) -> contextlib.AbstractContex
 
 
 def test_machines_that_are_alike_meet(listener: Listener) -> None:
-    other = Other(listener.place, {**OWN, "name": "two"}, {"loaded": True})
+    other = Other(listener.rendezvous, {**OWN, "name": "two"}, {"loaded": True})
     with meet(listener) as (fleet, notes):
         other.join()
         assert (fleet.nnodes, fleet.host, notes) == (2, "127.0.0.1", ())
         assert fleet.agents[0].name == "two (127.0.0.1)"
         assert other.seed == 3
-    assert other.wire is not None
-    assert other.wire.receive(5.0) == {"order": "exit"}
-    other.wire.close()
+    assert other.connection is not None
+    assert other.connection.receive(5.0) == {"order": "exit"}
+    other.connection.close()
 
 
 def test_another_type_of_machine_is_noted(listener: Listener) -> None:
-    other = Other(listener.place, {**OWN, "name": "two", "machine": "n"}, {"loaded": True})
+    other = Other(listener.rendezvous, {**OWN, "name": "two", "machine": "n"}, {"loaded": True})
     with meet(listener) as (_, notes):
         assert notes == ("not all machines are alike, and the slowest sets the pace: also n",)
     other.join()
@@ -76,7 +76,7 @@ def test_another_type_of_machine_is_noted(listener: Listener) -> None:
     ("name", "words"), [("torch", "PyTorch"), ("task", "the task file"), ("autotune", "this project")]
 )
 def test_versions_must_be_the_same(listener: Listener, name: str, words: str) -> None:
-    other = Other(listener.place, {**OWN, name: "else"})
+    other = Other(listener.rendezvous, {**OWN, name: "else"})
     with pytest.raises(UsageError, match=f"{words} must be the same on all machines"), meet(listener):
         pass
     other.join()
@@ -85,7 +85,7 @@ def test_versions_must_be_the_same(listener: Listener, name: str, words: str) ->
 
 
 def test_who_cannot_load_the_task_is_named(listener: Listener) -> None:
-    other = Other(listener.place, OWN, {"failed": "model.py: no data", "traceback": "Traceback"})
+    other = Other(listener.rendezvous, OWN, {"failed": "model.py: no data", "traceback": "Traceback"})
     with pytest.raises(UserCodeError, match=r"one \(127.0.0.1\): model.py: no data") as caught, meet(listener):
         pass
     other.join()
@@ -94,7 +94,7 @@ def test_who_cannot_load_the_task_is_named(listener: Listener) -> None:
 
 def test_who_leaves_is_named(listener: Listener) -> None:
     def come_and_go() -> None:
-        connect(listener.place, OWN, 5.0)[0].close()
+        connect(listener.rendezvous, OWN, 5.0)[0].close()
 
     leaving = threading.Thread(target=come_and_go)
     leaving.start()
@@ -111,9 +111,9 @@ def test_waiting_has_an_end(listener: Listener) -> None:
 def test_strangers_are_sent_away(listener: Listener) -> None:
     import socket
 
-    with socket.create_connection((listener.place.host, listener.place.port)) as stranger:
+    with socket.create_connection((listener.rendezvous.host, listener.rendezvous.port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        other = Other(listener.place, OWN, {"loaded": True})
+        other = Other(listener.rendezvous, OWN, {"loaded": True})
         with meet(listener) as (fleet, _):
             assert fleet.nnodes == 2
         other.join()
@@ -122,7 +122,7 @@ def test_strangers_are_sent_away(listener: Listener) -> None:
 def test_connecting_where_nobody_is(listener: Listener) -> None:
     listener.socket.close()
     with pytest.raises(NothingUsable, match="nobody listens at"):
-        connect(listener.place, OWN, 0.0)
+        connect(listener.rendezvous, OWN, 0.0)
 
 
 def test_connecting_to_another_service(listener: Listener) -> None:
@@ -132,13 +132,13 @@ def test_connecting_to_another_service(listener: Listener) -> None:
     service = threading.Thread(target=answer)
     service.start()
     with pytest.raises(LaunchError, match="no tuning run"):
-        connect(listener.place, OWN, 5.0)
+        connect(listener.rendezvous, OWN, 5.0)
     service.join()
 
 
-def test_only_the_first_at_the_place_opens_the_door(listener: Listener) -> None:
-    assert listen(listener.place, 2) is None
-    assert listen(replace(listener.place, here=False), 2) is None
+def test_only_the_first_at_the_place_listens(listener: Listener) -> None:
+    assert listen(listener.rendezvous, 2) is None
+    assert listen(replace(listener.rendezvous, here=False), 2) is None
 
 
 def test_mpi_is_tuned_on_one_machine() -> None:

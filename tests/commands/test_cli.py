@@ -578,7 +578,9 @@ class TestRun:
         monkeypatch.setattr(os, "execvpe", lambda *arguments: started.append(arguments))
         (elsewhere / "train.py").touch()
         saved = profiles.write(elsewhere / "tuned.yaml", profile(machine_type(plain)))
-        assert say("run", "--profile", saved, "train.py", "--dry-run").code == 0
+        said = say("run", "--profile", saved, "train.py", "--dry-run")
+        assert said.code == 0
+        assert "what follows the script belongs to it: --dry-run." in said.err
         ((program, command, environment),) = started
         assert program == command[0]
         assert command[-2:] == ["train.py", "--dry-run"], "options after the script are the script's"

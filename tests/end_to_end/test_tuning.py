@@ -62,7 +62,7 @@ def test_tune_then_train(folder: Path) -> None:
     profile, answer = done.profile, done.answer
     assert {key: answer[key] for key in profile} == profile
     assert profile["schema"] == "autotune.profile/1"
-    assert profile["recommended"] == "amp"
+    assert profile["recommended"] in ("safe", "amp"), "safe, where amp only repeats it"
     for level in ("safe", "amp"):
         settings = profile["levels"][level]["settings"]
         assert settings["processes"] * settings["batch_size"] == 64

@@ -10,7 +10,8 @@ from machines import Machine, host
 
 from autotune.probes import allocators
 from autotune.probes.allocators import only_root_can_change
-from autotune.probes.system import FileStat, System
+from autotune.probes.files import FileStat
+from autotune.probes.system import System
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 

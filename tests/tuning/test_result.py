@@ -9,12 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.core.decide import UNREACHED
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
-from autotune.core.profile import Profile
+from autotune.core.profile import LevelResult, Profile
+from autotune.core.proof import Proof
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.testing.simulator import context, inventory
@@ -93,6 +95,16 @@ class TestProfile:
     ) -> None:
         said = replace(CONTEXT, task=replace(CONTEXT.task, current=current))
         assert concluded(RunState(OWN), said, level).recommended == recommended
+
+    def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
+        faster = OWN.but(num_workers=2)
+        safe = LevelResult(faster, 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
+        results = {"safe": safe, "amp": replace(safe, note=UNREACHED), "max": replace(safe, note=UNREACHED)}
+        said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
+        made = result.profile_of(
+            RunState(OWN), results, said, (), recommended=None, seconds=1.0, warnings=(), partial=False
+        )
+        assert made.recommended == "safe"
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.probes.system import Facts, System
+from autotune.probes.fact_cache import Facts
+from autotune.probes.system import System
 
 NAMES = ("start", "gemm", "bandwidth", "allreduce", "disk")
 TIMEOUT_SECONDS = 60.0

@@ -21,8 +21,8 @@ WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool
 """What MPI cannot add (MPICH 5.0 knows no bfloat16) is added as what it can, which also rounds once and not per hop."""
 
 
-class MpiGroup(dist.ProcessGroup):
-    """Collectives of one communicator. Each is done when it returns; only `send` and `recv` go on alone."""
+class _Communicator(dist.ProcessGroup):
+    """One communicator and what this group is called."""
 
     def __init__(self, mpi: Any, communicator: Any) -> None:
         super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]  # the stub knows one overload
@@ -59,7 +59,9 @@ class MpiGroup(dist.ProcessGroup):
         """PyTorch's name of this group."""
         return self._name
 
-    # Reductions ---------------------------------------------------------------------------------------------------
+
+class _Reductions(_Communicator):
+    """Collectives that calculate."""
 
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
         """Reduce each of ``tensors`` in place over all ranks."""
@@ -103,7 +105,12 @@ class MpiGroup(dist.ProcessGroup):
         if wide.data_ptr() != plain.data_ptr():
             plain.copy_(wide)
 
-    # Moving bytes: any type will do -------------------------------------------------------------------------------
+
+class MpiGroup(_Reductions):
+    """Collectives of one communicator. Each is done when it returns; only `send` and `recv` go on alone.
+
+    Those below move bytes: any type will do.
+    """
 
     def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Any:
         """Rank ``opts.rootRank``'s tensors on every rank."""
@@ -190,7 +197,7 @@ class MpiGroup(dist.ProcessGroup):
 
     # Older PyTorch's names of the same:
     _allgather_base = all_gather_single
-    _reduce_scatter_base = reduce_scatter_single
+    _reduce_scatter_base = _Reductions.reduce_scatter_single
     alltoall_base = all_to_all_single
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from autotune.trial.isolation import guard, kernel, trackers
-from autotune.trial.isolation.place import Entered, Place
 from autotune.trial.isolation.room import default_bytes
+from autotune.trial.isolation.sandbox import Entered, Sandbox
 from autotune.trial.isolation.ways import overlay, redirected, user_namespace
 
 WAYS: tuple[ModuleType, ...] = (overlay, user_namespace, redirected)
@@ -77,14 +77,14 @@ def isolate(
         OSError: none of ``ways`` is permitted. The last of `WAYS` always is.
     """
     size = room if room is not None else default_bytes()
-    place = Place(scratch.resolve(), origin.resolve(), network, size)
+    sandbox = Sandbox(scratch.resolve(), origin.resolve(), network, size)
     own_network, holes = _leave_network(network)
-    taken, entered, why_not = _enter_one(place, ways)
+    taken, entered, why_not = _enter_one(sandbox, ways)
     if not own_network:
         own_network, holes = _leave_network(network)  # a user namespace may permit it now
     if holes:
         guard.forbid_network()
-    os.environ.update(trackers.variables(place.scratch, network=network))
+    os.environ.update(trackers.variables(sandbox.scratch, network=network))
     tempfile.tempdir = None
     return Isolation(taken, why_not, (*entered.limits, *holes), network, size, entered, own_network)
 
@@ -100,12 +100,12 @@ def _leave_network(stay: bool) -> tuple[bool, tuple[str, ...]]:
     return True, ()
 
 
-def _enter_one(place: Place, ways: Sequence[ModuleType]) -> tuple[str, Entered, tuple[str, ...]]:
+def _enter_one(sandbox: Sandbox, ways: Sequence[ModuleType]) -> tuple[str, Entered, tuple[str, ...]]:
     """Name of the first way that is permitted, what it gave, and why not those before."""
     why_not: list[str] = []
     for way in ways:
         try:
-            return way.NAME, way.enter(place), tuple(why_not)
+            return way.NAME, way.enter(sandbox), tuple(why_not)
         except OSError as error:
             why_not.append(f"{way.NAME}: {error.strerror or error}")
     raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")

@@ -10,8 +10,8 @@ from pathlib import Path
 from autotune.trial import process_tree
 from autotune.trial.isolation import descriptors, kernel
 from autotune.trial.isolation.mounts import Mount, below, visible
-from autotune.trial.isolation.place import Entered, Place
 from autotune.trial.isolation.room import Room
+from autotune.trial.isolation.sandbox import Entered, Sandbox
 from autotune.trial.isolation.world import World
 
 NAME = "overlay"
@@ -20,7 +20,7 @@ OUTSIDE, ROOM = "outside", "room"
 ALL_USERS = 2**32 - 1
 
 
-def enter(place: Place) -> Entered:
+def enter(sandbox: Sandbox) -> Entered:
     """Take this way.
 
     Raises:
@@ -28,7 +28,7 @@ def enter(place: Place) -> Entered:
     """
     check_threads()
     kernel.unshare(kernel.CLONE_NEWNS)
-    return cover(place, visible())
+    return cover(sandbox, visible())
 
 
 def check_threads() -> None:
@@ -41,18 +41,18 @@ def check_threads() -> None:
         raise OSError(f"{threads - 1} extra thread(s) run in this process")
 
 
-def cover(place: Place, mounts: list[Mount]) -> Entered:
+def cover(sandbox: Sandbox, mounts: list[Mount]) -> Entered:
     """Build a new root of overlays in this mount namespace and move there; ``mounts`` are what it consists of."""
     kernel.keep_mounts_private()
-    scratch, within = str(place.scratch), _in_user_namespace()
+    scratch, within = str(sandbox.scratch), _in_user_namespace()
     outside = f"{scratch}/{OUTSIDE}"
     os.makedirs(outside, exist_ok=True)
     options = "userxattr" if within else "redirect_dir=on"
     room = f"{scratch}/{ROOM}"
     try:
-        world = World(Room.open(room, place.room, options), mounts, split=within)
+        world = World(Room.open(room, sandbox.room, options), mounts, split=within)
         root = world.build(passed=scratch)
-        if (limit := world.limit(place.origin)) is not None:
+        if (limit := world.limit(sandbox.origin)) is not None:
             raise OSError(limit)
         kernel.swap_root(root, f"{root}{outside}")
         kernel.mount("none", outside, "tmpfs", kernel.MS_RDONLY, "size=4k,mode=000")
@@ -61,9 +61,9 @@ def cover(place: Place, mounts: list[Mount]) -> Entered:
             kernel.detach(room)
         raise
     finally:
-        os.chdir(place.origin)
+        os.chdir(sandbox.origin)
     covered = {point: [f"{outside}{upper}", f"{outside}{point}"] for point, upper in world.layers.items()}
-    return Entered(_Nest(place, tuple(mounts), options, covered), tuple(world.limits.values()))
+    return Entered(_Nest(sandbox, tuple(mounts), options, covered), tuple(world.limits.values()))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Nest:
     """Gives a trial overlays of its own above those that the script wrote to before the fork. The kernel stacks two at
     most, and in a container the first is the container's: there the folders of both are put into one (`covered`)."""
 
-    place: Place
+    sandbox: Sandbox
     mounts: tuple[Mount, ...]
     options: str
     covered: dict[str, list[str]]
@@ -79,11 +79,11 @@ class _Nest:
 
     def __call__(self, folder: Path) -> None:
         """Move there; ``folder`` is the trial's own."""
-        scratch, before = str(self.place.scratch), os.getcwd()
+        scratch, before = str(self.sandbox.scratch), os.getcwd()
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.keep_mounts_private()
         kernel.detach(f"{scratch}/{OUTSIDE}")  # the cover: the former root is seen again
-        room = Room.open(f"{folder}/{ROOM}", self.place.room, self.options)
+        room = Room.open(f"{folder}/{ROOM}", self.sandbox.room, self.options)
         world = World(room, list(self.mounts), split="userxattr" in self.options, below=self.covered)
         root = world.build(passed=scratch)
         kernel.swap_root(root, f"{root}{scratch}/{OUTSIDE}")

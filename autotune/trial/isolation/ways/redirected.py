@@ -13,7 +13,7 @@ from pathlib import Path
 from autotune.trial.isolation import descriptors, guard, landlock
 from autotune.trial.isolation.mirror import mirror
 from autotune.trial.isolation.mounts import below
-from autotune.trial.isolation.place import Entered, Place
+from autotune.trial.isolation.sandbox import Entered, Sandbox
 
 NAME = "redirected"
 PRIVATE = "private"
@@ -44,25 +44,25 @@ KERNEL = (Path("/dev"), Path("/proc"))
 UNSEEN = "what another program or a library in C writes by an absolute path lands there ({reason})"
 
 
-def enter(place: Place) -> Entered:
+def enter(sandbox: Sandbox) -> Entered:
     """Take this way. It is always there.
 
     The folders look like the user's and can be read as theirs: files are links, small ones copies.
     """
-    private = place.scratch / PRIVATE
+    private = sandbox.scratch / PRIVATE
     variables = dict(_folders(private))
     os.environ.update(variables)
     for name in OLD_NAMES:
         os.environ.pop(name, None)
-    mirror(place.origin, private / "work")
+    mirror(sandbox.origin, private / "work")
     os.chdir(private / "work")
     limits = [f"trials share what the script writes by absolute paths below {private}, and /dev/shm"]
     try:
-        landlock.forbid_writes((place.scratch, *KERNEL))
+        landlock.forbid_writes((sandbox.scratch, *KERNEL))
     except OSError as error:
         limits.append(UNSEEN.format(reason=error.strerror or error))
-    guard.forbid_writes(place.scratch)
-    return Entered(lambda folder: _nest(place.scratch, folder), tuple(limits))
+    guard.forbid_writes(sandbox.scratch)
+    return Entered(lambda folder: _nest(sandbox.scratch, folder), tuple(limits))
 
 
 def _folders(private: Path) -> dict[str, str]:

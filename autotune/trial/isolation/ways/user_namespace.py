@@ -8,14 +8,14 @@ from pathlib import Path
 
 from autotune.trial.isolation import kernel
 from autotune.trial.isolation.mounts import FOLDER, KEPT, Mount, below, outer_first, visible
-from autotune.trial.isolation.place import Entered, Place
+from autotune.trial.isolation.sandbox import Entered, Sandbox
 from autotune.trial.isolation.ways import overlay
 
 NAME = "user namespace overlay"
 TEMPORARY = ("/tmp", "/var/tmp")
 
 
-def enter(place: Place) -> Entered:
+def enter(sandbox: Sandbox) -> Entered:
     """Take this way.
 
     Raises:
@@ -25,16 +25,16 @@ def enter(place: Place) -> Entered:
     uid, gid = os.getuid(), os.getgid()
     mounts = visible()
     taken = {mount.point for mount in mounts}
-    shared = [Mount(folder, FOLDER, True) for folder in _shared_folders(place, uid) if folder not in taken]
+    shared = [Mount(folder, FOLDER, True) for folder in _shared_folders(sandbox, uid) if folder not in taken]
     kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     kernel.map_own_user(uid, gid)
-    return overlay.cover(place, outer_first([*mounts, *shared]))
+    return overlay.cover(sandbox, outer_first([*mounts, *shared]))
 
 
-def _shared_folders(place: Place, uid: int) -> Iterator[str]:
+def _shared_folders(sandbox: Sandbox, uid: int) -> Iterator[str]:
     """Folders of other users that this one may write to. They need overlays of their own: inside another, they would
     have to be copied with their owner, whom the user namespace does not know."""
-    places = [place.origin, *place.origin.parents, Path.home(), *map(Path, TEMPORARY)]
+    places = [sandbox.origin, *sandbox.origin.parents, Path.home(), *map(Path, TEMPORARY)]
     for folder in dict.fromkeys(str(each.resolve()) for each in places):
         if folder != "/" and not below(folder, KEPT) and os.access(folder, os.W_OK) and os.stat(folder).st_uid != uid:
             yield folder

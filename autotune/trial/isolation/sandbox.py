@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Place:
+class Sandbox:
     """Where a script runs in trials.
 
     Attributes:
