@@ -5,7 +5,7 @@
 
 The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block; the
 profile becomes the example in `docs/profile-format.md`. Without arguments the picture and the block are made again from
-`docs/images/tune.txt`, and the knob table from the code. They are never edited by hand.
+`docs/images/tune.txt`, and the table of `docs/knobs.md` from the code. They are never edited by hand.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "docs" / "images" / "tune.txt"
 PICTURE = ROOT / "docs" / "images" / "tune.svg"
 README = ROOT / "README.md"
+KNOBS_PAGE = ROOT / "docs" / "knobs.md"
 FORMAT = ROOT / "docs" / "profile-format.md"
 EXAMPLE = re.compile(r"(?s)(## An example\n.*?```yaml\n)(.*?)(```\n)")
 KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
@@ -71,9 +72,13 @@ def knob_table() -> str:
 
 
 def filled(readme: str, text: str) -> str:
-    """``readme`` with its result block made from ``text``, and the knob table of the code."""
-    readme = KNOB_TABLE.sub(lambda found: found[1] + knob_table() + found[2], readme)
+    """``readme`` with its result block made from ``text``."""
     return BLOCK.sub(lambda found: found[1] + block(text) + found[2], readme)
+
+
+def with_knobs(page: str) -> str:
+    """``page`` with the knob table of the code."""
+    return KNOB_TABLE.sub(lambda found: found[1] + knob_table() + found[2], page)
 
 
 def final_text(output: str) -> str:
@@ -107,6 +112,7 @@ def main() -> None:
     TEXT.write_text(text, "utf-8")
     PICTURE.write_text(svg(text), "utf-8")
     README.write_text(filled(README.read_text("utf-8"), text), "utf-8")
+    KNOBS_PAGE.write_text(with_knobs(KNOBS_PAGE.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

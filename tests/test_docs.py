@@ -104,6 +104,8 @@ def test_picture_and_readme_show_the_saved_text() -> None:
     assert re.sub(r"\s", "", text) in drawn, "run python docs/render.py"
     readme = render.README.read_text("utf-8")
     assert render.filled(readme, text) == readme, "run python docs/render.py"
+    page = render.KNOBS_PAGE.read_text("utf-8")
+    assert render.with_knobs(page) == page, "run python docs/render.py"
 
 
 def test_the_picture_is_drawn_alike_each_time() -> None:

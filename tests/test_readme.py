@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from autotune.cli import app
 from autotune.core.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
@@ -20,7 +21,16 @@ from autotune.trial.task_file import recognise
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "profiles" / "README.md", *ROOT.glob("docs/**/*.md")])
+COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "profiles" / "README.md",
+        *ROOT.glob("docs/**/*.md"),
+    ]
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMANDS: Any = typer.main.get_command(app)
 
@@ -80,10 +90,16 @@ def test_python_blocks_compile(page: str) -> None:
         compile(block, f"{page}, Python block {number}", "exec")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/task-file.md"])
-def test_the_task_file_satisfies_the_contract(page: str, tmp_path: Path) -> None:
+def task_file() -> str:
+    """The example of the page on task files."""
+    return next(
+        b for b in blocks((ROOT / "docs" / "task-file.md").read_text("utf-8"), "python") if "def build_model" in b
+    )
+
+
+def test_the_task_file_satisfies_the_contract(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text(next(b for b in blocks((ROOT / page).read_text("utf-8"), "python") if "def build_model" in b))
+    path.write_text(task_file())
     assert recognise(path).name == "model"
 
 
@@ -93,8 +109,9 @@ def test_the_training_loop_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.chdir(tmp_path)
     task: dict[str, object] = {}
-    first, second = blocks(README, "python")
-    exec(first, task)
+    (changes,) = blocks(README, "diff")
+    loop_with_us = "\n".join(line[1:] for line in changes.splitlines() if line[:1] in "+ ")
+    exec(task_file(), task)
     torch.manual_seed(0)
     model = task["build_model"]()  # type: ignore[operator]
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -104,7 +121,7 @@ def test_the_training_loop_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "loader": torch.utils.data.DataLoader(task["build_dataset"](), batch_size=1024),  # type: ignore[operator]
         "criterion": torch.nn.functional.cross_entropy,
     }
-    exec(second, loop)
+    exec(loop_with_us, loop)
     loop["tuned"].close()  # type: ignore[attr-defined]
     assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
 
@@ -119,12 +136,12 @@ def rows(table: str) -> list[list[str]]:
 
 
 def test_the_levels_are_the_codes() -> None:
-    table = README.split("## Levels")[1].split("## ")[0]
+    table = README.split("## What may change")[1].split("## ")[0]
     assert [row[0] for row in rows(table)] == [f"`{level}`" for level in LEVELS]
 
 
 def test_exit_codes_are_the_codes() -> None:
-    text = README.split("Exit codes:")[1].split("\n\n")[0].replace("\n", " ")
+    text = COMMAND_LINE.split("Exit codes:")[1].split("\n\n")[0].replace("\n", " ")
     for error, words in ((UsageError, "usage"), (UserCodeError, "your code failed"), (NothingUsable, "nothing usable")):
         assert issubclass(error, AutotuneError)
         assert f"{error.exit_code} {words}" in text
@@ -158,17 +175,25 @@ def test_commands_and_options_exist(page: str) -> None:
     assert found or page != "README.md"
 
 
-def test_every_command_is_in_the_readme() -> None:
-    shown = README.split("## Command line")[1].split("Options of")[0]
+def test_every_command_is_documented() -> None:
+    shown = COMMAND_LINE.split("Options of")[0]
     for name, command in COMMANDS.commands.items():
         inner = [f"{name} {sub}" for sub in command.commands] if hasattr(command, "commands") else [name]
         assert [line for line in inner if f"`autotune {line}" not in shown] == []
 
 
-def test_every_option_of_tune_is_in_the_readme() -> None:
-    shown = README.split("Options of `tune`:")[1].split("\n\n")[0]
+def test_every_option_of_tune_is_documented() -> None:
+    shown = COMMAND_LINE.split("Options of `tune`:")[1].split("\n\n")[0]
     options = [option for parameter in COMMANDS.commands["tune"].params for option in parameter.opts]
     assert [option for option in options if option.startswith("--") and option not in shown] == []
+
+
+def test_the_manifest_is_yaml_with_real_commands() -> None:
+    (manifest,) = blocks((ROOT / "docs" / "guide.md").read_text("utf-8"), "yaml")
+    pod = yaml.safe_load(manifest)["spec"]["template"]["spec"]
+    lines = [" ".join(each["command"]) for each in (*pod["initContainers"], *pod["containers"])]
+    assert [complaint(line.removeprefix("autotune ")) for line in lines] == [None, None]
+    assert pod["containers"][0]["resources"] == pod["initContainers"][0]["resources"], "tuned as it trains"
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
