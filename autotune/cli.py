@@ -38,11 +38,10 @@ class TargetCommand(TyperCommand):
     our own options may follow it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Click's own, with options that follow a task file put before it."""
-        found, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        """Click's own. Options may also follow a task file."""
+        found, _rest, _ = self.make_parser(ctx).parse_args(list(args))
         target = found.get("target")
-        if rest and target and not found.get("module") and not _is_script(target):
-            args = [*args[: len(args) - len(rest) - 1], *rest, target]
+        ctx.allow_interspersed_args = bool(target and not found.get("module") and not _is_script(target))
         return super().parse_args(ctx, args)
 
 
@@ -98,7 +97,7 @@ def tune(
             show_default="60s to 150s by the step; more with --train-time",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of data order, weights and search.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,

@@ -24,8 +24,8 @@ def read_pin(text: str) -> tuple[str, Any]:
     Raises:
         UsageError: there is no ``=``.
     """
-    name, equals, value = text.partition("=")
-    if not equals:
+    name, _equals, value = text.partition("=")
+    if not (name.strip() and value.strip()):
         raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
     words = {"true": True, "false": False, "none": None}
     number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
@@ -35,6 +35,8 @@ def read_pin(text: str) -> tuple[str, Any]:
 def check_names(names: Iterable[str], option: str) -> None:
     """Raise `UsageError` if one of ``names``, which the user gave to ``option``, is no knob."""
     for name in names:
+        if not name:
+            raise UsageError(f"{option}: name at least one knob, such as threads")
         if name not in KNOB_NAMES:
             hint = did_you_mean(name, KNOB_NAMES) or f"; knobs are: {', '.join(KNOB_NAMES)}"
             raise UsageError(f"{option} {name}: no such knob{hint}")

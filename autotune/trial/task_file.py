@@ -117,7 +117,8 @@ def _optional_lines(name: str) -> str:
 def _not_a_task(path: Path) -> str:
     lines = "\n\n".join(REQUIRED.values())
     return (
-        f"{path}: this is not a task file: it defines none of {_listed(list(REQUIRED))}.\n"
+        f"{path}: neither a training script, for nothing happens in it, nor a task file, for it defines none of"
+        f" {_listed(list(REQUIRED))}.\n"
         f"A task file needs these three functions (`autotune init` writes a commented file):\n\n{lines}\n"
     )
 

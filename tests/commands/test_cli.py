@@ -94,7 +94,15 @@ class TestUsage:
         [
             (["tune", "nowhere.py"], "nowhere.py: no such file"),
             (["tune", "."], "not a file"),
-            (["tune", "empty.py"], "this is not a task file"),
+            (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
+            (
+                ["tune", "whole.py", "--", "some", "words"],
+                "whole.py is a task file, which takes no arguments: some words",
+            ),
+            (["tune", "whole.py", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
+            (["tune", "whole.py", "--only", ""], "--only: name at least one knob, such as threads"),
+            (["tune", "whole.py", "--fix", "=3"], "--fix '=3': write knob=value"),
+            (["tune", "whole.py", "--fix", "threads="], "--fix 'threads=': write knob=value"),
             (["tune", "half.py"], "lacks build_dataset and compute_loss"),
             (["tune", "broken.py"], "broken.py:1: not valid Python"),
             (
@@ -151,6 +159,7 @@ class TestUsage:
             ["tune"],
             ["tune", "a.py", "--no-such-option"],
             ["tune", "a.py", "--seed", "x"],
+            ["tune", "a.py", "--seed", "-1"],
             ["tuna"],
             ["profiles", "burn"],
             ["diff", "one.yaml"],

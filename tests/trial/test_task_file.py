@@ -118,7 +118,7 @@ class TestRefused:
     @pytest.mark.parametrize("text", ["", "print('a script')", "def main():\n def build_model(): ..."])
     def test_another_kind_of_file_is_told_what_a_task_file_is(self, tmp_path: Path, text: str) -> None:
         message = refused(tmp_path, text)
-        assert "this is not a task file" in message
+        assert "nor a task file" in message
         assert "autotune init" in message
         assert all(lines in message for lines in REQUIRED.values())
 
