@@ -18,6 +18,7 @@ from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
@@ -97,15 +98,16 @@ def prepare(
     wanted = found.levels[found.checked_level(level, option)].settings
     wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
-    script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
+    _check_shares(found, settings)
+    script = _is_applied_from_outside(found, settings)
     notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
     route = _route(settings, cluster)
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(script, found.target.skip)
+    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(found, settings)
     starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
-    watched, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
+    watched, mpi = timeout is not None or script, mpiexec(System()) or "mpiexec"
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
@@ -118,9 +120,35 @@ def _as_it_is(line: list[str]) -> Launch:
     return Launch(line, line, dict(os.environ), {}, (note,))
 
 
-def _script_variables(known_by: str | None, skip: int) -> dict[str, str]:
+def _is_applied_from_outside(profile: Profile, settings: Settings) -> bool:
+    """Whether the script is unmodified. Nothing to apply needs nobody to apply it."""
+    return profile.target.script is not None and settings != profile.baseline
+
+
+def _script_variables(profile: Profile, settings: Settings) -> dict[str, str]:
     """What applies the profile of an unmodified script, from outside."""
-    return {} if known_by is None else {SCRIPT_VARIABLE: f"{known_by}:{skip}"}
+    if not _is_applied_from_outside(profile, settings):
+        return {}
+    target, words = profile.target, [profile.target.script, profile.target.skip]
+    if settings.processes > 1:
+        words += [profile.baseline.global_batch, settings.batch_size, target.samples]
+    return {SCRIPT_VARIABLE: ":".join(map(str, words))}
+
+
+def _check_shares(profile: Profile, settings: Settings) -> None:
+    """Several processes of an unmodified script must have been shown to train together.
+
+    Raises:
+        UsageError: they were not, or cannot share its batch equally.
+    """
+    if profile.target.script is None or settings.processes == 1:
+        return
+    refused = [item for item in profile.evidence.not_offered if item.knob == "processes"]
+    reason = next((item.reason for item in refused if item.value in (2, settings.processes)), None)
+    if reason is None and settings.global_batch != profile.baseline.global_batch:
+        reason = f"they cannot share the batch of {profile.baseline.global_batch} equally"
+    if reason is not None:
+        raise UsageError(f"{profile.target.name} cannot train as {settings.processes} processes: {reason}")
 
 
 def _own_variables(

@@ -14,11 +14,13 @@ from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
 from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
-from autotune.trial.parent import watchdog
+from autotune.trial.evidence import RankEvidence
+from autotune.trial.parent import several_processes, watchdog
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.several_processes import Witnessed
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
@@ -28,6 +30,8 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
+LEAST_PATIENCE, PATIENCE = 30.0, 3.0
+"""Ranks of a script may show no sign of life for these seconds, or this many times what it took until it trained."""
 
 
 class Runner:
@@ -45,6 +49,8 @@ class Runner:
         self.started = 0
         self.deadline = float("inf")
         """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
+        self.several_seconds = 0.0
+        """What several processes of a script take until they have trained a few steps."""
         self._zygotes = Zygotes(setup, self.loop)
 
     def __enter__(self) -> Runner:
@@ -80,9 +86,7 @@ class Runner:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
         if self.setup.script is not None:
-            frontier = self.warm().frontier
-            assert frontier is not None
-            return TaskFacts.from_dict(frontier["facts"])
+            return self._describe_script()
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -94,6 +98,31 @@ class Runner:
         if trial.events:
             return TaskFacts.from_events(trial.events)
         raise _user_code_error(self.setup.task, self.end(trial))
+
+    def _describe_script(self) -> TaskFacts:
+        begun = time.monotonic()
+        frontier = self.warm().frontier
+        assert frontier is not None
+        patience = max(LEAST_PATIENCE, PATIENCE * (time.monotonic() - begun))
+        facts = TaskFacts.from_dict(frontier["facts"])
+        if facts.why_not_several is not None:
+            return facts
+        return several_processes.shown(facts, lambda ranks: self._witness(ranks, patience))
+
+    def _witness(self, ranks: int, patience: float) -> Witnessed:
+        """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
+        timeouts = Timeouts(starting=patience, deadline=self.deadline)
+        trial = self._launch(None, timeouts, ranks=ranks)
+        try:
+            self._wait(trial, partial(trial.has_events, ranks))
+            seconds = time.monotonic() - trial.requested_at
+            found = [RankEvidence.from_dict(event["evidence"]) for event in trial.events]
+        finally:
+            self.stop(trial)
+        if ranks > 1:
+            self.several_seconds = seconds
+        ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
+        return Witnessed(ordered, None if len(ordered) == ranks else self.end(trial))
 
     def start(self, spec: TrialSpec, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
         """Start a trial and return at once; this machine's ranks of it where there is a ``rendezvous``."""
@@ -144,15 +173,17 @@ class Runner:
         """How a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
+    def _launch(
+        self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None, *, ranks: int = 1
+    ) -> RunningTrial:
         """Have a zygote start the leader of a trial."""
-        zygote = self.warm(spec.settings.allocator if spec is not None else "default")
+        zygote, frontier = self._zygote(spec, ranks)
         self.started = number = self.started + 1
         if not self.trials:
             zygote.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = self._request(number, spec, rendezvous, zygote.frontier)
+        request = replace(self._request(number, spec, rendezvous, frontier), ranks=ranks)
         reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -163,6 +194,16 @@ class Runner:
         trial.listen(self.loop)
         self.trials.add(trial)
         return trial
+
+    def _zygote(self, spec: TrialSpec | None, ranks: int) -> tuple[ZygoteProcess, Mapping[str, Any] | None]:
+        """What starts such a trial, and where a script trains."""
+        allocator = spec.settings.allocator if spec is not None else "default"
+        several = max(ranks, spec.settings.processes if spec is not None else 1) > 1
+        if self.setup.script is None or not several:
+            zygote = self.warm(allocator)
+            return zygote, zygote.frontier
+        frontier = self.warm().frontier
+        return self._zygotes.get(allocator, self.deadline, frontier), frontier
 
     def _request(
         self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None, frontier: Mapping[str, Any] | None

@@ -155,33 +155,43 @@ class ZygoteProcess:
 
 
 class Zygotes:
-    """One zygote for each allocator, which a process must start with. Each is started when it is first needed."""
+    """One zygote for each allocator, which a process must start with. Each is started when it is first needed.
+
+    Several processes of a script make their group before they train, so they cannot be forked where it trains: another
+    zygote for each allocator runs them from the script's start.
+    """
 
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
-        self._by_allocator: dict[str, ZygoteProcess] = {}
+        self._living: dict[tuple[str, bool], ZygoteProcess] = {}
 
-    def get(self, allocator: str, deadline: float) -> ZygoteProcess:
+    def get(self, allocator: str, deadline: float, frontier: Mapping[str, Any] | None = None) -> ZygoteProcess:
         """The zygote for ``allocator``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
+
+        Args:
+            allocator: that its processes start with.
+            deadline: of loading.
+            frontier: where a script trains that is to run from its start; None to find it, or for a task.
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        zygote = self._by_allocator.get(allocator)
+        key = allocator, frontier is not None
+        zygote = self._living.get(key)
         if zygote is None or zygote.gone:
             setup = self._setup
             zygote = ZygoteProcess.launch(setup.environment(allocator), setup.origin, self._loop)
-            self._by_allocator[allocator] = zygote
-            self._load(zygote, deadline)
+            self._living[key] = zygote
+            self._load(zygote, deadline, frontier)
         return zygote
 
     def close(self) -> None:
         """End all of them and everything below them."""
-        for zygote in self._by_allocator.values():
+        for zygote in self._living.values():
             zygote.close()
-        self._by_allocator.clear()
+        self._living.clear()
 
-    def _load(self, zygote: ZygoteProcess, deadline: float) -> None:
+    def _load(self, zygote: ZygoteProcess, deadline: float, frontier: Mapping[str, Any] | None) -> None:
         setup = self._setup
         task, script = str(setup.task), setup.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
@@ -197,6 +207,7 @@ class Zygotes:
             scratch=str(setup.paths.root),
             script=None if script is None else script.as_dict(),
             users_threads=setup.users_threads,
+            frontier=frontier,
         )
         if reply is None:
             timed_out = not zygote.gone
