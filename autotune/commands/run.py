@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
-from autotune.core.backends import BACKENDS, MPIEXEC, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, TORCHRUN
+from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
@@ -18,8 +18,8 @@ from autotune.core.errors import UsageError
 from autotune.core.machine import machine_type
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
+from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
@@ -98,16 +98,15 @@ def prepare(
     wanted = found.levels[found.checked_level(level, option)].settings
     wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
-    _check_shares(found, settings)
-    script = _is_applied_from_outside(found, settings)
+    scripts.check_shares(found, settings, cluster.nodes if cluster else 1)
     notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
     route = _route(settings, cluster)
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(found, settings)
+    variables = added.set | _own_variables(profile, level, plan, timeout) | scripts.variables(found, settings)
     starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
-    watched, mpi = timeout is not None or script, mpiexec(System()) or "mpiexec"
+    mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or scripts.need_our_entry(found, settings)
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
@@ -118,37 +117,6 @@ def _as_it_is(line: list[str]) -> Launch:
     """The script without a profile, in the user's own environment."""
     note = f"{DISABLE} is set: the script starts as it is, without a profile"
     return Launch(line, line, dict(os.environ), {}, (note,))
-
-
-def _is_applied_from_outside(profile: Profile, settings: Settings) -> bool:
-    """Whether the script is unmodified. Nothing to apply needs nobody to apply it."""
-    return profile.target.script is not None and settings != profile.baseline
-
-
-def _script_variables(profile: Profile, settings: Settings) -> dict[str, str]:
-    """What applies the profile of an unmodified script, from outside."""
-    if not _is_applied_from_outside(profile, settings):
-        return {}
-    target, words = profile.target, [profile.target.script, profile.target.skip]
-    if settings.processes > 1:
-        words += [profile.baseline.global_batch, settings.batch_size, target.samples]
-    return {SCRIPT_VARIABLE: ":".join(map(str, words))}
-
-
-def _check_shares(profile: Profile, settings: Settings) -> None:
-    """Several processes of an unmodified script must have been shown to train together.
-
-    Raises:
-        UsageError: they were not, or cannot share its batch equally.
-    """
-    if profile.target.script is None or settings.processes == 1:
-        return
-    refused = [item for item in profile.evidence.not_offered if item.knob == "processes"]
-    reason = next((item.reason for item in refused if item.value in (2, settings.processes)), None)
-    if reason is None and settings.global_batch != profile.baseline.global_batch:
-        reason = f"they cannot share the batch of {profile.baseline.global_batch} equally"
-    if reason is not None:
-        raise UsageError(f"{profile.target.name} cannot train as {settings.processes} processes: {reason}")
 
 
 def _own_variables(

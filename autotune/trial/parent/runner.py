@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
@@ -145,17 +144,17 @@ class Runner:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
         self._wait(trial, trial.has_events)
         trial.events.clear()
-        self._signal(trial, signal.SIGSTOP)
+        _signal(self.fleet, trial, signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
         """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
         if trial.ended:
             return None
-        self._signal(trial, signal.SIGCONT)
+        _signal(self.fleet, trial, signal.SIGCONT)
         trial.ask_for_block(seconds)
         self._wait(trial, trial.has_events)
-        self._signal(trial, signal.SIGSTOP)
+        _signal(self.fleet, trial, signal.SIGSTOP)
         return trial.take_block()
 
     def stop(self, trial: RunningTrial) -> None:
@@ -177,13 +176,15 @@ class Runner:
         self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None, *, ranks: int = 1
     ) -> RunningTrial:
         """Have a zygote start the leader of a trial."""
-        zygote, frontier = self._zygote(spec, ranks)
+        allocator = spec.settings.allocator if spec is not None else "default"
+        ranks = max(ranks, spec.settings.processes if spec is not None else 1)
+        zygote = self._zygotes.get(allocator, self.deadline, several=ranks > 1)
         self.started = number = self.started + 1
         if not self.trials:
             zygote.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = replace(self._request(number, spec, rendezvous, frontier), ranks=ranks)
+        request = replace(_request(self.setup, number, spec, rendezvous), script=zygote.started_script(), ranks=ranks)
         reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -195,46 +196,28 @@ class Runner:
         self.trials.add(trial)
         return trial
 
-    def _zygote(self, spec: TrialSpec | None, ranks: int) -> tuple[ZygoteProcess, Mapping[str, Any] | None]:
-        """What starts such a trial, and where a script trains."""
-        allocator = spec.settings.allocator if spec is not None else "default"
-        several = max(ranks, spec.settings.processes if spec is not None else 1) > 1
-        if self.setup.script is None or not several:
-            zygote = self.warm(allocator)
-            return zygote, zygote.frontier
-        frontier = self.warm().frontier
-        return self._zygotes.get(allocator, self.deadline, frontier), frontier
-
-    def _request(
-        self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None, frontier: Mapping[str, Any] | None
-    ) -> TrialRequest:
-        setup = self.setup
-        script = None
-        if setup.script is not None:
-            script = {"script": setup.script.as_dict(), "frontier": frontier}
-        common = TrialRequest(
-            task=str(setup.task),
-            folder=str(setup.paths.trial(number)),
-            origin=str(setup.origin),
-            seed=setup.seed,
-            script=script,
-        )
-        if spec is None:
-            return common
-        binding = setup.binding(spec.settings).text
-        if rendezvous is not None:
-            spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
-        return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
-
-    def _signal(self, trial: RunningTrial, signum: int) -> None:
-        trial.signal(signum)
-        self.fleet.signal(trial, signum)
-
     def _wait(self, trial: RunningTrial, done: Callable[[], bool]) -> None:
         """Sleep until ``done`` or the trial's end; a trial that hangs is ended."""
         watchdog.wait(self.loop, trial, done)
         if trial.timed_out is not None and not trial.ended:
             self.stop(trial)
+
+
+def _request(setup: TrialSetup, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None) -> TrialRequest:
+    common = TrialRequest(
+        task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
+    )
+    if spec is None:
+        return common
+    binding = setup.binding(spec.settings).text
+    if rendezvous is not None:
+        spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
+    return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
+
+
+def _signal(fleet: Fleet, trial: RunningTrial, signum: int) -> None:
+    trial.signal(signum)
+    fleet.signal(trial, signum)
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

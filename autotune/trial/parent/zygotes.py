@@ -43,7 +43,8 @@ class ZygoteProcess:
     Attributes:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None where it forks them.
-        frontier: where a script trains, as plain data; None for a task file.
+        script: that it has loaded; None for a task file.
+        frontier: where that trains, as plain data.
         on_exit: whom to tell that a trial has ended, by the trial's pid.
     """
 
@@ -53,6 +54,7 @@ class ZygoteProcess:
         self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
         self.gone = False
         self.no_fork_reason: str | None = None
+        self.script: Script | None = None
         self.frontier: dict[str, Any] | None = None
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
@@ -101,6 +103,10 @@ class ZygoteProcess:
         reply = self._replies.popleft()
         self.no_fork_reason = reply["no_fork_reason"]
         return reply
+
+    def started_script(self) -> dict[str, Any] | None:
+        """`TrialRequest.script` of its trials."""
+        return None if self.script is None else {"script": self.script.as_dict(), "frontier": self.frontier}
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
@@ -165,18 +171,20 @@ class Zygotes:
         self._setup, self._loop = setup, loop
         self._living: dict[tuple[str, bool], ZygoteProcess] = {}
 
-    def get(self, allocator: str, deadline: float, frontier: Mapping[str, Any] | None = None) -> ZygoteProcess:
+    def get(self, allocator: str, deadline: float, *, several: bool = False) -> ZygoteProcess:
         """The zygote for ``allocator``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
 
         Args:
             allocator: that its processes start with.
             deadline: of loading.
-            frontier: where a script trains that is to run from its start; None to find it, or for a task.
+            several: for trials of several processes.
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        key = allocator, frontier is not None
+        from_start = several and self._setup.script is not None
+        frontier = self.get("default", deadline).frontier if from_start else None
+        key = allocator, from_start
         zygote = self._living.get(key)
         if zygote is None or zygote.gone:
             setup = self._setup
@@ -223,7 +231,7 @@ class Zygotes:
             said = f"{task}: {error['error_type']}: {error['error']}"
             printed = zygote.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
             raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
-        zygote.frontier = reply["frontier"]
+        zygote.script, zygote.frontier = script, reply["frontier"]
 
 
 def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
