@@ -124,6 +124,8 @@ def of_script(settings: Settings | None, notes: Notes) -> World:
     world = World(dist.get_rank(), dist.get_world_size()) if made else World()
     if settings is not None and settings.processes != world.size:
         notes.not_applied("processes", f"the script trains as {world.size} process(es)")
+    elif settings is not None and made and str(settings.backend) not in (own := str(dist.get_backend_config())):
+        notes.not_applied("backend", f"the script makes its process group itself, with {own}")
     return world
 
 

@@ -105,7 +105,7 @@ def _names_a_group() -> bool:
     """Whether any loaded module, but for PyTorch, this project and Python's own, says a word of process groups."""
     own = ("torch", "autotune", *sys.stdlib_module_names)
     loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] not in own]
-    files = {file for module in (*loaded, sys.modules.get("__main__")) if (file := getattr(module, "__file__", None))}
+    files = {file for module in loaded if (file := getattr(module, "__file__", None))}
     return any(map(_says_group, sorted(files)))
 
 

@@ -29,8 +29,10 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
-LEAST_PATIENCE, PATIENCE = 30.0, 3.0
-"""Ranks of a script may show no sign of life for these seconds, or this many times what it took until it trained."""
+PATIENCE, USUAL_PATIENCE = 2.0, 15.0
+"""Ranks of a script may show no sign of life for so many times what it took until it trained, or these seconds..."""
+MOST_SHARE, LEAST_PATIENCE = 0.25, 5.0
+"""...but for this share of the budget that is left, or these seconds."""
 
 
 class Runner:
@@ -102,7 +104,9 @@ class Runner:
         begun = time.monotonic()
         frontier = self.warm().frontier
         assert frontier is not None
-        patience = max(LEAST_PATIENCE, PATIENCE * (time.monotonic() - begun))
+        now = time.monotonic()
+        left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
+        patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
         facts = TaskFacts.from_dict(frontier["facts"])
         if facts.why_not_several is not None:
             return facts

@@ -48,4 +48,6 @@ def _reason(end: TrialEnd) -> str:
     """Why a trial ended before all its ranks had trained."""
     if end.report is not None and end.report.error_type is not None:
         return f"{end.report.error_type}: {short(end.report.error or '')}"
+    if end.timed_out is not None:
+        return f"not all of them had trained after {end.seconds:.0f} s"
     return how_it_ended(end).reason
