@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from autotune.core import binding
-from autotune.core.backends import BACKENDS, MPIEXEC, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, TORCHRUN
+from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
 from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
@@ -19,6 +19,7 @@ from autotune.core.machine import machine_type
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
 from autotune.core.settings import Settings
+from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
@@ -97,15 +98,15 @@ def prepare(
     wanted = found.levels[found.checked_level(level, option)].settings
     wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
-    script = found.target.script if settings != found.baseline else None  # nothing to apply needs nobody to apply it
+    scripts.check_shares(found, settings, cluster.nodes if cluster else 1)
     notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
     route = _route(settings, cluster)
     base = scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout) | _script_variables(script, found.target.skip)
+    variables = added.set | _own_variables(profile, level, plan, timeout) | scripts.variables(found, settings)
     starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
-    watched, mpi = timeout is not None or script is not None, mpiexec(System()) or "mpiexec"
+    mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or scripts.need_our_entry(found, settings)
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
@@ -116,11 +117,6 @@ def _as_it_is(line: list[str]) -> Launch:
     """The script without a profile, in the user's own environment."""
     note = f"{DISABLE} is set: the script starts as it is, without a profile"
     return Launch(line, line, dict(os.environ), {}, (note,))
-
-
-def _script_variables(known_by: str | None, skip: int) -> dict[str, str]:
-    """What applies the profile of an unmodified script, from outside."""
-    return {} if known_by is None else {SCRIPT_VARIABLE: f"{known_by}:{skip}"}
 
 
 def _own_variables(

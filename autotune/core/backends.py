@@ -9,7 +9,8 @@ from autotune.probes.facts import Inventory
 TORCHRUN = "torchrun"
 MPIEXEC = "mpiexec"
 SCRIPT_VARIABLE = "AUTOTUNE_SCRIPT"
-"""``known by:loaders before``: the script is unmodified, and settings are applied to it from outside."""
+"""``known by:loaders before``: the script is unmodified, and settings are applied to it from outside. Where several
+processes share the work: ``:batch:share:samples`` besides, see `autotune.script.shared_batch`."""
 TIMEOUT_VARIABLE = "AUTOTUNE_TIMEOUT"
 """Seconds without an optimizer step after which a process ends; set by ``autotune run --timeout``."""
 

@@ -37,7 +37,8 @@ class Training:
         affinity: the CPUs that this process was started on; None where it is not bound.
         notes: what cannot be applied is told there.
         progress: what is being trained on.
-        moves: whether models and batches are put on the device; an unmodified script does that itself.
+        moves: whether models and batches are put on the device; an unmodified script does that itself. Each of its
+            processes counts as one that trains alone.
         appliers: of all knobs, by name.
     """
 

@@ -118,6 +118,17 @@ def join_for(
     return world
 
 
+def of_script(settings: Settings | None, notes: Notes) -> World:
+    """The group that an unmodified script has made itself; one process alone where it has made none."""
+    made = dist.is_available() and dist.is_initialized()
+    world = World(dist.get_rank(), dist.get_world_size()) if made else World()
+    if settings is not None and settings.processes != world.size:
+        notes.not_applied("processes", f"the script trains as {world.size} process(es)")
+    elif settings is not None and made and str(settings.backend) not in (own := str(dist.get_backend_config())):
+        notes.not_applied("backend", f"the script makes its process group itself, with {own}")
+    return world
+
+
 def _joined_once(notes: Notes) -> Callable[[], None]:
     """Let a script's own ``init_process_group``, which comes too late, find the group made. Returns how to undo it."""
     original = distributed_c10d.init_process_group

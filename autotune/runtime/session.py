@@ -38,7 +38,8 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         timeout: seconds a collective may take; PyTorch's default if None.
         announce: say notes through the ``autotune`` logger, on the main process.
         step_seconds: what an optimizer step should take; one warning where it takes much longer.
-        moves: put models and batches on the device.
+        moves: put models and batches on the device, and share the work out among processes. An unmodified script does
+            both itself.
 
     Attributes:
         device: where batches and models go.
@@ -66,12 +67,17 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         self._notes = Notes(notes)
         self._restore = contextlib.ExitStack()
         try:
-            world = processes.join_for(settings, self.device, init_method, timeout, self._notes)
+            if moves:
+                world = processes.join_for(settings, self.device, init_method, timeout, self._notes)
+            else:
+                world = processes.of_script(settings, self._notes)
             self._restore.callback(world.leave)
             self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
             self._notes.announce = announce and self.is_main
+            own = settings if moves or settings is None else settings.but(processes=1)
+            together = world if moves else processes.World()
             self._training = Training(
-                settings, level, self.device, world, own_affinity(os.environ), self._notes, moves=moves
+                own, level, self.device, together, own_affinity(os.environ), self._notes, moves=moves
             )
             for knob, applier in create_appliers(self._training).items():
                 self._restore.callback(applier.undo)

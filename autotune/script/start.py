@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from autotune.runtime.session import Session, session_of_profile
+from autotune.script.shared_batch import SharedBatch
 from autotune.script.tuned import Tuned
 from autotune.script.watch import Watch
 
 
-def apply_profile(known_by: str, skip: int) -> Watch:
+def apply_profile(known_by: str, skip: int, shared_batch: SharedBatch | None = None) -> Watch:
     """Watch the script, and put the profile's settings in force where it begins to train.
 
     Args:
         known_by: what a training step is known by, see `autotune.script.tuned`.
         skip: how many loaders the script iterates before its training loader.
+        shared_batch: of this process, where several train together.
     """
     watch = Watch()
+    watch.shared_batch = shared_batch
     watch.watcher = Tuned(watch, _open_session, known_by=known_by, skip=skip)
     watch.install(losses=False)
     return watch

@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
+from autotune.script.shared_batch import SharedBatch
+
 Begin = Callable[[], Iterator[Any]]
 
 
@@ -45,10 +47,12 @@ class Watch:
         optimizers: those that the script has built, and still holds, oldest first.
         threads: that it has asked PyTorch for; None where it has not.
         interop_threads: likewise.
+        shared_batch: what the loaders of one of several processes get; None for one process.
     """
 
     def __init__(self, watcher: Watcher | None = None) -> None:
         self.watcher = watcher or Watcher()
+        self.shared_batch: SharedBatch | None = None
         self.threads: int | None = None
         self.interop_threads: int | None = None
         self._optimizers: list[weakref.ref[Optimizer]] = []
@@ -64,6 +68,8 @@ class Watch:
     def install(self, *, losses: bool = True) -> None:
         """Begin to watch; ``losses`` tells of backward passes, too."""
         self._replace(DataLoader, "__iter__", self._iterating)
+        if self.shared_batch is not None:
+            self._replace(DataLoader, "__init__", self.shared_batch.building)
         self._replace(Optimizer, "__init__", self._building)
         if losses:
             self._replace(torch.autograd, "backward", self._going_backward)

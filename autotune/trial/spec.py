@@ -81,10 +81,11 @@ class TrialRequest:
         folder: the trial's own.
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
-        spec: the trial; None where the task is only described.
+        spec: the trial; None where a task is only described, or a script shows how it trains.
         binding: `autotune.core.binding.AffinityPlan` as text; empty where nothing is bound.
         rendezvous: where the ranks of several machines meet; None where all are here.
         script: ``{script, frontier}`` of an unmodified script, whose frontier is known; None for a task.
+        ranks: how many there are of a script that shows how it trains.
     """
 
     task: str
@@ -95,11 +96,12 @@ class TrialRequest:
     binding: str = ""
     rendezvous: Rendezvous | None = None
     script: Mapping[str, Any] | None = None
+    ranks: int = 1
 
     @property
     def world_size(self) -> int:
         """How many ranks there are, on all machines."""
-        return self.spec.settings.processes if self.spec is not None else 1
+        return self.spec.settings.processes if self.spec is not None else self.ranks
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:

@@ -91,10 +91,11 @@ def _with_torch(backend: str, process: int, script: str | None = None) -> None:
     if BACKENDS[backend].module is not None:
         put_in_place(processes.registered(backend))
     if script is not None and os.getpid() == process:
+        from autotune.script.shared_batch import SharedBatch
         from autotune.script.start import apply_profile
 
-        known_by, _, skip = script.rpartition(":")
-        apply_profile(known_by, int(skip))
+        known_by, skip, *shares = script.split(":")
+        apply_profile(known_by, int(skip), SharedBatch(*map(int, shares)) if shares else None)
     seconds = watchdog.seconds_of(os.environ)
     if seconds is not None and os.getpid() == process:
         watchdog.watch(seconds)

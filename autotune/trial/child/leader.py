@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+AS_TORCHRUN = {
+    "MASTER_ADDR": "127.0.0.1",
+    "GROUP_RANK": 0,
+    "GROUP_WORLD_SIZE": 1,
+    "ROLE_NAME": "default",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": 0,
+    "TORCHELASTIC_MAX_RESTARTS": 0,
+}
+"""What scripts and frameworks look for to see that torchrun has started them, on one machine."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class Job:
         task: the task as the zygote has loaded it; None in a new process.
         ranks: those of this machine.
         manager: answers what ranks would ask mpiexec; None where they do not meet through MPI.
+        port: of this machine, where the ranks of a script meet; None for a task, which meets elsewhere.
     """
 
     request: TrialRequest
@@ -54,6 +66,7 @@ class Job:
     task: LoadedTask | LoadedScript | None
     ranks: range
     manager: ProcessManager | None
+    port: int | None = None
 
     def variables(self, rank: int) -> dict[str, str]:
         """What torchrun would set for ``rank``; nothing for a single process."""
@@ -61,7 +74,9 @@ class Job:
         if world == 1:
             return {}
         local, here = rank - self.ranks.start, len(self.ranks)
-        found = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": here}
+        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": here}
+        if self.port is not None:
+            found |= AS_TORCHRUN | {"MASTER_PORT": self.port, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world}
         return {name: str(value) for name, value in found.items()}
 
 
@@ -81,7 +96,9 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
         os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
     ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
-    job = Job(request, connection, task, ranks, ProcessManager(world) if _meets_through_mpi(request) else None)
+    manager = ProcessManager(world) if _meets_through_mpi(request) else None
+    port = _free_port() if request.script is not None and world > 1 else None
+    job = Job(request, connection, task, ranks, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in ranks}
     if job.manager is not None:
         job.manager.serve()
@@ -108,6 +125,12 @@ def _own_temporary_files(folder: Path) -> None:
 def _meets_through_mpi(request: TrialRequest) -> bool:
     backend = request.spec.settings.backend if request.spec is not None and request.world_size > 1 else None
     return backend is not None and BACKENDS[backend].launcher == MPIEXEC
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _fork_rank(job: Job, rank: int) -> int:

@@ -13,6 +13,7 @@ from autotune.trial.child.measuring import Tuner, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.script_trial import LoadedScript
+from autotune.trial.child.script_witness import Witness
 from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop
 from autotune.trial.child.warm_up import WarmUp
@@ -35,7 +36,8 @@ def run_rank(
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         if isinstance(task, LoadedScript):
-            assert request.spec is not None
+            if request.spec is None:
+                return task.testify(Witness(connection, rank, request.world_size))
             return task.try_out(request.spec, Tuner(connection, rank))
         if task is None:
             task = load(Path(request.task))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -10,8 +11,9 @@ class Resume(BaseException):
 
     Attributes:
         watcher: `autotune.script.watch.Watcher` of the trial.
+        script_ended: told that the script came to its end before the trial did; returns the exit code.
     """
 
-    def __init__(self, watcher: Any) -> None:
+    def __init__(self, watcher: Any, script_ended: Callable[[Any], int]) -> None:
         super().__init__()
-        self.watcher = watcher
+        self.watcher, self.script_ended = watcher, script_ended

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -22,10 +25,9 @@ from autotune.trial.child.task_facts import dataset_length, has_convolutions, op
 
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
-ALONE = (
-    "nothing shows yet that several processes of this script would share its batches;"
-    " tuned.prepare() or a task file lets them compete"
-)
+INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
+GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
+"""What code says that makes a process group, or asks how many processes there are."""
 
 
 @dataclass
@@ -76,11 +78,42 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         unit="samples" if counts_samples(seen) else "steps",
         device=device,
         current=_current(seen, device),
-        why_not_several=ALONE,
+        why_not_several=why_not_several(seen, device),
         left_out=tuple(_left_out(seen)),
         script=seen.known_by,
         skip=skip,
     )
+
+
+def why_not_several(seen: Seen, device: str) -> str | None:
+    """Why several processes of the script could not be shown to share its work; None where a trial may show it."""
+    loader = seen.loader
+    if loader is None:
+        return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
+    if loading.is_stream(loader) or dataset_length(loader.dataset) is None:
+        return "nothing tells how many samples of a stream each process would take" + INSTEAD
+    if not counts_samples(seen):
+        return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
+    if (loading.stated_batch(loader) or 1) % 2:
+        return "two processes cannot share the batch equally" + INSTEAD
+    if device != "cpu":
+        return "whether processes of a script share its work is only checked on CPUs" + INSTEAD
+    return None if _names_a_group() else "nothing that the script has loaded makes a process group" + INSTEAD
+
+
+def _names_a_group() -> bool:
+    """Whether any loaded module, but for PyTorch, this project and Python's own, says a word of process groups."""
+    own = ("torch", "autotune", *sys.stdlib_module_names)
+    loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] not in own]
+    files = {file for module in loaded if (file := getattr(module, "__file__", None))}
+    return any(map(_says_group, sorted(files)))
+
+
+def _says_group(file: object) -> bool:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        text = Path(str(file)).read_text(errors="replace") if str(file).endswith(".py") else ""
+        return any(word in text for word in GROUP_WORDS)
+    return False
 
 
 def counts_samples(seen: Seen) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from autotune.runtime.session import Session
+from autotune.script.shared_batch import SharedBatch
 from autotune.script.tuned import Tuned
-from autotune.script.watch import Watch
+from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.loaded_task import batch_length
@@ -22,11 +23,13 @@ from autotune.trial.child.measuring import Tuner, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.scout import Frontier, leave
+from autotune.trial.child.script_witness import Witness
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.user_errors import error_report
 
+OTHER_SHARE = "a process takes {:g} samples, where its share of the batch is {}"
 TOO_SHORT = "the script ended after {} training steps, before the trial was over: let it train for longer"
 
 
@@ -71,12 +74,36 @@ class LoadedScript:
         """
         watch = self.watch or Watch()
         meter = _Meter(spec, tuner, self.frontier)
-        skip = 0 if self.watch is not None else self.frontier.facts["skip"]
-        tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=skip, meter=meter)
+        tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=self._skip, meter=meter)
+        return self._train(watch, tuned, meter.script_ended, spec.settings.processes)
+
+    def testify(self, witness: Witness) -> int:
+        """Train, and let ``witness`` tell how; returns the exit code of a script that came to its end before.
+
+        Raises:
+            Resume: to the script, which stands at its frontier and trains on.
+        """
+        watch = self.watch or Watch()
+        witness.attend(watch, self._skip)
+        return self._train(watch, witness, witness.script_ended, witness.ranks)
+
+    @property
+    def _skip(self) -> int:
+        """How many loaders are iterated before the training loader."""
+        return 0 if self.watch is not None else int(self.frontier.facts["skip"])
+
+    def _train(self, watch: Watch, watcher: Watcher, ended: Callable[[script_run.Ended], int], processes: int) -> int:
         if self.watch is not None:
-            raise Resume(tuned)
-        watch.watcher = tuned
-        return meter.script_ended(script_run.run(self.script, watch))
+            raise Resume(watcher, ended)
+        watch.watcher = watcher
+        if processes > 1:
+            watch.shared_batch = self._shared_batch(processes)
+        return ended(script_run.run(self.script, watch))
+
+    def _shared_batch(self, processes: int) -> SharedBatch:
+        facts = self.frontier.facts
+        batch = facts["current"]["batch_size"]
+        return SharedBatch(batch, batch // processes, facts["samples"])
 
 
 class _Meter(MeasuredLoop):
@@ -114,6 +141,9 @@ class _Meter(MeasuredLoop):
         self.batches += 1
         if self.frontier.facts["unit"] == "samples":
             self._batch_items = float(batch_length(batch))
+        share = self.spec.settings.batch_size
+        if self.session.world_size > 1 and self.batches == 1 and self._batch_items != share:
+            raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
 
     def goes_backward(self, loss: Tensor) -> None:
         """The losses of a step are added up. A step may take long: it may hold twenty of them."""
@@ -145,7 +175,8 @@ class _Meter(MeasuredLoop):
         try:
             next(self._measured)
         except StopIteration as end:
-            send_report(end.value, self.tuner.connection, self.tuner.rank)
+            if self.tuner.rank == 0 or end.value.not_applied:
+                send_report(end.value, self.tuner.connection, self.tuner.rank)
         except BaseException as error:
             send_report(error_report(error), self.tuner.connection, self.tuner.rank)
             _leave(1)

@@ -78,6 +78,7 @@ class ScriptZygote:
         self.watch = Watch()
         self._news: int = -1
         self._isolation: Isolation | None = None
+        self._script_ended: Callable[[Any], int] = lambda ended: 1
 
     def load(self) -> None:
         """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
@@ -95,7 +96,7 @@ class ScriptZygote:
         elif "error" in message:
             self.zygote.loaded(error=message["error"])
         else:
-            self._serve_from_start(Frontier(**message))
+            self.serve_from_start(Frontier(**message))
 
     def _run(self) -> None:
         """The script, in a child of the zygote or in one of a scout."""
@@ -110,8 +111,7 @@ class ScriptZygote:
         ended = script_run.run(self.script, self.watch)
         watcher = self.watch.watcher
         if watcher is not scout:
-            meter: Any = watcher.meter  # type: ignore[attr-defined]
-            leave(meter.script_ended(ended))
+            leave(self._script_ended(ended))
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         started = CHILDREN if children > BUSY_SECONDS else ""
         report = error_report(ended.failure) if ended.failure else _report(NO_TRAINING + started)
@@ -135,7 +135,7 @@ class ScriptZygote:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
             watcher: Watcher = resume.watcher
-            self.watch.watcher = watcher
+            self.watch.watcher, self._script_ended = watcher, resume.script_ended
             return watcher
         except OSError:
             pass  # the tuner is gone
@@ -158,7 +158,7 @@ class ScriptZygote:
             except ChildProcessError:
                 sys.exit()
 
-    def _serve_from_start(self, frontier: Frontier) -> None:
+    def serve_from_start(self, frontier: Frontier) -> None:
         """Trials run the script from its start, as far as possible with its imports done."""
         if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork):
             script_run.preload(self.script)

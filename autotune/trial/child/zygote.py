@@ -72,7 +72,13 @@ class Zygote:
         from autotune.trial.child.script_zygote import ScriptZygote
 
         warm_lazy_imports()
-        ScriptZygote(self, Script.from_dict(request["script"]), request["users_threads"], why_not_fork).load()
+        loaded = ScriptZygote(self, Script.from_dict(request["script"]), request["users_threads"], why_not_fork)
+        if request["frontier"] is None:
+            loaded.load()
+        else:
+            from autotune.trial.child.scout import Frontier
+
+            loaded.serve_from_start(Frontier(**request["frontier"]))
 
     def loaded(
         self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, frontier: Any = None

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from autotune.core.errors import LaunchError, UserCodeError
 from autotune.core.measurement import Block
 from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
-from autotune.trial.parent import watchdog
+from autotune.trial.evidence import RankEvidence
+from autotune.trial.parent import several_processes, watchdog
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.several_processes import Witnessed
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
@@ -28,6 +29,10 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
+PATIENCE, USUAL_PATIENCE = 2.0, 15.0
+"""Ranks of a script may show no sign of life for so many times what it took until it trained, or these seconds..."""
+MOST_SHARE, LEAST_PATIENCE = 0.25, 5.0
+"""...but for this share of the budget that is left, or these seconds."""
 
 
 class Runner:
@@ -45,6 +50,8 @@ class Runner:
         self.started = 0
         self.deadline = float("inf")
         """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
+        self.several_seconds = 0.0
+        """What several processes of a script take until they have trained a few steps."""
         self._zygotes = Zygotes(setup, self.loop)
 
     def __enter__(self) -> Runner:
@@ -80,9 +87,7 @@ class Runner:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
         if self.setup.script is not None:
-            frontier = self.warm().frontier
-            assert frontier is not None
-            return TaskFacts.from_dict(frontier["facts"])
+            return self._describe_script()
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -94,6 +99,33 @@ class Runner:
         if trial.events:
             return TaskFacts.from_events(trial.events)
         raise _user_code_error(self.setup.task, self.end(trial))
+
+    def _describe_script(self) -> TaskFacts:
+        begun = time.monotonic()
+        frontier = self.warm().frontier
+        assert frontier is not None
+        now = time.monotonic()
+        left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
+        patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
+        facts = TaskFacts.from_dict(frontier["facts"])
+        if facts.why_not_several is not None:
+            return facts
+        return several_processes.shown(facts, lambda ranks: self._witness(ranks, patience))
+
+    def _witness(self, ranks: int, patience: float) -> Witnessed:
+        """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
+        timeouts = Timeouts(starting=patience, deadline=self.deadline)
+        trial = self._launch(None, timeouts, ranks=ranks)
+        try:
+            self._wait(trial, partial(trial.has_events, ranks))
+            seconds = time.monotonic() - trial.requested_at
+            found = [RankEvidence.from_dict(event["evidence"]) for event in trial.events]
+        finally:
+            self.stop(trial)
+        if ranks > 1:
+            self.several_seconds = seconds
+        ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
+        return Witnessed(ordered, None if len(ordered) == ranks else self.end(trial))
 
     def start(self, spec: TrialSpec, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
         """Start a trial and return at once; this machine's ranks of it where there is a ``rendezvous``."""
@@ -116,17 +148,17 @@ class Runner:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
         self._wait(trial, trial.has_events)
         trial.events.clear()
-        self._signal(trial, signal.SIGSTOP)
+        _signal(self.fleet, trial, signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
         """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
         if trial.ended:
             return None
-        self._signal(trial, signal.SIGCONT)
+        _signal(self.fleet, trial, signal.SIGCONT)
         trial.ask_for_block(seconds)
         self._wait(trial, trial.has_events)
-        self._signal(trial, signal.SIGSTOP)
+        _signal(self.fleet, trial, signal.SIGSTOP)
         return trial.take_block()
 
     def stop(self, trial: RunningTrial) -> None:
@@ -144,15 +176,19 @@ class Runner:
         """How a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
+    def _launch(
+        self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None, *, ranks: int = 1
+    ) -> RunningTrial:
         """Have a zygote start the leader of a trial."""
-        zygote = self.warm(spec.settings.allocator if spec is not None else "default")
+        allocator = spec.settings.allocator if spec is not None else "default"
+        ranks = max(ranks, spec.settings.processes if spec is not None else 1)
+        zygote = self._zygotes.get(allocator, self.deadline, several=ranks > 1)
         self.started = number = self.started + 1
         if not self.trials:
             zygote.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = self._request(number, spec, rendezvous, zygote.frontier)
+        request = replace(_request(self.setup, number, spec, rendezvous), script=zygote.started_script(), ranks=ranks)
         reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -164,36 +200,28 @@ class Runner:
         self.trials.add(trial)
         return trial
 
-    def _request(
-        self, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None, frontier: Mapping[str, Any] | None
-    ) -> TrialRequest:
-        setup = self.setup
-        script = None
-        if setup.script is not None:
-            script = {"script": setup.script.as_dict(), "frontier": frontier}
-        common = TrialRequest(
-            task=str(setup.task),
-            folder=str(setup.paths.trial(number)),
-            origin=str(setup.origin),
-            seed=setup.seed,
-            script=script,
-        )
-        if spec is None:
-            return common
-        binding = setup.binding(spec.settings).text
-        if rendezvous is not None:
-            spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
-        return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
-
-    def _signal(self, trial: RunningTrial, signum: int) -> None:
-        trial.signal(signum)
-        self.fleet.signal(trial, signum)
-
     def _wait(self, trial: RunningTrial, done: Callable[[], bool]) -> None:
         """Sleep until ``done`` or the trial's end; a trial that hangs is ended."""
         watchdog.wait(self.loop, trial, done)
         if trial.timed_out is not None and not trial.ended:
             self.stop(trial)
+
+
+def _request(setup: TrialSetup, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None) -> TrialRequest:
+    common = TrialRequest(
+        task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
+    )
+    if spec is None:
+        return common
+    binding = setup.binding(spec.settings).text
+    if rendezvous is not None:
+        spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
+    return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
+
+
+def _signal(fleet: Fleet, trial: RunningTrial, signum: int) -> None:
+    trial.signal(signum)
+    fleet.signal(trial, signum)
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

@@ -70,7 +70,7 @@ class TrialBench:
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         spec = TrialSpec(settings=settings, seed=self.seed, give_up_below=give_up_below)
-        end = self.runner.run(spec, replace(self.timeouts, deadline=deadline))
+        end = self.runner.run(spec, self._timeouts(settings, deadline))
         self.no_fork_reason = end.no_fork_reason
         outcome = judge(settings, end)
         if settings == self.baseline:
@@ -80,17 +80,23 @@ class TrialBench:
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
+    def _timeouts(self, settings: Settings, deadline: float) -> Timeouts:
+        """Several processes of a script run it from its start, which takes longer than a fork where it trains."""
+        starting = self.timeouts.starting
+        if settings.processes > 1:
+            starting = max(starting, PATIENCE * self.runner.several_seconds)
+        return replace(self.timeouts, starting=starting, deadline=deadline)
+
     @contextlib.contextmanager
     def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[TrialContest]:
         """All ``contenders`` started as new processes in random order, warm and paused."""
         trials: dict[str, RunningTrial] = {}
-        timeouts = replace(self.timeouts, deadline=deadline)
         try:
             for name in _shuffled(self._random, contenders):
                 spec = TrialSpec(
                     settings=contenders[name], seed=self.seed, resident=True, warmup_seconds=RESIDENT_WARMUP
                 )
-                trials[name] = trial = self.runner.start(spec, timeouts)
+                trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)
             contest = TrialContest(self.runner, trials, self._random)
             yield contest

@@ -43,7 +43,8 @@ class ZygoteProcess:
     Attributes:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None where it forks them.
-        frontier: where a script trains, as plain data; None for a task file.
+        script: that it has loaded; None for a task file.
+        frontier: where that trains, as plain data.
         on_exit: whom to tell that a trial has ended, by the trial's pid.
     """
 
@@ -53,6 +54,7 @@ class ZygoteProcess:
         self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
         self.gone = False
         self.no_fork_reason: str | None = None
+        self.script: Script | None = None
         self.frontier: dict[str, Any] | None = None
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
@@ -101,6 +103,10 @@ class ZygoteProcess:
         reply = self._replies.popleft()
         self.no_fork_reason = reply["no_fork_reason"]
         return reply
+
+    def started_script(self) -> dict[str, Any] | None:
+        """`TrialRequest.script` of its trials."""
+        return None if self.script is None else {"script": self.script.as_dict(), "frontier": self.frontier}
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
@@ -155,33 +161,45 @@ class ZygoteProcess:
 
 
 class Zygotes:
-    """One zygote for each allocator, which a process must start with. Each is started when it is first needed."""
+    """One zygote for each allocator, which a process must start with. Each is started when it is first needed.
+
+    Several processes of a script make their group before they train, so they cannot be forked where it trains: another
+    zygote for each allocator runs them from the script's start.
+    """
 
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
-        self._by_allocator: dict[str, ZygoteProcess] = {}
+        self._living: dict[tuple[str, bool], ZygoteProcess] = {}
 
-    def get(self, allocator: str, deadline: float) -> ZygoteProcess:
+    def get(self, allocator: str, deadline: float, *, several: bool = False) -> ZygoteProcess:
         """The zygote for ``allocator``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
+
+        Args:
+            allocator: that its processes start with.
+            deadline: of loading.
+            several: for trials of several processes.
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        zygote = self._by_allocator.get(allocator)
+        from_start = several and self._setup.script is not None
+        frontier = self.get("default", deadline).frontier if from_start else None
+        key = allocator, from_start
+        zygote = self._living.get(key)
         if zygote is None or zygote.gone:
             setup = self._setup
             zygote = ZygoteProcess.launch(setup.environment(allocator), setup.origin, self._loop)
-            self._by_allocator[allocator] = zygote
-            self._load(zygote, deadline)
+            self._living[key] = zygote
+            self._load(zygote, deadline, frontier)
         return zygote
 
     def close(self) -> None:
         """End all of them and everything below them."""
-        for zygote in self._by_allocator.values():
+        for zygote in self._living.values():
             zygote.close()
-        self._by_allocator.clear()
+        self._living.clear()
 
-    def _load(self, zygote: ZygoteProcess, deadline: float) -> None:
+    def _load(self, zygote: ZygoteProcess, deadline: float, frontier: Mapping[str, Any] | None) -> None:
         setup = self._setup
         task, script = str(setup.task), setup.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
@@ -197,6 +215,7 @@ class Zygotes:
             scratch=str(setup.paths.root),
             script=None if script is None else script.as_dict(),
             users_threads=setup.users_threads,
+            frontier=frontier,
         )
         if reply is None:
             timed_out = not zygote.gone
@@ -212,7 +231,7 @@ class Zygotes:
             said = f"{task}: {error['error_type']}: {error['error']}"
             printed = zygote.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
             raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
-        zygote.frontier = reply["frontier"]
+        zygote.script, zygote.frontier = script, reply["frontier"]
 
 
 def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:

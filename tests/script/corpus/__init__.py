@@ -22,7 +22,9 @@ class Script:
     - ``why_not``: what the message says where it does not tune. ``ends``: the exit code of plain Python.
     - ``fork_safe``: one thread is alive at the frontier: the first iteration of a loader with gradients enabled, else
       the first forward in training mode, else the first backward. None where the script does not reach it.
-    - ``processes``: several processes could train together, because the script or its library exchanges gradients.
+    - ``processes``: two processes started as torchrun does train together at the same global batch, once their loaders
+      have their share of it.
+    - ``apart``: what the reason says where they do not, though the script or its library knows of process groups.
     - ``order_kept``: another number of loader workers gives the same samples in the same order.
     - ``needs``: a library that must be installed.
     - ``writes``: files that it leaves, below the folder that holds ``project``, ``home`` (HOME) and ``temp`` (TMPDIR).
@@ -37,6 +39,7 @@ class Script:
     ends: int = 0
     fork_safe: bool | None = True
     processes: bool = False
+    apart: str | None = None
     order_kept: bool = True
     needs: str | None = None
     writes: tuple[str, ...] = ()
@@ -57,13 +60,13 @@ class Script:
 STYLES = (
     Script("plain_loop"),
     Script("flat_script", "{steps}"),
-    Script("hf_trainer", fork_safe=False, processes=True, needs="transformers",
+    Script("hf_trainer", fork_safe=False, apart="gradients are 2", needs="transformers",
            writes=("project/trainer_output/checkpoint-20/model.safetensors",)),  # tqdm's monitor is a thread
-    Script("lightning_fit", fork_safe=False, processes=True, needs="lightning",
+    Script("lightning_fit", fork_safe=False, apart="Trainer(devices=...)", needs="lightning",
            writes=("project/lightning_logs/version_0/metrics.csv",)),  # rich refreshes the progress bar in a thread
     Script("accelerate_loop", processes=True, needs="accelerate",
            writes=("project/accelerate_state/model.safetensors",)),
-    Script("ignite_engine", needs="ignite"),
+    Script("ignite_engine", apart="no process group", needs="ignite"),
     Script("torchrun_style", processes=True),
     Script("trainer_package.train"),
 )
@@ -99,12 +102,21 @@ HARD_CASES = (
     Script("wants_network", tunes=False, fork_safe=None, why_not="network", ends=1),
     Script("wants_cuda", tunes=False, fork_safe=None, why_not="CUDA", ends=1),
 )
+WRITTEN_FOR_TORCHRUN = (
+    Script("ddp_shares_batch", processes=True),
+    Script("ddp_scales_rate", apart="lr 0.002, not 0.001"),
+    Script("ddp_whole_epochs", apart="an epoch of a rank has 64 batches, where that of one process has 32"),
+    Script("adds_gradients", apart="gradients are 2 times as large"),
+    Script("group_without_exchange", apart="the weights of the ranks differ", writes=("project/runs/model.pt",)),
+    Script("two_copies", apart="makes no process group"),
+    Script("wants_nccl", apart="NCCL"),
+)
 BOUND = (
     Script("input_bound", gains=("num_workers",)),
     Script("compute_bound", gains=("channels_last", "precision")),
 )
 # fmt: on
-CORPUS = STYLES + HARD_CASES + BOUND
+CORPUS = STYLES + HARD_CASES + WRITTEN_FOR_TORCHRUN + BOUND
 
 
 def place(script: Script, folder: Path, steps: int = 20) -> list[str]:

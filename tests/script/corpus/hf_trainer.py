@@ -44,10 +44,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--output", default="trainer_output")
+    parser.add_argument("--mean-per-process", action="store_true")
     arguments = parser.parse_args()
     set_seed(0)
     settings = TrainingArguments(
-        arguments.output, max_steps=arguments.steps, per_device_train_batch_size=16, use_cpu=True
+        arguments.output,
+        max_steps=arguments.steps,
+        per_device_train_batch_size=16,
+        use_cpu=True,
+        average_tokens_across_devices=not arguments.mean_per_process,
     )
     settings = settings.set_logging(strategy="steps", steps=1).set_save(strategy="steps", steps=50)
     trainer = Trainer(

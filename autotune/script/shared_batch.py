@@ -1,0 +1,50 @@
+"""Keep the global batch of a script whose processes share the work: each process's loader gets its share.
+
+Scripts written for torchrun state the batch of one process, so that N processes train on N times as much at once. The
+share is put in force where the script builds its loader: everything that it derives from the loader (its length, the
+steps of a schedule) is right from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from autotune.runtime.dealing import length
+
+
+@dataclass(frozen=True)
+class SharedBatch:
+    """The batch of one process, and what each of several gets of it.
+
+    Attributes:
+        batch: the one that the script states.
+        share: of each process.
+        samples: of the dataset that the script trains on; loaders over others are left alone.
+    """
+
+    batch: int
+    share: int
+    samples: int
+
+    def building(self, original: Callable[..., None]) -> Callable[..., None]:
+        """``DataLoader.__init__`` with the share in place of the batch."""
+
+        def build(
+            loader: DataLoader[Any], dataset: Any, batch_size: int | None = 1, *arguments: Any, **options: Any
+        ) -> None:
+            if batch_size == self.batch and self.samples == _samples(dataset):
+                batch_size = self.share
+            original(loader, dataset, batch_size, *arguments, **options)
+
+        return build
+
+
+def _samples(dataset: Any) -> int | None:
+    try:
+        return length(dataset)
+    except Exception:  # whatever is wrong with a dataset, its loader says so
+        return None

@@ -1,0 +1,124 @@
+"""An unmodified script written for torchrun: tuned with several processes, and run with them as torchrun would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.core.profile import Profile
+from autotune.store import profiles
+
+from .harness import autotune
+
+SCRIPT = """
+import hashlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+steps, batch = int(sys.argv[1]), int(sys.argv[2])
+several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+if several:
+    dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(600, 16)
+dataset = TensorDataset(inputs, inputs.argmax(dim=1) % 4)
+sampler = DistributedSampler(dataset) if several else None
+loader = DataLoader(dataset, batch_size=batch, sampler=sampler, shuffle=sampler is None)
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+trained = DistributedDataParallel(model) if several else model
+optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3)
+epochs = steps // len(loader) + 1
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, epochs=epochs, steps_per_epoch=len(loader))
+main = os.environ.get("RANK", "0") == "0"
+step = epoch = 0
+while step < steps:
+    if sampler is not None:
+        sampler.set_epoch(epoch)
+    epoch += 1
+    for batch_inputs, labels in loader:
+        loss = nn.functional.cross_entropy(trained(batch_inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        step += 1
+        if main:
+            print("step", step, "of", len(loader), "samples", len(labels), "loss", repr(loss.item()))
+        if step == steps:
+            break
+if main:
+    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+    print("weights", digest)
+if several:
+    dist.destroy_process_group()
+"""
+STEPS = 50
+"""Over two epochs of 19 batches, with a ragged last one."""
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the script was tuned with a batch of 32."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "train.py").write_text(SCRIPT)
+    done = autotune(folder, "tune", "--budget", "60s", "--only", "processes,threads", "train.py", "10000000", "32")
+    assert done.code == 0, done.err
+    return folder
+
+
+def profile_of(folder: Path) -> Profile:
+    return profiles.read(next(folder.glob("profiles/*/train.yaml")))
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(("step ", "weights "))]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two CPUs")
+def test_several_processes_are_offered(tuned: Path) -> None:
+    found = profile_of(tuned)
+    assert [item for item in found.evidence.not_offered if item.knob == "processes" and item.value == 2] == []
+    batches = {level.settings.global_batch for name, level in found.levels.items() if name != "max"}
+    assert batches == {32}, "the global batch stays"
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_workers": 1, "malloc": "keep"}], ids=["plain", "workers"])
+def test_run_trains_as_torchrun_does_with_half_the_batch(tuned: Path, changes: dict[str, object]) -> None:
+    found = profile_of(tuned)
+    two = found.baseline.but(processes=2, threads=1, interop_threads=1, batch_size=16, **changes)
+    levels = {name: replace(level, settings=two) for name, level in found.levels.items()}
+    profiles.write(tuned / "two.yaml", replace(found, levels=levels))
+    done = autotune(tuned, "run", "--profile", "two.yaml", "train.py", str(STEPS), "32")
+    assert done.code == 0, done.err
+    assert lines(done.out)[0].startswith("step 1 of 19 samples 16 ")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    plain = subprocess.run(
+        [*torchrun, "--nproc-per-node=2", "train.py", str(STEPS), "16"],
+        cwd=tuned,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert lines(done.out) == lines(plain.stdout)
+    assert len(lines(done.out)) == STEPS + 1
+
+
+def test_a_script_that_trains_twice_is_not_started_as_two(tuned: Path) -> None:
+    found = profile_of(tuned)
+    refused = replace(found.evidence.not_offered[0], knob="processes", value=2, reason="each trains on its own")
+    evidence = replace(found.evidence, not_offered=(refused,))
+    profiles.write(tuned / "apart.yaml", replace(found, evidence=evidence))
+    done = autotune(tuned, "run", "--nproc", "2", "--profile", "apart.yaml", "train.py", "5", "32")
+    assert done.code == 2
+    assert "each trains on its own" in done.err

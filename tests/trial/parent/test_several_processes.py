@@ -1,0 +1,117 @@
+"""Whether several processes of a script train together: found with real processes, and refused with the true reason."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from autotune.core.baseline import baseline_settings
+from autotune.core.outcome import Completed
+from autotune.probes.inventory import probe
+from autotune.testing.simulator import context, inventory
+from autotune.trial.parent.judge import TrialEnd
+from autotune.trial.parent.several_processes import Witnessed, shown
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.spec import TrialReport
+from tests.script import corpus
+from tests.trial.parent.running_scripts import running
+from tests.trial.test_evidence import ALONE, ranks
+
+pytestmark = pytest.mark.torch
+APART = [script for script in corpus.CORPUS if script.apart]
+TOGETHER = [script for script in corpus.CORPUS if script.processes]
+MEAN = corpus.Script("hf_trainer", needs="transformers")
+
+
+def wants(script: corpus.Script) -> None:
+    if script.needs and importlib.util.find_spec(script.needs) is None:
+        pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
+
+
+@pytest.mark.parametrize("script", APART, ids=lambda script: script.name)
+def test_processes_that_train_apart_are_refused_with_the_reason(
+    script: corpus.Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants(script)
+    with running(script.name, tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert reason.startswith("two processes started as torchrun does: ")
+    assert str(script.apart) in reason
+    assert not (tmp_path / "runs").exists(), "what ranks write does not land"
+
+
+@pytest.mark.parametrize(
+    ("script", "more"),
+    [*((script, ()) for script in TOGETHER), (MEAN, ("--mean-per-process",))],
+    ids=lambda value: value.name if isinstance(value, corpus.Script) else "",
+)
+def test_processes_that_train_together_are_offered(
+    script: corpus.Script, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants(script)
+    with running(script.name, tmp_path, monkeypatch, *more) as runner:
+        found = runner.describe()
+        assert runner.several_seconds > 0
+    assert found.why_not_several is None
+    assert {value for knob, value, _ in found.left_out if knob == "backend"} == {"nccl", "mpi", "ccl"}
+
+
+def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), probe())
+        bench = TrialBench(runner, baseline)
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2, num_workers=1)
+        outcome = bench.measure(two, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        steps = sum(block.steps for block in outcome.measurement.blocks)
+        assert sum(block.items for block in outcome.measurement.blocks) == steps * baseline.global_batch
+        with bench.contest({"baseline": baseline, "two": two}, runner.deadline) as contest:
+            assert set(contest.round(0.2)) == {"baseline", "two"}
+
+
+def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("plain_loop", tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+        assert runner.started == 0
+    assert reason is not None
+    assert reason.startswith("nothing that the script has loaded makes a process group")
+
+
+def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:
+    report = TrialReport(error=text, error_type="RuntimeError") if text else None
+    return TrialEnd(report, rank_codes=(1,), code=1, timed_out=timed_out, seconds=20.0)
+
+
+@pytest.mark.parametrize(
+    ("alone", "both", "words"),
+    [
+        (Witnessed((), ended("no loss")), None, "as one process: RuntimeError: no loss"),
+        (Witnessed((ALONE,)), Witnessed((), ended("no NCCL")), "does: RuntimeError: no NCCL"),
+        (Witnessed((ALONE,)), Witnessed((), ended(timed_out="starting")), "not all of them had trained after 20 s"),
+        (Witnessed((ALONE,)), Witnessed((), ended()), "exit code 1"),
+        (Witnessed((ALONE,)), Witnessed(tuple(ranks({"world": 1}, {}))), "no process group"),
+    ],
+)
+def test_what_did_not_show_it_is_the_reason(alone: Witnessed, both: Witnessed | None, words: str) -> None:
+    told, facts = {1: alone, 2: both}, context(inventory(), 32).task
+    reason = shown(facts, lambda count: told[count]).why_not_several  # type: ignore[arg-type,return-value]
+    assert reason is not None
+    assert words in reason
+
+
+def test_ranks_that_hang_end_the_search_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank waits for ever for the other, which trains on without it."""
+    monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 1.0)
+    monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        text = Path("torchrun_style.py").read_text()
+        waits = "    if rank == 1:\n        import time\n\n        time.sleep(1000)\n    step, epoch"
+        Path("torchrun_style.py").write_text(text.replace("    step, epoch", waits))
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert "not all of them had trained" in reason
