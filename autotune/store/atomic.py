@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 LOCK_SECONDS = 10.0
 """No writer holds a lock for long: one that is still held then was left behind, as on a network file system."""
+POLL_SECONDS = 0.02
 
 
 def replace(path: Path, text: str, *, private: bool = False) -> None:
@@ -40,15 +41,24 @@ def replace(path: Path, text: str, *, private: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other writers of ``path`` away. Goes on without where the file system has no locks, or a stale one."""
-    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS)
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other writers out of ``folder``; nothing is left in it. Goes on without a lock where the file system has
+    none, or where one was left behind."""
+    handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
-        lock.acquire()
-    except (Timeout, OSError, NotImplementedError):
-        yield
-        return
-    try:
+        _wait_for(handle, time.monotonic() + LOCK_SECONDS)
         yield
     finally:
-        lock.release()
+        os.close(handle)
+
+
+def _wait_for(handle: int, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(POLL_SECONDS)
+        except OSError:
+            return
+        else:
+            return

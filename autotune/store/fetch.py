@@ -37,9 +37,10 @@ def read(url: str, most: int = MAX_BYTES) -> bytes | None:
 
     def work() -> bytes | None:
         files, path = _open(url)
-        streams = {"block_size": 0, "size": 1} if _protocol(url).startswith("http") else {}
         try:
-            with files.open(path, "rb", **streams) as file:
+            if not _protocol(url).startswith("http"):
+                return bytes(files.cat_file(path, start=0, end=most + 1))
+            with files.open(path, "rb", block_size=0, size=1) as file:
                 return _at_most(file, most + 1)
         except FileNotFoundError:
             return None

@@ -85,7 +85,7 @@ class Folder:
         path = self.root / layout.index_name(target)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic.locked(path):
+            with atomic.locked(path.parent):
                 known = layout.index_keys(path.read_text("utf-8", "replace") if path.exists() else "")
                 wanted = known | {key} if there else known - {key}
                 if wanted != known:

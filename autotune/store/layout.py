@@ -8,6 +8,7 @@ from pathlib import Path
 SUFFIX = ".yaml"
 INDEX = "index"
 """Folder of a registry with a file for each target: the machine keys that have a profile of it."""
+INDEX_HEAD = "# machines that have a profile of this target; autotune profiles push writes it"
 MOST_KEYS = 20_000
 """Lines of an index that are read."""
 _KEY = re.compile(r"[a-z0-9][a-z0-9.\-]{0,199}")
@@ -42,7 +43,7 @@ def index_name(target: str) -> str:
 
 def index_text(keys: set[str]) -> str:
     """An index file: one machine key a line, sorted, so that it merges and can be read."""
-    return "".join(f"{key}\n" for key in sorted(keys))
+    return "".join(f"{line}\n" for line in (INDEX_HEAD, *sorted(keys)))
 
 
 def index_keys(text: str) -> set[str]:

@@ -92,7 +92,7 @@ def write(path: Path | str, profile: Profile) -> Path:
     text = dump(profile, path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic.locked(path):
+        with atomic.locked(path.parent):
             place = _beside(path) if profile.evidence.partial else path
             atomic.replace(place, text if place == path else dump(profile, place.name))
     except OSError as error:

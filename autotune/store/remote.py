@@ -125,7 +125,11 @@ class Remote:
         if len(raw) > most:
             self._said.append(f"skipped {self.shown}/{name}: is larger than {most // 1024} KB")
             return None
-        text = raw.decode("utf-8", "replace")
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            self._said.append(f"skipped {self.shown}/{name}: is not UTF-8 text")
+            return None
         if name.startswith(f"{layout.INDEX}/"):
             self._cache.keep(name, text)
         return text
