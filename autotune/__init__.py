@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.core.version import VERSION
+
 if TYPE_CHECKING:
     from autotune.runtime.session import load
     from autotune.tuning.from_python import tune
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", "load", "tune"]
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune import __version__
+from autotune.cli_profiles import profiles_app
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
@@ -26,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-profiles_app = typer.Typer(help="Profiles on this machine.", no_args_is_help=True)
 app.add_typer(profiles_app, name="profiles")
 
 ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
@@ -231,23 +231,6 @@ def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path
     from autotune.commands import init as command
 
     command.init(path)
-
-
-@profiles_app.command("list")
-def list_profiles() -> None:
-    """List the profiles on this machine."""
-    from autotune.commands import profiles as command
-
-    command.list_profiles()
-
-
-@profiles_app.command("match")
-def match(target: Annotated[str | None, typer.Argument(help="The task's name.")] = None) -> None:
-    """Say which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.commands import profiles as command
-
-    if not command.match(target):
-        raise typer.Exit(4)
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 OWN_TO_PYTEST = ("PYTEST_CURRENT_TEST", "COLUMNS")
 LIBRARIES = ("TORCH", "KMP_", "KINETO_", "TRITON_", "PYTORCH_NVML", "CUDA_MODULE_LOADING", "TF2_")
 """Variables that PyTorch and its libraries set by themselves when they are imported or first used."""
-LIBRARY_THREADS = ("Thread-autograd", "InductorSubproc", "SubprocPool", "tqdm")
+LIBRARY_THREADS = ("Thread-autograd", "InductorSubproc", "SubprocPool", "tqdm", "fsspecIO", "asyncio_")
 """Threads that libraries start once per process and keep."""
 GRACE_SECONDS = 2.0
 """A thread that has been told to end gets this long; nothing waits where none is left."""

@@ -59,7 +59,7 @@ TABLE = (
     Room("runtime, entry", "runtime.entry*", "runtime core script",       "torch", "subprocess", prints=True),
     Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
-    Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs"),
+    Room("store",         "store*",         "store core",                 "yaml pydantic filelock platformdirs fsspec"),
     Room("report",        "report*",        "report core probes.facts",   "rich", IMPURE),
     Room("export",        "export*",        "export core",                "",    IMPURE),
     Room("testing",       "testing*",       "testing core probes",        "numpy"),
@@ -72,9 +72,9 @@ TABLE = (
     Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
     Room("commands",      "commands*",      f"commands tuning cluster report export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
-    Room("cli",           "cli",            "commands core tuning.options trial.script autotune", "typer click",
-         prints=True),
-    Room("front door",    "autotune",       "runtime.session tuning.from_python"),
+    Room("cli",           "cli cli_profiles", "cli_profiles commands core tuning.options trial.script autotune",
+         "typer click", prints=True),
+    Room("front door",    "autotune",       "runtime.session tuning.from_python core.version"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on

@@ -1,38 +1,74 @@
-"""``autotune profiles``: the profiles on this machine."""
+"""``autotune profiles list`` and ``match``: which profiles there are, and which one fits."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from autotune.core.machine import machine_type
+from autotune.core.clamp import clamp
+from autotune.core.machine import machine_type, versions
+from autotune.core.match import APPLIED, Comparison, Here, compare
 from autotune.core.near import did_you_mean
+from autotune.core.profile import Profile
 from autotune.probes import inventory
-from autotune.store import registry
+from autotune.probes.facts import Inventory
+from autotune.report import match as report
+from autotune.store import fetch, profiles, registry
+from autotune.store.folder import LISTED
+from autotune.store.places import places
 
 
 def list_profiles() -> None:
-    """Print every profile, and every file that should be one."""
+    """Print every profile, and every file that should be one; of remote registries the copies that are here."""
     found = registry.list_profiles()
     if not found:
-        print(
-            f"no profiles in {' or '.join(map(str, registry.default_roots()))}; make one: autotune tune train.py",
-            file=sys.stderr,
-        )
+        where = " or ".join(map(_shown, places()))
+        print(f"no profiles in {where}; make one: autotune tune train.py", file=sys.stderr)
     for item in found:
-        profile = item.profile
-        print(f"{item.path}  {profile.target.name} on {profile.key}" if profile else item.problem)
+        print(f"{item.path}  {_line(item.profile)}" if item.profile else item.problem)
+    if len(found) >= LISTED:
+        print(f"at most {LISTED} files of each place are listed", file=sys.stderr)
 
 
-def match(target: str | None) -> bool:
-    """Print which profile `autotune.load()` would take here; False if none fits."""
-    machine = machine_type(inventory.probe())
-    found = registry.search(machine, target)
-    best = found.match
+def match(target: str | None, explain: bool = False) -> bool:
+    """Print which profile `autotune.load()` would take here, or how well the file ``target`` fits.
+
+    Returns:
+        Whether it would be applied.
+    """
+    machine = inventory.probe()
+    here = Here(machine_type(machine), versions(machine), target)
+    if target and target.endswith((".yaml", ".yml")):
+        profile = profiles.read(target)
+        own = Here(here.machine, here.software, nnodes=profile.target.nnodes)
+        return _say(target, profile, compare(profile, own), machine, explain)
+    found = registry.search(here)
+    best = found.match or found.similar
     if best is None:
-        wanted = f" and {target}{did_you_mean(target, registry.targets(machine))}" if target else ""
-        print(f"no profile fits {machine.key}{wanted}; make one: autotune tune train.py")
-    else:
-        print(f"{best.path} ({'exact' if best.exact else 'compatible'})")
-    for note in best.notes if best else found.notes:
+        wanted = f" and {target}{did_you_mean(target, registry.targets(here))}" if target else ""
+        print(f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py")
+    applied = best is not None and _say(best.source, best.profile, best.comparison, machine, explain)
+    for note in found.notes:
         print(f"  {note}")
-    return best is not None
+    return applied
+
+
+def _say(source: str, profile: Profile, comparison: Comparison, machine: Inventory, explain: bool) -> bool:
+    applied = comparison.verdict in APPLIED
+    clamped = clamp(profile.level().settings, machine)[1] if applied else ()
+    print(f"{source} ({comparison.verdict})")
+    if explain:
+        print(report.text(comparison, clamped))
+    else:
+        for line in (*filter(None, [comparison.sentence]), *(f"clamped {line}" for line in clamped)):
+            print(f"  {line}")
+    return applied
+
+
+def _line(profile: Profile) -> str:
+    written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
+    return f"{profile.target.name} on {profile.key}{written}"
+
+
+def _shown(place: Path | str) -> str:
+    return str(place) if isinstance(place, Path) else fetch.shown(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
-from autotune.core.machine import machine_type
+from autotune.core.machine import machine_type, versions
+from autotune.core.match import NONE, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
 from autotune.core.settings import Settings
@@ -29,6 +31,7 @@ from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.store import registry
+from autotune.store.places import places
 from autotune.store.profiles import read
 from autotune.trial.script import Script
 
@@ -84,24 +87,21 @@ def prepare(
     Raises:
         UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
     """
-    if processes is not None and processes < 1:
-        raise UsageError(f"--nproc {processes}: must be at least 1")
-    outside = overrides(os.environ)
-    words = (*(["-m", target.module] if target.module else [target.written]), *target.arguments)
+    outside, words = overrides(os.environ), _words(target, processes)
     if outside.disabled:
-        return _as_it_is([sys.executable, *words])
+        return _as_it_is(words, f"{DISABLE} is set: the script starts as it is, without a profile")
     inventory = probe()
-    own = outside.profile if name is None else None
-    profile = profile or (Path(own) if own else _match(target, name, inventory, cluster.nodes if cluster else 1))
+    profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
     found = read(profile)
+    comparison = compare(found, Here(machine_type(inventory), versions(inventory), nnodes=found.target.nnodes))
+    if comparison.verdict == NONE:
+        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
     wanted = found.levels[found.checked_level(level, option)].settings
     wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
     settings, notes = clamp(wanted, inventory)
     scripts.check_shares(found, settings, cluster.nodes if cluster else 1)
-    notes = (*registry.another_machine(found, machine_type(inventory)), *notes)
-    route = _route(settings, cluster)
-    base = scrub(os.environ)
+    route, base = _route(settings, cluster), scrub(os.environ)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
     variables = added.set | _own_variables(profile, level, plan, timeout) | scripts.variables(found, settings)
@@ -109,13 +109,27 @@ def prepare(
     mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or scripts.need_our_entry(found, settings)
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
-    notes += (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
+    said = (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
+    notes = (*filter(None, [comparison.sentence]), *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
 
 
-def _as_it_is(line: list[str]) -> Launch:
+def _words(target: Script, processes: int | None) -> tuple[str, ...]:
+    """The script and its arguments, once ``processes`` is seen to be a number of them."""
+    if processes is not None and processes < 1:
+        raise UsageError(f"--nproc {processes}: must be at least 1")
+    return (*(["-m", target.module] if target.module else [target.written]), *target.arguments)
+
+
+def _named(name: str | None) -> Path | None:
+    """The profile that the environment names, unless the user names a task."""
+    own = overrides(os.environ).profile
+    return Path(own) if own and name is None else None
+
+
+def _as_it_is(words: Sequence[str], note: str) -> Launch:
     """The script without a profile, in the user's own environment."""
-    note = f"{DISABLE} is set: the script starts as it is, without a profile"
+    line = [sys.executable, *words]
     return Launch(line, line, dict(os.environ), {}, (note,))
 
 
@@ -139,17 +153,24 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
 
 def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) -> Path:
     """The best profile for ``nnodes`` machines of this kind and the task ``name``, by default the script's own."""
-    machine, name = machine_type(inventory), name or target.name
-    match = registry.find(machine, name, nnodes=nnodes)
-    if match is None:
-        known = registry.targets(machine)
+    name = name or target.name
+    here = Here(machine_type(inventory), versions(inventory), name, nnodes)
+    roots = places(os.environ, target.path)
+    found = registry.search(here, roots)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    if found.match is None:
+        if found.similar is not None:
+            sentence = found.similar.comparison.sentence
+            raise UsageError(f"{found.similar.path} is not applied by itself (--profile does it): {sentence}")
+        known = registry.targets(here, roots)
         others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
         start = f"-m {target.module}" if target.module else target.written
         raise UsageError(
             f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
             f" make one: autotune tune {start}"
         )
-    return match.path
+    return found.match.path
 
 
 def _route(settings: Settings, cluster: Cluster | None) -> Route | None:

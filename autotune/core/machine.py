@@ -29,6 +29,10 @@ class MachineType:
     """The nearest of `MEMORY_GIB`."""
     gpus: tuple[str, ...]
     features: tuple[str, ...]
+    gpu_gib: tuple[float, ...] = ()
+    """Memory of each GPU in whole GiB."""
+    gpu_links: tuple[str, ...] = ()
+    """Kinds of links between the GPUs, sorted."""
 
     def as_dict(self) -> dict[str, Any]:
         """``{key, facts}`` as profiles store it."""
@@ -43,6 +47,7 @@ class MachineType:
             "memory_gib": self.memory_gib,
             "gpus": list(self.gpus),
             "features": list(self.features),
+            **({"gpu_gib": list(self.gpu_gib), "gpu_links": list(self.gpu_links)} if self.gpus else {}),
         }
         return {"key": self.key, "facts": facts}
 
@@ -74,7 +79,17 @@ def machine_type(inventory: Inventory) -> MachineType:
         memory_gib=gib,
         gpus=gpus,
         features=cpu.features,
+        gpu_gib=tuple(round(gpu.memory_total / 2**30) for gpu in inventory.gpus),
+        gpu_links=tuple(sorted({link.kind for gpu in inventory.gpus for link in gpu.links})),
     )
+
+
+def versions(inventory: Inventory) -> dict[str, str | None]:
+    """Versions of the software that figures depend on, as profiles store them."""
+    software = inventory.software
+    drivers = [gpu.driver for gpu in inventory.gpus if gpu.driver]
+    found = {"python": software.python, "torch": software.torch, "cuda": software.cuda}
+    return found | ({"driver": drivers[0]} if drivers else {})
 
 
 def memory_class(size: int) -> float:

@@ -2,6 +2,7 @@
 
 Schema history
     autotune.profile/1   first public format
+    autotune.profile/2   adds `written` and `target.identity`, memory and links of GPUs, and the GPU driver
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.errors import UsageError
+from autotune.core.identity import Identity, Made
 from autotune.core.near import did_you_mean
 from autotune.core.proof import Proof
 from autotune.core.settings import Settings
 
-SCHEMA = "autotune.profile/1"
+SCHEMA = "autotune.profile/2"
+READABLE = ("autotune.profile/1", SCHEMA)
+"""Versions that are read; `SCHEMA` is written."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,18 @@ class Target:
     """What a training step of an unmodified script is known by; None for a task file."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
+    identity: Identity | None = None
+    """What was trained; None in files of version 1."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Who made a profile, and when."""
+
+    tool: str
+    """Version of torch-autotune."""
+    date: str
+    """Day in UTC, such as ``2026-11-22``."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +127,19 @@ class Profile:
     baseline_rate: float
     levels: Mapping[str, LevelResult]
     evidence: Evidence
+    written: Written | None = None
+    """None in files of version 1."""
     schema: str = SCHEMA
 
     @property
     def key(self) -> str:
         """The machine key."""
         return str(self.machine["key"])
+
+    @property
+    def made(self) -> Made:
+        """What the profile was made for."""
+        return Made(self.target.name, self.target.parameters, self.target.identity)
 
     def level(self, name: str | None = None) -> LevelResult:
         """The result of level ``name``; the recommended one by default."""
@@ -138,6 +161,7 @@ class Profile:
         """Plain data in the order of the file."""
         return {
             "schema": self.schema,
+            **({"written": dict(vars(self.written))} if self.written else {}),
             "machine": dict(self.machine),
             "software": dict(self.software),
             "target": _target_dict(self.target),
@@ -160,8 +184,9 @@ class Profile:
 
 def _target_dict(target: Target) -> dict[str, Any]:
     """What is usual goes without saying: files of earlier versions know nothing else."""
-    usual = {"nnodes": 1, "script": None, "skip": 0}
-    return {name: value for name, value in vars(target).items() if name not in usual or value != usual[name]}
+    usual = {"nnodes": 1, "script": None, "skip": 0, "identity": None}
+    data = {name: value for name, value in vars(target).items() if name not in usual or value != usual[name]}
+    return data | ({"identity": target.identity.as_dict()} if target.identity else {})
 
 
 def _level_dict(result: LevelResult) -> dict[str, Any]:

@@ -136,6 +136,8 @@ class Gpu:
     """Other processes on it; None where the container hides them."""
     foreign_memory: int = 0
     clocks_throttled: tuple[str, ...] = ()
+    driver: str | None = None
+    """Version of the driver; None where it does not say."""
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> G
         foreign_processes=processes,
         foreign_memory=foreign,
         clocks_throttled=_throttled(nvml, handle.whole),
+        driver=_driver(nvml),
     )
 
 
@@ -187,6 +188,11 @@ def _throttled(nvml: Any, handle: Any) -> tuple[str, ...]:
     if reasons is None:  # its name before driver 535
         reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     return tuple(name for bit, name in _THROTTLES.items() if (reasons or 0) & bit)
+
+
+def _driver(nvml: Any) -> str | None:
+    version = _ask(nvml, "nvmlSystemGetDriverVersion")
+    return _text(version) if version is not None else None
 
 
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:

@@ -14,8 +14,10 @@ import torch
 from autotune.core.binding import plan_of
 from autotune.core.clamp import clamp, launched, one_process
 from autotune.core.errors import ProfileError, UsageError
+from autotune.core.identity import Made
 from autotune.core.knobs.knob import LEVELS, includes
-from autotune.core.machine import machine_type
+from autotune.core.machine import machine_type, versions
+from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
 from autotune.core.profile import Profile
@@ -25,6 +27,7 @@ from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Stor
 from autotune.probes.system import System
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
+from autotune.store.places import is_url, places
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Choice:
     """The device that was tuned; None for whatever there is."""
     step_seconds: float | None = None
     """What one optimizer step should take, where the settings are exactly the measured ones."""
+    made: Made | None = None
+    """What the profile was made for."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Found:
     profile: Profile | None
     origin: str = "defaults"
     notes: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    """Of the profile with this machine."""
 
 
 def choose(
@@ -63,30 +70,42 @@ def choose(
         raise UsageError(f"there is no level {level!r}: levels are {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}")
     inventory = _inventory(plan_of(environment).allowed)
     found = find(path_or_url, target, environment, inventory)
-    if found.profile is None:
+    if found.profile is None or (found.comparison is not None and found.comparison.verdict == NONE):
         first, *others = found.notes
         return Choice(notes=(f"training runs without a profile: {first}", *others))
     choice = decide(found.profile, found.origin, level, environment, inventory)
-    return replace(choice, notes=(*found.notes, *choice.notes))
+    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made)
 
 
 def find(
     path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Found:
     """Argument before environment before the best match before nothing."""
-    machine = machine_type(inventory)
+    here = Here(machine_type(inventory), versions(inventory))
     for origin, path in (("argument", path_or_url), (PROFILE, overrides(environment).profile)):
         if path:
-            if "://" in str(path):
-                raise ProfileError(f"{path}: load never downloads; fetch the file and look at it first (autotune show)")
+            if is_url(str(path)):
+                raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
             profile = profiles.read(path)
-            return Found(profile, f"{origin}: {path}", registry.another_machine(profile, machine))
-    target = target or _script()
-    search = registry.search(machine, target, nnodes=_nnodes(environment))
+            comparison = compare(profile, replace(here, nnodes=profile.target.nnodes))
+            return Found(profile, f"{origin}: {path}", tuple(filter(None, [comparison.sentence])), comparison)
+    script = _script()
+    target = target or (script.stem if script else None)
+    search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
     if search.match is None:
-        missing = [f"no profile fits this machine and {target}; autotune tune makes one"] if target else []
-        return Found(None, notes=(*missing, *search.notes))
-    return Found(search.match.profile, f"found: {search.match.path}")
+        return Found(None, notes=(*_missing(target, search.similar), *search.notes))
+    comparison = search.match.comparison
+    notes = (*filter(None, [comparison.sentence]), *search.notes)
+    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)
+
+
+def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:
+    """That no profile can be applied, and what to do."""
+    if target is None:
+        return ()
+    if similar is None:
+        return (f"no profile fits this machine and {target}; autotune tune makes one",)
+    return (f"{similar.path} is not applied by itself: {similar.comparison.sentence}",)
 
 
 @dataclass(frozen=True)
@@ -126,10 +145,7 @@ def decide(
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
     device, moved = _device(profile, inventory)
-    changed = registry.another_torch(profile, inventory.software.torch)
-    return Choice(
-        settings, name, origin, (*notes, *_doubts(profile, name), *changed, *moved, *said, *own), device, step
-    )
+    return Choice(settings, name, origin, (*notes, *_doubts(profile, name), *moved, *said, *own), device, step)
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
@@ -202,10 +218,10 @@ def _nnodes(environment: Mapping[str, str]) -> int:
     return max(1, world // max(1, int(environment.get("LOCAL_WORLD_SIZE", world))))
 
 
-def _script() -> str | None:
-    """The running script's name without its suffix; None in notebooks and prompts."""
+def _script() -> Path | None:
+    """The running script; None in notebooks and prompts."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(path).stem if path else None
+    return Path(path) if path else None
 
 
 def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.core.identity import Made, made_for_another
 from autotune.runtime import calls
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.optimizer import parameters_of
@@ -19,14 +20,19 @@ from autotune.runtime.exchange import Exchange, normalises
 from autotune.runtime.feeder import Feeder
 from autotune.runtime.pace import Pace
 from autotune.runtime.passes import PreparedLoader
+from autotune.runtime.structure import prepared
 
+SETTLED_STEPS = 3
+"""Optimizer steps after which all models that a script trains have been prepared."""
 NOT_LOADERS = (nn.Module, PreparedLoader, Tensor, list, tuple, dict, str)
 
 
 class Preparer:
     """Knows what a session has prepared, so that preparing twice changes nothing."""
 
-    def __init__(self, training: Training, precision: Precision, step_seconds: float | None) -> None:
+    def __init__(
+        self, training: Training, precision: Precision, step_seconds: float | None, made: Made | None = None
+    ) -> None:
         self.training, self.precision = training, precision
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
@@ -35,6 +41,7 @@ class Preparer:
         self.feeder = Feeder(training, self._trains)
         self._layers = sorted(training.appliers.values(), key=lambda applier: applier.depth)
         self._undo = contextlib.ExitStack()
+        self._made, self._steps_to_settle = made, SETTLED_STEPS
         self._pace = None if step_seconds is None else Pace(1 / step_seconds, training.notes.say)
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
@@ -106,5 +113,17 @@ class Preparer:
 
     def _stepped(self, *_arguments: Any, first: bool) -> None:
         self.training.progress.steps += 1
+        if first and self._made is not None:
+            self._compare_with(self._made)
         if first and self._pace is not None and not (self.training.progress.measured_batch and self._pace.tick()):
             self._pace = None
+
+    def _compare_with(self, made: Made) -> None:
+        """After a few steps, say where the profile was ``made`` for something else."""
+        self._steps_to_settle -= 1
+        if self._steps_to_settle > 0:
+            return
+        self._made = None
+        said = made_for_another(made, prepared(self.models, self.optimizers))
+        if said is not None:
+            self.training.notes.say(said)

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.core.binding import own_affinity
 from autotune.core.errors import ProfileError, UsageError
+from autotune.core.identity import Made
 from autotune.core.overrides import DISABLE, overrides
 from autotune.core.settings import Settings
 from autotune.runtime import processes, watchdog
@@ -40,6 +41,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         step_seconds: what an optimizer step should take; one warning where it takes much longer.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
+        made: what the profile was made for; one warning where something else is trained.
 
     Attributes:
         device: where batches and models go.
@@ -61,6 +63,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         announce: bool = False,
         step_seconds: float | None = None,
         moves: bool = True,
+        made: Made | None = None,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
@@ -87,7 +90,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
             raise
         self._precision = cast(Precision, self._training.appliers["precision"])
         self.autocast = self._precision.autocast
-        self._preparer = Preparer(self._training, self._precision, step_seconds)
+        self._preparer = Preparer(self._training, self._precision, step_seconds, made)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -258,6 +261,7 @@ def _chosen(
         announce=True,
         step_seconds=choice.step_seconds,
         moves=moves,
+        made=choice.made,
     )
     session._notes.say_together(choice.notes)
     return session

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import math
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from autotune.core.errors import ProfileError
-from autotune.core.profile import SCHEMA, Profile
-from autotune.store import redaction, yaml_text
-from autotune.store.schema import KEYS, MAX_ITEMS, MAX_NAME, MAX_TEXT, from_data
+from autotune.core.profile import READABLE, SCHEMA, Profile
+from autotune.store import atomic, redaction, yaml_text
+from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_TEXT
+from autotune.store.schema import KEYS, from_data
 from autotune.store.validation import describe, quote
 
 MAX_BYTES = 64 * 1024
-LOCK_SECONDS = 10.0
 RETUNE = "Tune again to get a fresh one (autotune tune ...)."
 HEADER = """\
 # Training settings measured by torch-autotune on one type of machine. Plain data: safe to read and to share.
@@ -89,19 +86,32 @@ def write(path: Path | str, profile: Profile) -> Path:
         Where the profile is now.
 
     Raises:
-        ProfileError: the folder cannot be made or written, or another writer holds the file.
+        ProfileError: the folder cannot be made or written.
     """
     path = Path(path)
     text = dump(profile, path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _replace(path, profile, text)
-    except Timeout:
-        raise ProfileError(f"{path}: another process has been writing it for {LOCK_SECONDS:g} s. Try again.") from None
+        with atomic.locked(path.parent):
+            place = _beside(path) if profile.evidence.partial else path
+            atomic.replace(place, text if place == path else dump(profile, place.name))
     except OSError as error:
-        raise ProfileError(
-            f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml"
-        ) from error
+        raise _not_written(path, error) from error
+    return place
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> Path:
+    """Write ``text`` to ``path`` in one step, in a folder that is made where it is missing. Returns ``path``.
+
+    Raises:
+        ProfileError: the folder cannot be made or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+        atomic.replace(path, text, private=private)
+    except OSError as error:
+        raise _not_written(path, error) from error
+    return path
 
 
 def to_data(profile: Profile) -> dict[str, Any]:
@@ -161,12 +171,12 @@ def _yaml_reason(error: Exception) -> str:
 
 
 def _check_schema(schema: Any, name: str) -> None:
-    if schema == SCHEMA:
+    if schema in READABLE:
         return
     if schema is None:
         raise ProfileError(f"{name}: has no key 'schema', so it is no profile. {RETUNE}")
     family, _, version = str(schema).partition("/")
-    if family == SCHEMA.partition("/")[0] and version.isdecimal() and int(version[:9]) > 1:
+    if family == SCHEMA.partition("/")[0] and version.isdecimal() and int(version[:9]) > len(READABLE):
         raise ProfileError(
             f"{name}: schema: {quote(schema)} is newer than {SCHEMA}. Upgrade torch-autotune to read it."
         )
@@ -188,25 +198,8 @@ def _interrupted(path: Path) -> bool:
         return False
 
 
-def _replace(path: Path, profile: Profile, text: str) -> Path:
-    """Write ``text`` to ``path``, or ``profile`` beside it; see `write`."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with (
-            os.fdopen(handle, "w", encoding="utf-8") as file,
-            FileLock(path.parent / f".{path.name}.lock", timeout=LOCK_SECONDS),
-        ):
-            place = _beside(path) if profile.evidence.partial else path
-            file.write(text if place == path else dump(profile, place.name))
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    return place
+def _not_written(path: Path, error: OSError) -> ProfileError:
+    return ProfileError(f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml")
 
 
 def _plain(facts: Any) -> dict[str, Any]:

@@ -1,59 +1,74 @@
-"""Where profiles live, and which of them fits a machine.
+"""Which profile fits this machine best. A lookup never raises: training must start with or without a profile.
 
-Project first (``profiles/<machine key>/<target>.yaml``, beside the training script and under version control), then
-the user's data folder in the same layout. A lookup never raises: training must start with or without a profile.
+The machine's own folder comes first, by the names of its files. Only where nothing there fits are other machines looked
+at, and of them only the few whose keys are most like this one's: no folder is read as a whole, however many profiles
+there are.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from platformdirs import user_data_dir
-
+from autotune.core import match
 from autotune.core.errors import ProfileError
-from autotune.core.machine import MachineType
+from autotune.core.keys import nearest
+from autotune.core.match import Comparison, Here
 from autotune.core.profile import Profile
 from autotune.store import profiles
+from autotune.store.folder import Folder
+from autotune.store.layout import file_names
+from autotune.store.places import Place, places
+from autotune.store.remote import Remote
 
-APPLICATION = "torch-autotune"
-MAX_FILES = 500
-"""Most files read in one folder tree: a wrong folder must not delay the start of training."""
+NEIGHBOURS = 6
+"""Other machines whose profiles are read, in each registry."""
+NAMED = 20
+"""Targets that a message names."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
+
+Registry = Folder | Remote
 
 
 @dataclass(frozen=True)
 class Match:
-    """A profile that fits this machine.
+    """A profile for this target, and how well it fits.
 
     Attributes:
         profile: what was found.
-        path: where.
-        exact: True for the same machine key. Otherwise architecture and kind of device agree, and the runtime
-            clamps the settings to what is here.
-        notes: what differs, one line each.
+        path: the file, or the copy of one in a remote registry.
+        source: where it comes from, for people.
+        comparison: with this machine, field by field.
     """
 
     profile: Profile
     path: Path
-    exact: bool
-    notes: tuple[str, ...]
+    source: str
+    comparison: Comparison
 
-    def with_notes(self, notes: Iterable[str]) -> Match:
-        """The same with more ``notes``."""
-        return replace(self, notes=(*self.notes, *notes))
+    @property
+    def verdict(self) -> str:
+        """One of `autotune.core.match.VERDICTS`."""
+        return self.comparison.verdict
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The best match or None, and notes (also without a match): files that were skipped, or how to name the target."""
+    """What was found.
+
+    Attributes:
+        match: the best profile, to be applied; None where none is exact or compatible.
+        similar: where there is no ``match``, the best that is only similar: to be checked before it is applied.
+        notes: files that were skipped, registries that were not reached, or how to name the target.
+        read: how many files were read.
+    """
 
     match: Match | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    similar: Match | None = None
+    read: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,173 +80,92 @@ class ProfileFile:
     problem: str = ""
 
 
-def default_roots() -> tuple[Path, ...]:
-    """The folders to search, nearest first."""
-    try:
-        return Path("profiles"), Path(user_data_dir(APPLICATION, appauthor=False)) / "profiles"
-    except (OSError, KeyError, RuntimeError):  # no home folder
-        return (Path("profiles"),)
+def registry_at(place: Place) -> Registry:
+    """The registry in the folder, or at the URL, ``place``."""
+    return Folder(place) if isinstance(place, Path) else Remote(place)
 
 
-def default_path(machine_key: str, target: str, root: Path | None = None, nnodes: int = 1) -> Path:
-    """Where the profile of ``target`` on this type of machine, or ``nnodes`` of them together, belongs."""
-    file = safe_name(target) + (f".{nnodes}nodes" if nnodes > 1 else "") + ".yaml"
-    return (root or Path("profiles")) / safe_name(machine_key) / file
+def find(here: Here, roots: Sequence[Place] | None = None) -> Match | None:
+    """The best profile that may be applied ``here``, or None; see `search`."""
+    return search(here, roots).match
 
 
-def safe_name(text: str) -> str:
-    """``text`` as one visible file name: letters, digits, ``_``, ``-`` and inner dots."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text[:100]).strip(".-") or "unnamed"
-
-
-def find(
-    machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1
-) -> Match | None:
-    """The best profile for ``machine`` and ``target``, or None; see `search`."""
-    return search(machine, target, roots, nnodes).match
-
-
-def search(machine: MachineType, target: str | None, roots: Sequence[Path] | None = None, nnodes: int = 1) -> Lookup:
-    """Look for a profile: the same machine key in the nearest folder, else the compatible machine that differs least.
-    The profile of an interrupted run is taken only where no complete one fits.
+def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
+    """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run, or of
+    one machine where several train together, is taken only where no other fits as well.
 
     Args:
-        machine: this machine.
-        target: the task's name. Without one nothing matches: profiles of other tasks do not apply.
-        roots: folders to look in instead of `default_roots`.
-        nnodes: how many machines train together. A profile for the same number is preferred, then one for a single
-            machine; profiles for other numbers do not match.
+        here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
+        roots: where to look instead of `autotune.store.places.places`.
     """
-    roots = default_roots() if roots is None else roots
-    if target is None:
-        return Lookup(None, (_how_to_name_the_target(machine, roots),))
-    skipped: list[str] = []
-    interrupted: Match | None = None
-    for exact in (True, False):
-        found = list(_candidates(machine, target, roots, exact, skipped))
-        complete, partial = (
-            _best([item for item in found if item[1].evidence.partial is kind], machine, exact, nnodes)
-            for kind in (False, True)
-        )
-        if complete is not None:
-            return Lookup(complete.with_notes(skipped), tuple(skipped))
-        interrupted = interrupted or partial
-    return Lookup(interrupted.with_notes(skipped) if interrupted else None, tuple(skipped))
+    registries = [registry_at(place) for place in (places() if roots is None else roots)]
+    if here.target is None:
+        return Lookup(None, (_how_to_name_the_target(here, registries),))
+    seen: list[ProfileFile] = []
+    found: list[Match] = []
+    for nearby in (False, True):
+        for registry in registries:
+            found += _candidates(registry, here, here.target, seen, nearby=nearby)
+        if any(_settles(one, here) for one in found):
+            break
+    skipped = tuple(f"skipped {item.problem}" for item in seen if item.profile is None)
+    notes = (*skipped, *itertools.chain.from_iterable(registry.notes for registry in registries))
+    best = min(found, key=_rank, default=None)
+    lookup = Lookup(best, notes, read=len(seen))
+    return lookup if best is None or best.verdict in match.APPLIED else replace(lookup, match=None, similar=best)
 
 
-def list_profiles(roots: Sequence[Path] | None = None) -> tuple[ProfileFile, ...]:
-    """Every profile file under ``roots``, readable or not."""
-    return tuple(_read(path) for root in (default_roots() if roots is None else roots) for path in _files(root))
+def list_profiles(roots: Sequence[Place] | None = None) -> tuple[ProfileFile, ...]:
+    """Profile files in all places, readable or not; of remote registries the copies."""
+    registries = (registry_at(place) for place in (places() if roots is None else roots))
+    return tuple(_read(path) for registry in registries for path in registry.all_files())
 
 
-def another_torch(profile: Profile, here: str | None) -> tuple[str, ...]:
-    """A line where ``profile`` was measured with another minor version of PyTorch than ``here``; else nothing."""
-    measured = str(profile.software.get("torch") or "")
-    if not measured or not here or _minor(measured) == _minor(here):
-        return ()
-    return (f"the profile was measured with PyTorch {measured}, this is {here}: its speedup may differ",)
-
-
-def another_machine(profile: Profile, machine: MachineType) -> tuple[str, ...]:
-    """A line where ``profile`` was measured on another type of machine than ``machine``; else nothing."""
-    if profile.key == machine.key:
-        return ()
-    return (f"the profile was measured on {profile.key}, this is {machine.key}: its speedup may differ",)
-
-
-def targets(machine: MachineType, roots: Sequence[Path] | None = None) -> list[str]:
-    """Names of the tasks that have a profile for this machine or a compatible one."""
-    roots = default_roots() if roots is None else roots
-    found = (item for exact in (True, False) for item in _candidates(machine, None, roots, exact, []))
-    return sorted({profile.target.name for _, profile in found})
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
-
-
-def differences(profile: Profile, machine: MachineType) -> tuple[str, ...]:
-    """One line per machine fact that differs: ``threads: profile 64, here 8``."""
-    theirs, ours = profile.machine["facts"], machine.as_dict()["facts"]
-    return tuple(_difference(name, theirs[name], ours[name]) for name in ours if _differs(theirs[name], ours[name]))
-
-
-def _best(
-    found: Sequence[tuple[Path, Profile]],
-    machine: MachineType,
-    exact: bool,
-    nnodes: int,
-) -> Match | None:
-    """The first profile for the same machine, or else the one whose machine differs least."""
-    fitting = [item for item in found if item[1].target.nnodes == nnodes]
-    fitting = fitting or [item for item in found if item[1].target.nnodes == 1]
-    if not fitting:
-        return None
-    path, profile = fitting[0] if exact else min(fitting, key=lambda item: len(differences(item[1], machine)))
-    return Match(profile, path, exact, differences(profile, machine))
-
-
-def _how_to_name_the_target(machine: MachineType, roots: Iterable[Path]) -> str:
-    """How to name the target, and the targets that have a profile for this machine."""
-    names = sorted({profile.target.name for _, profile in _candidates(machine, None, roots, True, [])})
-    known = f"; this machine has profiles for: {', '.join(names)}" if names else ""
-    return f"no script names the target: write {NAMING}{known}"
-
-
-def _differs(theirs: Any, ours: Any) -> bool:
-    """True where two facts differ; the order of features does not matter."""
-    if isinstance(ours, list):
-        return sorted(theirs) != sorted(ours)
-    return bool(theirs != ours)
-
-
-def _difference(name: str, theirs: Any, ours: Any) -> str:
-    if not isinstance(ours, list):
-        return f"{name}: profile {theirs}, here {ours}"
-    missing = [item for item in theirs if item not in ours]
-    extra = [item for item in ours if item not in theirs]
-    parts = [f"not here: {', '.join(missing)}"] * bool(missing) + [f"only here: {', '.join(extra)}"] * bool(extra)
-    return f"{name}: {'; '.join(parts) or f'profile {len(theirs)}, here {len(ours)}'}"
+def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
+    """Names of tasks that have a profile for this type of machine or one like it."""
+    registries = [registry_at(place) for place in (places() if roots is None else roots)]
+    key = here.machine.key
+    near = {registry: nearest(key, {*registry.keys(""), key})[: NEIGHBOURS + 1] for registry in registries}
+    return sorted({name for registry, keys in near.items() for other in keys for name in registry.targets(other)})
 
 
 def _candidates(
-    machine: MachineType, target: str | None, roots: Iterable[Path], exact: bool, skipped: list[str]
-) -> Iterator[tuple[Path, Profile]]:
-    """Fitting profiles. The first pass opens the machine's own folder only, so that the usual start is quick."""
-    for root in roots:
-        own = safe_name(machine.key)
-        stems = (None,) if target is None else _stems(safe_name(target))
-        for path in itertools.chain.from_iterable(_files(root, own if exact else None, stem) for stem in stems):
-            if not exact and path.parent.name == own:
-                continue
-            listed = _read(path)
-            if listed.profile is None:
-                skipped.append(f"skipped {listed.problem}")
-            elif (target is None or listed.profile.target.name == target) and _fits(listed.profile, machine, exact):
-                yield path, listed.profile
+    registry: Registry, here: Here, target: str, seen: list[ProfileFile], *, nearby: bool
+) -> Iterator[Match]:
+    """Profiles of ``target`` in the folder of this machine, or in those of the machines most like it."""
+    names, own = file_names(target, here.nnodes), here.machine.key
+    keys = nearest(own, set(registry.keys(target)) - {own}) if nearby else [own]
+    folders = (files for key in keys if (files := registry.files(key, names)))
+    for path in itertools.chain.from_iterable(itertools.islice(folders, NEIGHBOURS)):
+        item = _read(path)
+        seen.append(item)
+        if item.profile is not None:
+            comparison = match.compare(item.profile, here)
+            if comparison.verdict != match.NONE:
+                yield Match(item.profile, path, registry.source(path), comparison)
 
 
-def _stems(name: str) -> tuple[str, ...]:
-    """Patterns of file names that may hold profiles of the target ``name``."""
-    return name, f"{name}.*nodes", f"{name}.partial", f"{name}.*nodes.partial"
+def _settles(found: Match, here: Here) -> bool:
+    """Whether no other machine's profile can be better."""
+    own = found.profile.key == here.machine.key and not found.profile.evidence.partial
+    return own and found.verdict in match.APPLIED
 
 
-def _fits(profile: Profile, machine: MachineType, exact: bool) -> bool:
-    if exact:
-        return profile.key == machine.key
-    device = "cuda" if machine.gpus else "cpu"
-    return bool(profile.machine["facts"]["architecture"] == machine.architecture) and profile.target.device == device
+def _rank(found: Match) -> tuple[int, bool, bool, int, int]:
+    """The best first. Places come in their order, which `min` keeps."""
+    profile, comparison = found.profile, found.comparison
+    applied = match.APPLIED.index(found.verdict) if found.verdict in match.APPLIED else len(match.APPLIED)
+    another = profile.target.nnodes == 1 and any(row.field == "nnodes" for row in comparison.differing)
+    machine = sum(row.field not in ("torch", "cuda", "driver") for row in comparison.differing)
+    return (int(applied == len(match.APPLIED)), profile.evidence.partial, another, machine, applied)
 
 
-def _files(root: Path, folder: str | None = None, stem: str | None = None) -> list[Path]:
-    try:
-        return sorted(path for path in root.glob(f"{folder or '*'}/{stem or '*'}.yaml") if _visible(path))[:MAX_FILES]
-    except OSError:
-        return []
-
-
-def _visible(path: Path) -> bool:
-    return not path.name.startswith(".") and not path.parent.name.startswith(".")
+def _how_to_name_the_target(here: Here, registries: Sequence[Registry]) -> str:
+    """How to name the target, and the targets that have a profile for this machine."""
+    names = sorted({name for registry in registries for name in registry.targets(here.machine.key)})
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    known = f"; this machine has profiles for: {', '.join(names[:NAMED])}{more}" if names else ""
+    return f"no script names the target: write {NAMING}{known}"
 
 
 def _read(path: Path) -> ProfileFile:

@@ -2,6 +2,8 @@
 
 Schema history
     autotune.profile/1   first public format; settings of version 0.1 hold `accumulation`, which is read where it is 1
+    autotune.profile/2   adds `written`, `target.identity`, `machine.facts.gpu_gib` and `.gpu_links`, and may have
+                         `software.driver`; files of version 1 are read, without them
 
 A profile may come from anyone. It can therefore hold numbers, enumerated words and short plain text only: nothing in it
 names a file, a variable or code. An interval without an upper end is written ``high: null``, since files hold finite
@@ -12,105 +14,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    create_model,
-    model_validator,
-)
+from pydantic import Field, StringConstraints, model_validator
 
-from autotune.core.errors import UsageError
-from autotune.core.knobs import knob as kinds
-from autotune.core.knobs.table import KNOB_NAMES, KNOBS
-from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.identity import Identity
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import Proof
-from autotune.core.settings import Settings, without_accumulation
-
-MAX_TEXT = 500
-MAX_NAME = 100
-MAX_ITEMS = 200
-
-Level = Literal["safe", "amp", "max"]
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds control or other unprintable characters")
-    return text
-
-
-def _knob(name: str) -> str:
-    if name not in (*KNOB_NAMES, "accumulation"):
-        raise ValueError(f"{name!r} is no knob")
-    return name
-
-
-def _scalar(value: Any) -> Any:
-    """One knob's value: a word, a number, true, false or null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("is not a finite number")
-    if isinstance(value, str):
-        if len(value) > MAX_TEXT:
-            raise ValueError(f"is longer than {MAX_TEXT} characters")
-        return _printable(value)
-    if value is not None and not isinstance(value, (bool, int, float)):
-        raise ValueError("is not a single value")
-    return value
-
-
-Text = Annotated[str, StringConstraints(max_length=MAX_TEXT), AfterValidator(_printable)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
-Slug = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-z0-9][a-z0-9.\-]*$")]
-Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
-KnobName = Annotated[str, AfterValidator(_knob)]
-Scalar = Annotated[Any, PlainValidator(_scalar)]
-Count = Annotated[int, Field(ge=0, le=2**62)]
-Rate = Annotated[float, Field(ge=0)]
-
-
-class Record(BaseModel):
-    """Base of every part: no unknown keys, no conversions, no infinities."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
-class _Settings(Record):
-    """`Settings`, flat. Every knob is required; one that was added later takes its neutral value where it is absent."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older(cls, data: Any) -> Any:
-        try:
-            return without_accumulation(data) if isinstance(data, Mapping) else data
-        except UsageError as error:
-            raise ValueError(error) from None
-
-    def to_core(self) -> Settings:
-        """Canonical `Settings`."""
-        return Settings(**dict(self))
-
-
-def _field(knob: kinds.Knob) -> tuple[Any, Any]:
-    """The knob's type and default, as `pydantic.create_model` takes them."""
-    kind = knob.kind
-    typed: Any = bool
-    if isinstance(kind, kinds.Word):
-        typed = Literal[kind.values]
-    elif isinstance(kind, kinds.Count):
-        typed = Annotated[int, Field(ge=kind.least, le=kind.most)]
-    return (typed | None if knob.neutral is None else typed), (knob.neutral if knob.added_later else ...)
-
-
-if TYPE_CHECKING:
-    SettingsRecord = _Settings
-else:
-    SettingsRecord = create_model("SettingsRecord", __base__=_Settings, **{k.name: _field(k) for k in KNOBS})
+from autotune.store.fields import (
+    MAX_ITEMS,
+    Count,
+    Key,
+    KnobName,
+    Level,
+    Rate,
+    Record,
+    Scalar,
+    SettingsRecord,
+    Slug,
+    Text,
+    Word,
+)
 
 
 class FactsRecord(Record):
@@ -126,6 +50,8 @@ class FactsRecord(Record):
     memory_gib: Annotated[int | float, Field(ge=0, le=2**30)]
     gpus: Annotated[list[Slug], Field(max_length=1024)]
     features: Annotated[list[Word], Field(max_length=MAX_ITEMS)]
+    gpu_gib: Annotated[list[Annotated[int, Field(ge=0, le=2**20)]], Field(max_length=1024)] | None = None
+    gpu_links: Annotated[list[Slug], Field(max_length=MAX_ITEMS)] | None = None
 
 
 class MachineRecord(Record):
@@ -133,6 +59,25 @@ class MachineRecord(Record):
 
     key: Slug
     facts: FactsRecord
+
+
+class IdentityRecord(Record):
+    """`Identity`."""
+
+    model: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+    optimizer: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$")]
+    sample: Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9*x ]{1,100}$")]], Field(max_length=16)]
+
+    def to_core(self) -> Identity:
+        """`Identity`."""
+        return Identity(self.model, self.optimizer, tuple(self.sample))
+
+
+class WrittenRecord(Record):
+    """`Written`."""
+
+    tool: Annotated[str, StringConstraints(pattern=r"^[0-9][0-9a-z.+]{0,39}$")]
+    date: Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
 
 
 class TargetRecord(Record):
@@ -146,6 +91,11 @@ class TargetRecord(Record):
     nnodes: Annotated[int, Field(ge=1, le=2**20)] = 1
     script: Literal["batches", "steps", "backward passes"] | None = None
     skip: Annotated[int, Field(ge=0, le=2**20)] = 0
+    identity: IdentityRecord | None = None
+
+    def to_core(self) -> Target:
+        """`Target`."""
+        return Target(**{**dict(self), "identity": self.identity.to_core() if self.identity else None})
 
 
 class ProofRecord(Record):
@@ -249,7 +199,8 @@ class EvidenceRecord(Record):
 class ProfileRecord(Record):
     """The whole file."""
 
-    schema_: Annotated[Literal["autotune.profile/1"], Field(alias="schema")]
+    schema_: Annotated[Literal["autotune.profile/1", "autotune.profile/2"], Field(alias="schema")]
+    written: WrittenRecord | None = None
     machine: MachineRecord
     software: Annotated[dict[Key, Scalar], Field(max_length=MAX_ITEMS)]
     target: TargetRecord
@@ -261,14 +212,15 @@ class ProfileRecord(Record):
     def to_core(self) -> Profile:
         """`Profile`."""
         return Profile(
-            machine=self.machine.model_dump(),
+            machine=self.machine.model_dump(exclude_none=True),
             software=dict(self.software),
-            target=Target(**dict(self.target)),
+            target=self.target.to_core(),
             recommended=self.recommended,
             baseline=self.baseline.settings.to_core(),
             baseline_rate=self.baseline.rate,
             levels={name: level.to_core() for name, level in self.levels},
             evidence=self.evidence.to_core(),
+            written=Written(**dict(self.written)) if self.written else None,
         )
 
 

@@ -12,11 +12,12 @@ from autotune.core.decide import UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
-from autotune.core.machine import machine_type
-from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.core.machine import machine_type, versions
+from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof
 from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
+from autotune.core.task import TaskFacts
 from autotune.tuning.state import RunState
 
 
@@ -31,6 +32,7 @@ def profile_of(
     warnings: Sequence[str],
     partial: bool,
     nnodes: int = 1,
+    written: Written | None = None,
 ) -> Profile:
     """The profile of a run, complete or not.
 
@@ -45,13 +47,14 @@ def profile_of(
         warnings: what the user should know.
         partial: True if the run was interrupted.
         nnodes: how many machines took part.
+        written: the tool's version and the day.
     """
-    task, software = context.task, context.inventory.software
+    task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
-        software={"python": software.python, "torch": software.torch, "cuda": software.cuda},
-        target=Target(task.name, task.unit, task.device, task.parameters, task.samples, nnodes, task.script, task.skip),
+        software=versions(context.inventory),
+        target=_target(task, nnodes),
         recommended=recommended or _recommended(results, "amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
@@ -65,6 +68,21 @@ def profile_of(
             partial=partial,
             ceiling=ceiling(context.gflops, task.flops_per_item),
         ),
+        written=written,
+    )
+
+
+def _target(task: TaskFacts, nnodes: int) -> Target:
+    return Target(
+        name=task.name,
+        unit=task.unit,
+        device=task.device,
+        parameters=task.parameters,
+        samples=task.samples,
+        nnodes=nnodes,
+        script=task.script,
+        skip=task.skip,
+        identity=task.identity,
     )
 
 

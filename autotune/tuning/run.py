@@ -23,10 +23,11 @@ from autotune.core.load import QUIET, Load, undisturbed
 from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
 from autotune.core.pins import check_pins_on
-from autotune.core.profile import Profile
+from autotune.core.profile import Profile, Written
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
+from autotune.core.version import VERSION
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
@@ -34,7 +35,7 @@ from autotune.host.speed import machine_notes, matrix_rates
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
-from autotune.store import profiles, registry
+from autotune.store import layout, profiles
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -101,7 +102,7 @@ def run(
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or _writable(registry.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
+    path = path or _writable(layout.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -169,6 +170,7 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         seconds=schedule.elapsed,
         warnings=[*filter(None, [load.note]), *apart, *request.notes, *baseline.notes, *machine_notes(bench)],
         partial=ended is not None,
+        written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         nnodes=request.runner.fleet.nnodes,
     )
     saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import ProfileError
-from autotune.store import profiles, registry
+from autotune.core.match import Here
+from autotune.store import layout, profiles, registry
 
 from .records import MACHINE, profile
 
@@ -69,7 +70,7 @@ def test_each_is_refused_quickly_and_runs_nothing(name: str, tmp_path: Path) -> 
     canary = tmp_path / "canary"
     text = corpus(canary)[name]
     assert text != TEXT
-    path = registry.default_path(MACHINE.key, "resnet", tmp_path)
+    path = layout.default_path(MACHINE.key, "resnet", tmp_path)
     path.parent.mkdir()
     path.write_text(text, "utf-8")
     before, start = dict(os.environ), time.process_time()
@@ -77,7 +78,7 @@ def test_each_is_refused_quickly_and_runs_nothing(name: str, tmp_path: Path) -> 
         profiles.read(path)
     assert time.process_time() - start < 2.0
     assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
-    assert registry.find(MACHINE, "resnet", [tmp_path]) is None
+    assert registry.find(Here(MACHINE, {}, "resnet"), [tmp_path]) is None
     assert not canary.exists()
     assert dict(os.environ) == before
 

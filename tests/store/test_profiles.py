@@ -93,13 +93,13 @@ def refusal(text: str) -> str:
         ("\x00", "is not plain YAML"),
         ("a: [1\n", "line 2:"),
         ("{}", "has no key 'schema'"),
-        ("schema: autotune.profile/0\n", "schema: 'autotune.profile/0' is not autotune.profile/1"),
+        ("schema: autotune.profile/0\n", "schema: 'autotune.profile/0' is not autotune.profile/2"),
         (
-            "schema: autotune.profile/2\n",
-            "'autotune.profile/2' is newer than autotune.profile/1. Upgrade torch-autotune",
+            "schema: autotune.profile/3\n",
+            "'autotune.profile/3' is newer than autotune.profile/2. Upgrade torch-autotune",
         ),
-        ("schema: [1]\n", "schema: a list is not autotune.profile/1"),
-        ("schema: something\n", "schema: 'something' is not autotune.profile/1"),
+        ("schema: [1]\n", "schema: a list is not autotune.profile/2"),
+        ("schema: something\n", "schema: 'something' is not autotune.profile/2"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, words: str) -> None:

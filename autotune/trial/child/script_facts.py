@@ -15,13 +15,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.core.identity import Identity
 from autotune.core.knobs.model import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
 from autotune.runtime import loader as loading
+from autotune.runtime.structure import optimizer_of, parameters_of, structure_of
 from autotune.script.tuned import BATCHES, as_plain
 from autotune.trial.child.loaded_task import batch_length
+from autotune.trial.child.sample_shapes import shapes_of
 from autotune.trial.child.script_run import OUR_ONE
-from autotune.trial.child.task_facts import dataset_length, has_convolutions, optimizer_impls, sample_size
+from autotune.trial.child.task_facts import (
+    dataset_length,
+    has_convolutions,
+    optimizer_impls,
+    sample_size,
+    some_samples,
+)
 
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
@@ -68,7 +77,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         name=name,
         samples=None if loader is None else dataset_length(loader.dataset),
         iterable=iterable,
-        parameters=sum(p.numel() for p in {id(p): p for m in seen.models for p in m.parameters()}.values()),
+        parameters=parameters_of(seen.models),
         has_convolutions=any(has_convolutions(model, device) for model in seen.models),
         has_batch_norm=any(isinstance(part, _BatchNorm) for model in seen.models for part in model.modules()),
         optimizer=type(first).__name__ if first is not None else "none",
@@ -82,6 +91,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         left_out=tuple(_left_out(seen)),
         script=seen.known_by,
         skip=skip,
+        identity=_identity(seen),
     )
 
 
@@ -114,6 +124,12 @@ def _says_group(file: object) -> bool:
         text = Path(str(file)).read_text(errors="replace") if str(file).endswith(".py") else ""
         return any(word in text for word in GROUP_WORDS)
     return False
+
+
+def _identity(seen: Seen) -> Identity:
+    optimizer = optimizer_of(seen.optimizers[0]) if seen.optimizers else "none"
+    samples = shapes_of(some_samples(seen.loader.dataset)) if seen.loader is not None else ()
+    return Identity(structure_of(*seen.models), optimizer, samples)
 
 
 def counts_samples(seen: Seen) -> bool:

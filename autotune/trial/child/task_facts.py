@@ -13,11 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from autotune.core.identity import Identity
 from autotune.core.knobs.model import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
 from autotune.runtime.appliers.layout import has_image_convolutions
 from autotune.runtime.loader import mover
+from autotune.runtime.structure import optimizer_of, structure_of
 from autotune.trial.child.loaded_task import LoadedTask, run_eagerly
+from autotune.trial.child.sample_shapes import shapes_of
 
 LOOKED_AT = 8
 """Samples whose size is read."""
@@ -46,6 +49,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         device=task.device,
         current=current,
         why_not_several="an iterable dataset cannot be divided equally between processes" if iterable else None,
+        identity=Identity(structure_of(model), optimizer_of(optimizer), shapes_of(some_samples(dataset))),
     )
 
 
@@ -81,12 +85,13 @@ def dataset_length(dataset: Dataset[Any]) -> int | None:
 
 def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
     """Tensor bytes of the largest of a few samples, and how many times that is their median."""
-    sizes = sorted(tensor_bytes(sample) for sample in _some_samples(dataset))
+    sizes = sorted(tensor_bytes(sample) for sample in some_samples(dataset))
     median = sizes[len(sizes) // 2] if sizes else 0
     return max(sizes, default=0), max(sizes) / median if median else 1.0
 
 
-def _some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
+def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
+    """At most `LOOKED_AT` samples from all over ``dataset``."""
     if isinstance(dataset, IterableDataset):
         yield from itertools.islice(dataset, LOOKED_AT)
         return

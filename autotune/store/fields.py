@@ -1,0 +1,103 @@
+"""The parts of a profile's schema that all its records share: words, numbers, and the settings of a level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
+
+from autotune.core.errors import UsageError
+from autotune.core.knobs import knob as kinds
+from autotune.core.knobs.table import KNOB_NAMES, KNOBS
+from autotune.core.settings import Settings, without_accumulation
+
+MAX_TEXT = 500
+MAX_NAME = 100
+MAX_ITEMS = 200
+
+Level = Literal["safe", "amp", "max"]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds control or other unprintable characters")
+    return text
+
+
+def _knob(name: str) -> str:
+    if name not in (*KNOB_NAMES, "accumulation"):
+        raise ValueError(f"{name!r} is no knob")
+    return name
+
+
+def _scalar(value: Any) -> Any:
+    """One knob's value: a word, a number, true, false or null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("is not a finite number")
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"is longer than {MAX_TEXT} characters")
+        return _printable(value)
+    if value is not None and not isinstance(value, (bool, int, float)):
+        raise ValueError("is not a single value")
+    return value
+
+
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT), AfterValidator(_printable)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+Slug = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-z0-9][a-z0-9.\-]*$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+KnobName = Annotated[str, AfterValidator(_knob)]
+Scalar = Annotated[Any, PlainValidator(_scalar)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+Rate = Annotated[float, Field(ge=0)]
+
+
+class Record(BaseModel):
+    """Base of every part: no unknown keys, no conversions, no infinities."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class _Settings(Record):
+    """`Settings`, flat. Every knob is required; one that was added later takes its neutral value where it is absent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, data: Any) -> Any:
+        try:
+            return without_accumulation(data) if isinstance(data, Mapping) else data
+        except UsageError as error:
+            raise ValueError(error) from None
+
+    def to_core(self) -> Settings:
+        """Canonical `Settings`."""
+        return Settings(**dict(self))
+
+
+def _field(knob: kinds.Knob) -> tuple[Any, Any]:
+    """The knob's type and default, as `pydantic.create_model` takes them."""
+    kind = knob.kind
+    typed: Any = bool
+    if isinstance(kind, kinds.Word):
+        typed = Literal[kind.values]
+    elif isinstance(kind, kinds.Count):
+        typed = Annotated[int, Field(ge=kind.least, le=kind.most)]
+    return (typed | None if knob.neutral is None else typed), (knob.neutral if knob.added_later else ...)
+
+
+if TYPE_CHECKING:
+    SettingsRecord = _Settings
+else:
+    SettingsRecord = create_model("SettingsRecord", __base__=_Settings, **{k.name: _field(k) for k in KNOBS})

@@ -1,0 +1,87 @@
+"""Where profiles are looked for, nearest first: the project, the script's folder, the user's, the system's, and what
+``AUTOTUNE_PROFILES`` names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from platformdirs import site_data_dir, user_cache_dir, user_data_dir
+
+APPLICATION = "torch-autotune"
+VARIABLE = "AUTOTUNE_PROFILES"
+FOLDER = "profiles"
+
+Place = Path | str
+"""A folder, or the URL of a registry."""
+
+
+def places(environment: Mapping[str, str] | None = None, script: Path | None = None) -> tuple[Place, ...]:
+    """All places to look in.
+
+    Args:
+        environment: variables; those of this process if None.
+        script: the training script; profiles may lie beside it.
+    """
+    found: dict[str, Place] = {}
+    for place in _all(os.environ if environment is None else environment, script):
+        found.setdefault(_same(place), place)
+    return tuple(found.values())
+
+
+def named_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
+    """What ``AUTOTUNE_PROFILES`` names: folders and URLs with ``:`` or ``;`` between them."""
+    return tuple(map(place, _split(environment.get(VARIABLE, ""))))
+
+
+def place(text: str) -> Place:
+    """The folder or registry that ``text`` names."""
+    if text.startswith("file://"):
+        return Path(text.removeprefix("file://"))
+    return text.rstrip("/") if is_url(text) else Path(text)
+
+
+def is_url(text: str) -> bool:
+    """Whether ``text`` is a URL, and no path."""
+    return re.match(r"[a-z][a-z0-9+.\-]*://", text) is not None
+
+
+def user_folder() -> Path | None:
+    """The profiles of this user; None for a user without a home folder."""
+    return _absolute(user_data_dir, FOLDER)
+
+
+def cache_folder() -> Path | None:
+    """Copies of what was read from registries; None for a user without a home folder."""
+    return _absolute(user_cache_dir, "registries")
+
+
+def _all(environment: Mapping[str, str], script: Path | None) -> Iterator[Place]:
+    yield Path(FOLDER)
+    if script is not None:
+        yield script.parent / FOLDER
+    yield from filter(None, (user_folder(), _absolute(site_data_dir, FOLDER)))
+    yield from named_places(environment)
+
+
+def _absolute(folder: object, name: str) -> Path | None:
+    """Without a home, platformdirs raises, or returns a path that begins with ``~``."""
+    assert callable(folder)
+    try:
+        found = Path(folder(APPLICATION, appauthor=False)) / name
+    except (OSError, KeyError, RuntimeError):
+        return None
+    return found if found.is_absolute() else None
+
+
+def _split(text: str) -> Iterator[str]:
+    for part in re.split(r"[;\n]", text):
+        between = r":(?!//)(?=[/~.]|[a-z][a-z0-9+.\-]*://)" if "://" in part else re.escape(os.pathsep)
+        yield from filter(None, (entry.strip() for entry in re.split(between, part)))
+
+
+def _same(place: Place) -> str:
+    """Equal for two names of one place."""
+    return place if isinstance(place, str) else os.path.realpath(os.path.expanduser(place))
