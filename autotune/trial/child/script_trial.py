@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from autotune.runtime.session import Session
-from autotune.script.tuned import Tuned
+from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
@@ -104,6 +104,8 @@ class _Meter(MeasuredLoop):
 
     def begins(self, session: Session) -> None:
         """The first step begins."""
+        if self.spec.without and self.frontier.facts["script"] != BATCHES:
+            raise ValueError(f"no step of this script can be seen without its {self.spec.without}")
         super().__init__(session, self.spec, self.tuner.show_life)
         self._measured = self._measuring()
         self._go_on()

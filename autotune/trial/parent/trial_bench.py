@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from autotune.core.measurement import HIGH_LATENCY, Block
 from autotune.core.outcome import Completed, Outcome
@@ -80,15 +81,33 @@ class TrialBench:
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
+    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any] | None:
+        """What each part of a step takes by itself, as the trial found it; None where it could not be measured."""
+        spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
+        report = self.runner.run(spec, replace(self.timeouts, deadline=deadline)).report
+        return report.inspection if report is not None else None
+
     @contextlib.contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[TrialContest]:
-        """All ``contenders`` started as new processes in random order, warm and paused."""
+    def contest(
+        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, str] | None = None
+    ) -> Iterator[TrialContest]:
+        """All ``contenders`` started as new processes in random order, warm and paused.
+
+        Args:
+            contenders: settings by name.
+            deadline: on the monotonic clock.
+            without: the part of the step that a contender leaves out, by its name.
+        """
         trials: dict[str, RunningTrial] = {}
         timeouts = replace(self.timeouts, deadline=deadline)
         try:
             for name in _shuffled(self._random, contenders):
                 spec = TrialSpec(
-                    settings=contenders[name], seed=self.seed, resident=True, warmup_seconds=RESIDENT_WARMUP
+                    settings=contenders[name],
+                    seed=self.seed,
+                    resident=True,
+                    warmup_seconds=RESIDENT_WARMUP,
+                    without=(without or {}).get(name, ""),
                 )
                 trials[name] = trial = self.runner.start(spec, timeouts)
                 self.runner.ready(trial)
