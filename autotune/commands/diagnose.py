@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 
 from autotune.commands.live_view import live_view
 from autotune.core.baseline import baseline_settings
-from autotune.core.errors import NothingUsable
 from autotune.core.events import BaselineKnown, Observer, StageStarted
 from autotune.core.outcome import Completed
 from autotune.core.proof import Round
@@ -19,6 +18,7 @@ from autotune.diagnosis import memory
 from autotune.diagnosis.diagnose import Diagnosis, contenders, diagnose
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
+from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import limits
@@ -29,7 +29,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Target
 from autotune.tuning.baseline import settle_baseline
 
-GENERATIONS = (3, 6)
+GENERATIONS = (2, 6)
 """At least and at most."""
 ROUNDS, BLOCK_SECONDS = 2, 0.12
 CHECK_SECONDS = 0.3
@@ -48,8 +48,11 @@ def run(target: Target, budget: float, as_json: bool) -> None:
     started = time.monotonic()
     check_not_a_rank()
     inventory = probe()
+    neighbours = Neighbours()
     with live_view(budget, started) as observe:
-        found = measure(target, inventory, started + budget, observe)
+        found = measure(target, inventory, started + budget, neighbours.observing(observe))
+    beside = neighbours.load(inventory.budget.threads).named
+    found = replace(found, notes=(*filter(None, [beside]), *found.notes))
     if as_json:
         print(json.dumps({"target": target.name, "verdict": found.verdict.kind, **_plain(found)}))
     else:
@@ -61,7 +64,7 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
 
     Raises:
         UserCodeError: the user's code failed.
-        NothingUsable: the settings could not be measured.
+        NothingUsable: the parts could not be measured.
     """
     with open_runner(target, inventory, 0, 60.0, observe) as runner:
         observe(StageStarted("measuring what this machine can do"))
@@ -76,10 +79,7 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
         settings = bench.baseline = baseline.settings
         bench.remember(baseline.outcome)
         observe(StageStarted("each part by itself"))
-        inspected = bench.inspect(settings, far)
-        if inspected is None:
-            raise NothingUsable("the parts of the step could not be measured one by one")
-        inspection = Inspection.from_dict(inspected)
+        inspection = Inspection.from_dict(bench.inspect(settings, far))
         observe(StageStarted("the step without each of its parts"))
         rounds = _rounds(bench, settings, inventory.budget.threads, deadline)
         if settings.precision == "bf16":

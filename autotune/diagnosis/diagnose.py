@@ -86,11 +86,9 @@ def diagnose(
     names = sorted({name for turn in rounds for name in turn.rates} - {STEP})
     bounds = {name: compare(rounds, name, STEP) for name in names}
     passes = pass_seconds(inspection, limits)
-    gains = {name: bounds[name].value for name in REMOVABLE if name in bounds}
-    surely = bounds[THREADS].low if THREADS in bounds else 1.0
-    found = verdict(gains, inspection, passes, settings, surely)
+    found = verdict(bounds, inspection, passes, settings)
     step = settings.global_batch / rate if unit == "samples" and rate else inspection.step_seconds
-    share = _pass_share([bounds[name] for name in gains])
+    share = _pass_share([bounds[name] for name in REMOVABLE if name in bounds])
     bounds |= _pass_bounds(share, inspection, passes, step)
     return Diagnosis(settings, rate, unit, found, bounds, inspection, used(inspection, limits, step))
 
@@ -107,8 +105,9 @@ def quick_verdict(inspection: Inspection, limits: Limits, settings: Settings, lo
     waits = {LOADER: load_share * inspection.step_seconds, UPDATE: inspection.update_seconds}
     if inspection.exchange_seconds is not None:
         waits[EXCHANGE] = inspection.exchange_seconds
-    gains = {part: inspection.step_seconds / max(1e-9, inspection.step_seconds - each) for part, each in waits.items()}
-    return verdict(gains, inspection, pass_seconds(inspection, limits), settings, 1.0)
+    shares = {part: min(1.0, each / inspection.step_seconds) for part, each in waits.items()}
+    gains = {part: without_share((share, share, share)) for part, share in shares.items()}
+    return verdict(gains, inspection, pass_seconds(inspection, limits), settings)
 
 
 def _pass_share(removed: Sequence[Proof]) -> Share:

@@ -43,15 +43,15 @@ class LoaderAlone:
     Attributes:
         batch_seconds: wall time.
         epoch_seconds: from the begin of an epoch to its first batch.
-        main_cpu: CPU seconds of the training process.
-        worker_cpu: of all its workers.
+        main_busy: seconds that the training process ran or waited for a CPU.
+        worker_busy: the same of all its workers.
         storage_bytes: read from storage, not from the page cache.
     """
 
     batch_seconds: float
     epoch_seconds: float
-    main_cpu: float
-    worker_cpu: float
+    main_busy: float
+    worker_busy: float
     storage_bytes: float
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
+from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
+from autotune.core.proof import IDENTITY, Proof
 from autotune.core.settings import Settings
 from autotune.diagnosis.inspection import Inspection, LoaderAlone
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD, PassSeconds
@@ -14,11 +15,12 @@ THREADS, PASSES = "threads", "passes"
 WORTH_NAMING = 0.2
 """A part is named beside the verdict from this share of the step on."""
 BUSY = 0.6
-"""A process that uses this share of its time on a CPU computes; one that uses less waits."""
+"""A process that runs, or waits for a CPU, for this share of the time computes; others wait for something else."""
 FROM_STORAGE = 2**12
 """Bytes of a batch that come from storage, from which on a loader that waits is said to wait for it."""
-CLEARLY_FASTER = 1.1
-"""Fewer threads must be so much faster before the step counts as oversubscribed."""
+FASTER, SURELY_FASTER = 1.25, 1.05
+"""Fewer threads must be so much faster, or so much at the interval's lower end, before the step counts as
+oversubscribed."""
 
 INPUT, DISK, MAIN_PROCESS, SLOW_SOURCE, WORKERS = (
     "input-bound",
@@ -57,10 +59,12 @@ class Verdict:
     Attributes:
         kind: such as ``input-bound``.
         shares: of the step's time by part; what overlaps with other parts counts only as far as it delays them.
+        others: parts that surely take much of the step, too.
     """
 
     kind: str
     shares: Mapping[str, float]
+    others: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -69,10 +73,8 @@ class Verdict:
 
     @property
     def _beside(self) -> str:
-        ranked = sorted(self.shares, key=lambda part: -self.shares[part])
-        others = [part for part in ranked[1:] if self.shares[part] >= WORTH_NAMING]
-        words = [f"{PARTS[part]} {self.shares[part]:.0%}" for part in others]
-        return f"; also {' and '.join(words)} of the step" if words and self.kind != KINDS[THREADS] else ""
+        words = [f"{PARTS[part]} {self.shares[part]:.0%}" for part in self.others]
+        return f"; also {' and '.join(words)} of the step" if words else ""
 
 
 PARTS = {
@@ -83,33 +85,36 @@ PARTS = {
 }
 
 
-def verdict(
-    gains: Mapping[str, float], inspection: Inspection, passes: PassSeconds, settings: Settings, fewer_threads: float
-) -> Verdict:
+def verdict(gains: Mapping[str, Proof], inspection: Inspection, passes: PassSeconds, settings: Settings) -> Verdict:
     """What bounds the step.
 
     Args:
-        gains: how much faster a step is without a part, by part.
+        gains: how much faster a step is without a part, by part, and with no more threads than CPUs.
         inspection: each part by itself.
         passes: what forward and backward passes are bound by.
         settings: of the step.
-        fewer_threads: how much faster the step surely is with no more threads than CPUs.
     """
-    shares = {part: max(0.0, 1 - 1 / gain) for part, gain in gains.items() if gain > 0}
+    shares = {part: max(0.0, 1 - 1 / gains[part].value) for part in REMOVABLE if part in gains}
     shares[PASSES] = max(0.0, 1 - sum(shares.values()))
-    if fewer_threads > CLEARLY_FASTER:
+    fewer = gains.get(THREADS, IDENTITY)
+    if fewer.value > FASTER or fewer.low > SURELY_FASTER:
         return Verdict(KINDS[THREADS], shares)
     largest = max(shares, key=lambda part: shares[part])
+    others = tuple(part for part in shares if part != largest and _is_much(part, shares, gains))
     if largest == LOADER:
-        return Verdict(_input_kind(inspection.loader, settings.num_workers), shares)
-    return Verdict(KINDS[passes.kind if largest == PASSES else largest], shares)
+        return Verdict(_input_kind(inspection.loader, settings.num_workers), shares, others)
+    return Verdict(KINDS[passes.kind if largest == PASSES else largest], shares, others)
+
+
+def _is_much(part: str, shares: Mapping[str, float], gains: Mapping[str, Proof]) -> bool:
+    return shares[part] >= WORTH_NAMING and (part == PASSES or gains[part].low > SURELY_FASTER)
 
 
 def _input_kind(loader: LoaderAlone | None, workers: int) -> str:
     """Why a loader is slow."""
     if loader is None:
         return INPUT
-    cpu = max(loader.main_cpu, loader.worker_cpu / max(1, workers))
-    if cpu < BUSY * loader.batch_seconds:
+    busy = max(loader.main_busy, loader.worker_busy / max(1, workers))
+    if busy < BUSY * loader.batch_seconds:
         return DISK if loader.storage_bytes >= FROM_STORAGE else SLOW_SOURCE
     return WORKERS if workers else MAIN_PROCESS

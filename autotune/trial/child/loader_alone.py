@@ -17,7 +17,7 @@ START_SECONDS = 0.5
 
 
 def loader_alone(loop: MeasuredLoop) -> dict[str, Any]:
-    """Seconds of a batch and of an epoch's start; CPU seconds and bytes from storage for a batch, over all processes.
+    """Seconds of a batch and of an epoch's start; busy seconds and bytes from storage for a batch.
 
     Every rank reads the same number of batches.
     """
@@ -31,8 +31,8 @@ def loader_alone(loop: MeasuredLoop) -> dict[str, Any]:
     return {
         "batch_seconds": seconds / batches,
         "epoch_seconds": min(starts),
-        "main_cpu": used[0],
-        "worker_cpu": used[1],
+        "main_busy": used[0],
+        "worker_busy": used[1],
         "storage_bytes": used[2],
     }
 
@@ -65,19 +65,20 @@ def _seconds(work: Callable[[], Any], times: int) -> float:
 
 
 def _used() -> tuple[float, float, float]:
-    """CPU seconds of this process and of those below it, and bytes that all have read from storage."""
+    """Seconds that this process and those below it ran or waited for a CPU, and bytes that all read from storage."""
     below = process_tree.descendants(os.getpid())
     read = sum(map(_read_bytes, (os.getpid(), *below)))
-    return time.process_time(), sum(map(_cpu_seconds, below)), read
+    return _busy_seconds(os.getpid()), sum(map(_busy_seconds, below)), read
 
 
-def _cpu_seconds(pid: int) -> float:
+def _busy_seconds(pid: int) -> float:
+    """On a CPU, or waiting for one that others use: of the main thread. 0 where the kernel does not tell."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            user, system = file.read().rpartition(")")[2].split()[11:13]
-    except OSError:
+        with open(f"/proc/{pid}/schedstat") as file:
+            running, waiting, _ = file.read().split()
+    except (OSError, ValueError):
         return 0.0
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return (int(running) + int(waiting)) / 1e9
 
 
 def _read_bytes(pid: int) -> float:

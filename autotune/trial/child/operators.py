@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -87,17 +87,19 @@ class SavedTensors(saved_tensors_hooks):
     """Adds up the tensors that a forward pass keeps for the backward pass: its activations.
 
     Attributes:
-        bytes: of different tensors that are no parameters.
+        bytes: of different tensors, without those that were there before.
+
+    Args:
+        before: such as parameters.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Iterable[Tensor]) -> None:
         self.bytes = 0
-        self._seen: set[int] = set()
+        self._seen = {tensor.untyped_storage().data_ptr() for tensor in before if tensor.layout is torch.strided}
         super().__init__(self._pack, lambda kept: kept)
 
     def _pack(self, tensor: Tensor) -> Tensor:
-        leaf = tensor.is_leaf and tensor.requires_grad
-        if not leaf and tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() not in self._seen:
+        if tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() not in self._seen:
             self._seen.add(tensor.untyped_storage().data_ptr())
             self.bytes += tensor.untyped_storage().nbytes()
         return tensor
@@ -105,9 +107,11 @@ class SavedTensors(saved_tensors_hooks):
 
 def counting(loop: MeasuredLoop) -> Steps[dict[str, Any]]:
     """One step with its operators counted, without those of the update."""
-    counter, saved = OperatorCounter(), SavedTensors()
+    optimizers = loop.session.preparer.optimizers
+    parameters = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+    counter, saved = OperatorCounter(), SavedTensors(parameters)
     hooks = []
-    for optimizer in loop.session.preparer.optimizers:
+    for optimizer in optimizers:
         hooks.append(optimizer.register_step_pre_hook(counter.pause))
         hooks.append(optimizer.register_step_post_hook(counter.go_on))
     with saved, counter:

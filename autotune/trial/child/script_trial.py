@@ -70,7 +70,7 @@ class LoadedScript:
             Resume: to the script, which stands at its frontier and trains on.
         """
         watch = self.watch or Watch()
-        meter = _Meter(spec, tuner, self.frontier)
+        meter = _Meter(spec, tuner, self.frontier, watch)
         skip = 0 if self.watch is not None else self.frontier.facts["skip"]
         tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=skip, meter=meter)
         if self.watch is not None:
@@ -86,12 +86,13 @@ class _Meter(MeasuredLoop):
         spec: the trial.
         tuner: is told what was measured.
         frontier: of the script.
+        watch: is told nothing of what the measuring does itself.
     """
 
     session: Session
 
-    def __init__(self, spec: TrialSpec, tuner: Tuner, frontier: Frontier) -> None:
-        self.spec, self.tuner, self.frontier = spec, tuner, frontier
+    def __init__(self, spec: TrialSpec, tuner: Tuner, frontier: Frontier, watch: Watch) -> None:
+        self.spec, self.tuner, self.frontier, self.watch = spec, tuner, frontier, watch
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
@@ -145,7 +146,7 @@ class _Meter(MeasuredLoop):
     def _go_on(self) -> None:
         assert self._measured is not None
         try:
-            next(self._measured)
+            self.watch.unwatched(self._measured.__next__)
         except StopIteration as end:
             send_report(end.value, self.tuner.connection, self.tuner.rank)
         except BaseException as error:

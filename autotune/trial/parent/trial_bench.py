@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
@@ -81,11 +82,17 @@ class TrialBench:
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
-    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any] | None:
-        """What each part of a step takes by itself, as the trial found it; None where it could not be measured."""
+    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any]:
+        """What each part of a step takes by itself, as plain data.
+
+        Raises:
+            NothingUsable: it could not be measured.
+        """
         spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
-        report = self.runner.run(spec, replace(self.timeouts, deadline=deadline)).report
-        return report.inspection if report is not None else None
+        end = self.runner.run(spec, replace(self.timeouts, deadline=deadline))
+        if end.report is None or end.report.inspection is None:
+            raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
+        return end.report.inspection
 
     @contextlib.contextmanager
     def contest(

@@ -5,7 +5,7 @@ import random
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=32, num_workers=0, threads=1)
+CURRENT = {"batch_size": 32, "num_workers": 0, "threads": 1}
 
 
 class Augmented(torch.utils.data.Dataset):

@@ -1,9 +1,10 @@
 """`augmentation` without what bounds it: all samples lie in memory, in few pieces."""
 
 import torch
+
 from benchmarks.diagnosis.tasks.augmentation import build_model, compute_loss  # noqa: F401
 
-CURRENT = dict(batch_size=32, num_workers=0, threads=1)
+CURRENT = {"batch_size": 32, "num_workers": 0, "threads": 1}
 
 
 class Ready(torch.utils.data.Dataset):

@@ -8,7 +8,7 @@ import tempfile
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=16, num_workers=0, threads=1)
+CURRENT = {"batch_size": 16, "num_workers": 0, "threads": 1}
 BLOCK, BLOCKS, READS = 4096, 16384, 32
 
 

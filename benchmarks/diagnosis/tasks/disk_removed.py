@@ -1,9 +1,10 @@
 """`disk` without what bounds it: all samples lie in memory, in few pieces."""
 
 import torch
+
 from benchmarks.diagnosis.tasks.disk import build_model, compute_loss  # noqa: F401
 
-CURRENT = dict(batch_size=16, num_workers=0, threads=1)
+CURRENT = {"batch_size": 16, "num_workers": 0, "threads": 1}
 
 
 class Ready(torch.utils.data.Dataset):

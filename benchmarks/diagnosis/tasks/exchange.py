@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=4, num_workers=0, processes=2, threads=1)
+CURRENT = {"batch_size": 4, "num_workers": 0, "processes": 2, "threads": 1}
 
 
 def build_model():

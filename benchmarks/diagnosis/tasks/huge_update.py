@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=8, num_workers=0, threads=1)
+CURRENT = {"batch_size": 8, "num_workers": 0, "threads": 1}
 
 
 class Table(nn.Module):

@@ -1,6 +1,7 @@
 """`huge_update` with an optimizer that updates next to nothing."""
 
 import torch
+
 from benchmarks.diagnosis.tasks.huge_update import CURRENT, build_dataset, build_model, compute_loss  # noqa: F401
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=32, num_workers=0, threads=1)
-WIDTH = 1_000_000
+CURRENT = {"batch_size": 32, "num_workers": 0, "threads": 1}
+WIDTH = 250_000
 
 
 class Wide(nn.Module):

@@ -1,9 +1,10 @@
 """`memory_bandwidth` over tensors that lie in the nearest cache: the same operators, a thousandth of the traffic."""
 
 import torch
+from torch import nn
+
 from benchmarks.diagnosis.tasks import memory_bandwidth
 from benchmarks.diagnosis.tasks.memory_bandwidth import CURRENT, build_dataset, build_optimizer, compute_loss  # noqa: F401
-from torch import nn
 
 
 class Narrow(memory_bandwidth.Wide):

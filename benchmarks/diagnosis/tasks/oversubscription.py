@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=64, num_workers=0, threads=32)
+CURRENT = {"batch_size": 64, "num_workers": 0, "threads": 32}
 
 
 def build_model():

@@ -2,4 +2,4 @@
 
 from benchmarks.diagnosis.tasks.oversubscription import build_dataset, build_model, compute_loss  # noqa: F401
 
-CURRENT = dict(batch_size=64, num_workers=0)
+CURRENT = {"batch_size": 64, "num_workers": 0}

@@ -5,7 +5,7 @@ import time
 import torch
 from torch import nn
 
-CURRENT = dict(batch_size=32, num_workers=2, threads=1)
+CURRENT = {"batch_size": 32, "num_workers": 2, "threads": 1}
 WAIT_SECONDS = 0.001
 
 

@@ -1,6 +1,7 @@
 """`tiny_kernels` in few operators: the loop in closed form."""
 
 import torch
+
 from benchmarks.diagnosis.tasks.tiny_kernels import CURRENT, STEPS, Cell, build_dataset, compute_loss  # noqa: F401
 
 
