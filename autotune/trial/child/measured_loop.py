@@ -60,7 +60,7 @@ class MeasuredLoop:
         batches: taken so far.
         step_items: items of the last step, on this rank.
         interrupted: set where a step holds more than training, such as an evaluation between two epochs.
-        batch: the last one.
+        batch: the last one, in trials that inspect, or the only one where the loader is left out.
         loader: prepared; None where nobody knows it.
     """
 
@@ -100,9 +100,10 @@ class MeasuredLoop:
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """The next batch that ``read`` gives, or always the first one where the loader is left out."""
-        if self.spec.without != LOADER or self.batch is None:
+        if self.spec.without != LOADER and not self.spec.inspect:
+            return read()
+        if self.spec.inspect or self.batch is None:
             self.batch = read()
-            return self.batch
         return copy.copy(self.batch)  # a step may take entries out of a dictionary
 
     def leave_out(self) -> None:
