@@ -85,8 +85,9 @@ def _bounds(found: Diagnosis) -> list[str]:
 
 def bound(gain: Proof) -> str:
     """``1.41x (1.35 to 1.48)``."""
+    value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
     high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
-    return f"{formatting.times(gain.value)} ({gain.low:.2f} to {high})"
+    return f"{value} ({gain.low:.2f} to {high})"
 
 
 def _limits(found: Diagnosis) -> str:

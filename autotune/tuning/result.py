@@ -31,6 +31,7 @@ def profile_of(
     warnings: Sequence[str],
     partial: bool,
     nnodes: int = 1,
+    why: str = "",
 ) -> Profile:
     """The profile of a run, complete or not.
 
@@ -44,6 +45,7 @@ def profile_of(
         warnings: what the user should know.
         partial: True if the run was interrupted.
         nnodes: how many machines took part.
+        why: the user's step is as slow as it is.
     """
     task, software = context.task, context.inventory.software
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
@@ -63,6 +65,7 @@ def profile_of(
             warnings=notes,
             partial=partial,
             ceiling=ceiling(context.gflops, task.flops_per_item),
+            why=why,
         ),
     )
 

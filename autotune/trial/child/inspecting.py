@@ -25,7 +25,7 @@ from autotune.trial.child.task_facts import tensor_bytes
 
 SECONDS = 0.3
 MOST_REPEATS = 200
-PAIRS = 5
+LEAST_PAIRS, MOST_PAIRS = 5, 40
 
 
 def inspecting(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -110,12 +110,10 @@ def _copy_seconds(loop: MeasuredLoop) -> float | None:
 def _batch_seconds(loop: MeasuredLoop) -> list[tuple[float, float]]:
     """Forward and backward pass of the last batch and of a quarter of it, in turns; none where it cannot be cut."""
     try:
-        quarter = _quarter(loop.batch)
-        pairs = []
-        for _ in range(PAIRS + 1):
-            times = [_timed(loop, partial(loop.forward_backward, batch), 1) for batch in (loop.batch, quarter)]
-            pairs.append((times[0], times[1]))
-        return pairs[1:]
+        passes = [partial(loop.forward_backward, batch) for batch in (loop.batch, _quarter(loop.batch))]
+        first = [_timed(loop, each, 1) for each in passes]
+        count = loop.agree(max(LEAST_PAIRS, min(MOST_PAIRS, int(SECONDS / sum(first)))))
+        return [(_timed(loop, passes[0], 1), _timed(loop, passes[1], 1)) for _ in range(count)]
     except Exception:
         return []
 
