@@ -147,6 +147,7 @@ def _timed(loop: MeasuredLoop, work: Callable[[], Any], count: int) -> float:
     started = time.perf_counter()
     for _ in range(count):
         work()
+        loop.goes_on()
     synchronize(loop.session.device)
     return time.perf_counter() - started
 

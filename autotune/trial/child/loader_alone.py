@@ -22,7 +22,7 @@ def loader_alone(loop: MeasuredLoop) -> dict[str, Any]:
     Every rank reads the same number of batches.
     """
     starts = [_start_seconds(loop) for _ in range(_starts(loop))]
-    stream, queue = _batches(loop.loader), _queue(loop)
+    stream, queue = _batches(loop), _queue(loop)
     first = _seconds(lambda: next(stream), queue + 1) / (queue + 1)
     batches = loop.agree(max(2, min(MOST_BATCHES, int(SECONDS / max(first, 1e-6)))))
     before = _used()
@@ -44,6 +44,7 @@ def _starts(loop: MeasuredLoop) -> int:
 
 def _start_seconds(loop: MeasuredLoop) -> float:
     """From the begin of an epoch to its first batch."""
+    loop.goes_on()
     return _seconds(lambda: next(iter(loop.loader)), 1)
 
 
@@ -52,9 +53,11 @@ def _queue(loop: MeasuredLoop) -> int:
     return loop.spec.settings.num_workers * ((loop.spec.settings.prefetch_factor or 0) + 1)
 
 
-def _batches(loader: Any) -> Iterator[Any]:
+def _batches(loop: MeasuredLoop) -> Iterator[Any]:
     while True:
-        yield from loader
+        for batch in loop.loader:
+            loop.goes_on()
+            yield batch
 
 
 def _seconds(work: Callable[[], Any], times: int) -> float:

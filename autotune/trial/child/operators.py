@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile  # torch.profiler imports sympy when it starts, for two seconds
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -132,14 +132,12 @@ def profiling(loop: MeasuredLoop, pace: float, calls: int) -> Steps[dict[str, An
     """
     fitting = min(PROFILE_SECONDS / max(pace, 1e-6), MOST_EVENTS / max(1, 2 * calls), MOST_STEPS)
     steps = loop.agree(max(1, int(fitting)))
-    activities = [ProfilerActivity.CPU]
-    if loop.session.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities, record_shapes=True) as profiler:
+    device = loop.session.device.type
+    with profile(use_device=None if device == "cpu" else device, record_shapes=True) as profiler:
         began = time.thread_time()
         wall = yield from loop.timed(steps)
         running = (time.thread_time() - began) / wall if wall > 0 else 1.0
-    scale = 1.0 if len(activities) > 1 else min(1.0, running)
+    scale = min(1.0, running) if device == "cpu" else 1.0
     rows = list(_rows(profiler.key_averages(group_by_input_shape=True), steps, scale))
     seconds: dict[str, float] = {}
     for row in rows:
