@@ -130,6 +130,22 @@ def tune(
     command.tune(found, options, cluster, started, as_json)
 
 
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
+def diagnose(
+    target: TargetArgument,
+    context: typer.Context,
+    module: ModuleOption = False,
+    allow_network: NetworkOption = False,
+    budget: Annotated[str, typer.Option(help="About how long: 15s, 1m.")] = "15s",
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a training step is as slow as it is: each part is measured, none is guessed."""
+    from autotune.commands import diagnose as command
+
+    found = recognise_target(target, context.args, module=module, network=allow_network)
+    command.run(found, seconds(budget, "--budget"), as_json)
+
+
 @app.command()
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit won, what is missing and why it matters."""

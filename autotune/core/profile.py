@@ -82,6 +82,8 @@ class Evidence:
     partial: bool = False
     """True where tuning was interrupted before the proof."""
     ceiling: Ceiling | None = None
+    why: str = ""
+    """Why the baseline's step is as slow as it is: one sentence; empty where that was not measured."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,7 @@ class Profile:
                 "not_offered": [dict(vars(item)) for item in self.evidence.not_offered],
                 "warnings": list(self.evidence.warnings),
                 "ceiling": dict(vars(self.evidence.ceiling)) if self.evidence.ceiling else None,
+                "why": self.evidence.why,
             },
         }
 

@@ -77,6 +77,7 @@ def _lines(
         _section("Beside", [load.named] if load.named else [], 3),
         _machine(inventory),
         _baseline(profile),
+        _section("Why", [profile.evidence.why] if profile.evidence.why else [], 3),
         [""],
         _levels(profile, deep),
         _ceiling(profile),

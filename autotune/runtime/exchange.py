@@ -48,6 +48,7 @@ class Exchange:
     Attributes:
         models: each prepared model, with the layer around its call.
         optimizers: each prepared optimizer.
+        stopped: gradients are not averaged.
     """
 
     def __init__(self, device: torch.device, progress: Progress, notes: Notes) -> None:
@@ -58,6 +59,7 @@ class Exchange:
         self._apart: list[nn.Module] = []
         self._fresh: set[Optimizer] = set()
         self._looks = Looks(device, notes)
+        self.stopped = False
         self._own_backward = False
         """True once backward passes come through the session."""
 
@@ -99,6 +101,8 @@ class Exchange:
 
     def after_backward(self) -> None:
         """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
+        if self.stopped:
+            return
         trained = self._trained()
         if not trained:
             self.notes.say(NOTHING)
@@ -176,7 +180,7 @@ class Exchange:
 
     def _freshen(self, optimizer: Optimizer) -> None:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
-        if optimizer not in self._fresh:
+        if optimizer not in self._fresh and not self.stopped:
             average(parameters_of(optimizer), self._statistics())
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
@@ -193,6 +197,14 @@ class Exchange:
             self.notes.say(STATE)
             from_rank_zero(changed, self.device)
             self._known.settle(changed)
+
+
+def stop(exchange: Exchange) -> None:
+    """Average no gradients from now on: the processes come apart. To measure what the exchange takes."""
+    exchange.stopped = True
+    for layer in exchange.models.values():
+        if isinstance(layer, Overlapped):
+            layer.no_sync().__enter__()
 
 
 class Looks:

@@ -48,6 +48,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         rank, world_size: this process's place among the training processes.
         is_main: True on the process that should print and save.
         autocast: makes a context manager with the precision of the model's forward, for other parts of the loop.
+        preparer: what is prepared, which trials look at.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
             raise
         self._precision = cast(Precision, self._training.appliers["precision"])
         self.autocast = self._precision.autocast
-        self._preparer = Preparer(self._training, self._precision, step_seconds, made)
+        self.preparer = Preparer(self._training, self._precision, step_seconds, made)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
             objects: what to prepare.
             find_unused_parameters: for several processes, where some parameters take no part in some losses.
         """
-        prepared = self._preparer.prepare(objects, find_unused_parameters)
+        prepared = self.preparer.prepare(objects, find_unused_parameters)
         return prepared[0] if len(prepared) == 1 else prepared
 
     def no_sync(self, *models: nn.Module) -> contextlib.AbstractContextManager[Any]:
@@ -112,12 +113,12 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         Put it around the forward and backward passes of every batch but the last one before `Optimizer.step`. Without
         it the result is the same, at the cost of an exchange for every batch.
         """
-        exchange = self._preparer.exchange
+        exchange = self.preparer.exchange
         return contextlib.nullcontext() if exchange is None else exchange.no_sync(models)
 
     def backward(self, loss: Tensor, **options: Any) -> None:
         """Backward pass, with the weight of this process's part of the batch and the scale of this precision."""
-        exchange, progress = self._preparer.exchange, self._training.progress
+        exchange, progress = self.preparer.exchange, self._training.progress
         if exchange is not None:
             weight = progress.part.weight
             loss = loss if weight == 1.0 else loss * weight
@@ -132,13 +133,13 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
     def mean(self, value: Tensor | float) -> float:
         """The whole batch's ``value``, of which each process has its part's: such as a loss to decide by."""
         own = value.item() if isinstance(value, Tensor) else value
-        exchange = self._preparer.exchange
+        exchange = self.preparer.exchange
         return own if exchange is None else exchange.mean(own)
 
     def clip_grad_norm_(self, parameters: Tensor | Iterable[Tensor], max_norm: float, **options: Any) -> Tensor:
         """Clip unscaled gradients. Returns their norm, as `torch.nn.utils.clip_grad_norm_` does."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        self._precision.unscale(self._preparer.owners(parameters))
+        self._precision.unscale(self.preparer.owners(parameters))
         return nn.utils.clip_grad_norm_(parameters, max_norm, **options)
 
     def unwrap(self, model: nn.Module) -> nn.Module:
@@ -188,7 +189,7 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
 
     def close(self) -> None:
         """Leave the process group and put every process-wide switch back. Random numbers are never touched."""
-        self._preparer.close()
+        self.preparer.close()
         self._restore.close()
 
     def __exit__(self, *_exception: object) -> None:

@@ -22,10 +22,19 @@ BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 
 
 class Meter(Protocol):
-    """Measures a trial. Every method may end the process."""
+    """Measures a trial. Every method may end the process.
+
+    Attributes:
+        loader: that the script trains on, prepared; set where its first pass begins.
+    """
+
+    loader: Any
 
     def begins(self, session: Session) -> None:
         """The first step begins."""
+
+    def next_batch(self, read: Callable[[], Any]) -> Any:
+        """The batch that the script gets; ``read`` gives the loader's next."""
 
     def takes(self, batch: Any, waited: float) -> None:
         """A batch has come after ``waited`` seconds."""
@@ -186,13 +195,14 @@ class _Measured(Iterator[Any]):
     def __init__(self, watch: Watch, passing: Iterator[Any], prepared: Any, meter: Meter, *, again: bool) -> None:
         self._watch, self._passing, self._prepared, self._meter = watch, passing, prepared, meter
         self._again, self._taken, self._empty = again, again, True
+        meter.loader = prepared
 
     def __next__(self) -> Any:
         if self._taken:
             self._meter.ends_step(interrupted=self._again)
             self._again = False
         asked = time.perf_counter()
-        batch = self._watch.unwatched(self._next)
+        batch = self._watch.unwatched(lambda: self._meter.next_batch(self._next))
         self._taken, self._empty = True, False
         self._meter.takes(batch, time.perf_counter() - asked)
         return batch

@@ -182,6 +182,7 @@ class EvidenceRecord(Record):
     not_offered: Annotated[list[NotOfferedRecord], Field(max_length=MAX_ITEMS)]
     warnings: Annotated[list[Text], Field(max_length=MAX_ITEMS)]
     ceiling: CeilingRecord | None = None
+    why: Text = ""
 
     def to_core(self) -> Evidence:
         """`Evidence`."""
@@ -193,6 +194,7 @@ class EvidenceRecord(Record):
             not_offered=tuple(NotOffered(**dict(item)) for item in self.not_offered),
             warnings=tuple(self.warnings),
             ceiling=Ceiling(**dict(self.ceiling)) if self.ceiling is not None else None,
+            why=self.why,
         )
 
 

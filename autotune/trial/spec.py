@@ -32,6 +32,10 @@ class TrialSpec:
     """Stop early, after warm-up, once the rate is clearly below this (items per second)."""
     resident: bool = False
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
+    without: str = ""
+    """The part that every step leaves out, of `autotune.core.parts.REMOVABLE`; empty for the whole step."""
+    inspect: bool = False
+    """Measure each part of the step by itself, in place of the whole."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
@@ -128,6 +132,8 @@ class TrialReport:
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)`` for everything asked that did not take effect."""
     notes: tuple[str, ...] = ()
+    inspection: Mapping[str, Any] | None = None
+    """`autotune.diagnosis.inspection.Inspection` as plain data, of a trial that inspects."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:

@@ -33,6 +33,7 @@ def profile_of(
     partial: bool,
     nnodes: int = 1,
     written: Written | None = None,
+    why: str = "",
 ) -> Profile:
     """The profile of a run, complete or not.
 
@@ -48,6 +49,7 @@ def profile_of(
         partial: True if the run was interrupted.
         nnodes: how many machines took part.
         written: the tool's version and the day.
+        why: the user's step is as slow as it is.
     """
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
@@ -67,6 +69,7 @@ def profile_of(
             warnings=notes,
             partial=partial,
             ceiling=ceiling(context.gflops, task.flops_per_item),
+            why=why,
         ),
         written=written,
     )

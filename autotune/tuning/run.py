@@ -32,6 +32,7 @@ from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
+from autotune.host.why import why
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
@@ -151,6 +152,8 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
     known = study.observations()
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
+    short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
+    reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
     context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
     state = RunState.after(baseline.settings, [*known, *baseline.trials])
     tools = _tools(request, bench, study, options.spaces(context))
@@ -172,6 +175,7 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         nnodes=request.runner.fleet.nnodes,
+        why=reason,
     )
     saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if ended is not None:

@@ -127,6 +127,9 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
             found: Outcome = Runner.fate(settings)
             return found
 
+        def inspect(self, settings: Settings, deadline: float) -> Any:
+            raise NothingUsable("a fake has no parts")
+
         @contextmanager
         def contest(self, contenders: Any, deadline: float) -> Iterator[Any]:
             rates = dict.fromkeys(contenders, 100.0)

@@ -6,16 +6,19 @@ the tuner calls and a step of a script that has its own loop.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
 from collections.abc import Callable, Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
+from autotune.core.parts import EXCHANGE, LOADER, UPDATE
+from autotune.runtime.exchange import stop
 from autotune.runtime.session import Session
 from autotune.trial.child.core_latency import CoreLatencyTimer
 from autotune.trial.child.cpu_contention import CpuContention
@@ -34,6 +37,14 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
+    """In place of an optimizer's step: whatever the step would compute, but no update."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 class MeasuredLoop:
     """Counts and times the steps of one rank, in blocks that all ranks agree on.
 
@@ -49,7 +60,12 @@ class MeasuredLoop:
         batches: taken so far.
         step_items: items of the last step, on this rank.
         interrupted: set where a step holds more than training, such as an evaluation between two epochs.
+        batch: the last one, in trials that inspect, or the only one where the loader is left out.
+        loader: prepared; None where nobody knows it.
     """
+
+    loader: Any = None
+    batch: Any = None
 
     def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
         self.session, self.spec, self._show_life = session, spec, show_life
@@ -81,6 +97,22 @@ class MeasuredLoop:
         if not skipped:
             self._items += items
         self.goes_on()
+
+    def next_batch(self, read: Callable[[], Any]) -> Any:
+        """The next batch that ``read`` gives, or always the first one where the loader is left out."""
+        if self.spec.without != LOADER and not self.spec.inspect:
+            return read()
+        if self.spec.inspect or self.batch is None:
+            self.batch = read()
+        return copy.copy(self.batch)  # a step may take entries out of a dictionary
+
+    def leave_out(self) -> None:
+        """From now on, steps go without the part that the trial leaves out."""
+        if self.spec.without == UPDATE:
+            for optimizer in self.session.preparer.optimizers:
+                optimizer.step = _no_update  # type: ignore[method-assign]
+        elif self.spec.without == EXCHANGE and self.session.preparer.exchange is not None:
+            stop(self.session.preparer.exchange)
 
     def goes_on(self) -> None:
         """Say that training goes on, twice a second at most."""
@@ -138,6 +170,14 @@ class MeasuredLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
+
+    def forward_backward(self, batch: Any) -> None:
+        """A forward and a backward pass over ``batch``.
+
+        Raises:
+            NotImplementedError: nobody but the script knows how.
+        """
+        raise NotImplementedError
 
     def check_whole_autocast(self) -> None:
         """Losses must also be finite where the user's own loop wraps all of its loss in autocast."""

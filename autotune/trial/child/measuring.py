@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
+from autotune.trial.child.inspecting import inspecting, peak_memory
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.warm_up import WarmUp, warm_up
 from autotune.trial.spec import TrialReport
@@ -48,6 +45,7 @@ def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:
     tuner.tell("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
     first = yield from loop.timed(1)
     tuner.tell("phase", phase="stepping", first_step=True)
+    loop.leave_out()
     return replace((yield from warm_up(loop)), first_step_seconds=first)
 
 
@@ -55,6 +53,9 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
     """The steps of a warm loop that are measured."""
     loop.waited = 0.0
     started = time.perf_counter()
+    if loop.spec.inspect:
+        found = yield from inspecting(loop, warmed.pace)
+        return replace(report(loop, warmed, [], time.perf_counter() - started), inspection=found)
     if loop.spec.resident:
         blocks: list[Block] = []
         yield from _on_demand(loop, warmed.pace, tuner)
@@ -76,7 +77,7 @@ def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: flo
         skipped_steps=loop.session.skipped_steps,
         first_step_seconds=warmed.first_step_seconds,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        peak_memory=_peak_memory(loop.session.device.type),
+        peak_memory=peak_memory(loop),
     )
     return TrialReport(
         measurement=measurement,
@@ -122,10 +123,3 @@ def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
 def _steps_wanted(loop: MeasuredLoop, pace: float, seconds: float | None) -> int:
     """Steps of the block of ``seconds`` that the tuner asks for next; 0 where it asks for none."""
     return 0 if seconds is None else loop.steps_for(seconds, pace)
-
-
-def _peak_memory(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autotune.runtime.session import Session
 from autotune.script.shared_batch import SharedBatch
-from autotune.script.tuned import Tuned
+from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch, Watcher
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
@@ -73,7 +73,7 @@ class LoadedScript:
             Resume: to the script, which stands at its frontier and trains on.
         """
         watch = self.watch or Watch()
-        meter = _Meter(spec, tuner, self.frontier)
+        meter = _Meter(spec, tuner, self.frontier, watch)
         tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=self._skip, meter=meter)
         return self._train(watch, tuned, meter.script_ended, spec.settings.processes)
 
@@ -113,12 +113,13 @@ class _Meter(MeasuredLoop):
         spec: the trial.
         tuner: is told what was measured.
         frontier: of the script.
+        watch: is told nothing of what the measuring does itself.
     """
 
     session: Session
 
-    def __init__(self, spec: TrialSpec, tuner: Tuner, frontier: Frontier) -> None:
-        self.spec, self.tuner, self.frontier = spec, tuner, frontier
+    def __init__(self, spec: TrialSpec, tuner: Tuner, frontier: Frontier, watch: Watch) -> None:
+        self.spec, self.tuner, self.frontier, self.watch = spec, tuner, frontier, watch
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
@@ -131,6 +132,8 @@ class _Meter(MeasuredLoop):
 
     def begins(self, session: Session) -> None:
         """The first step begins."""
+        if self.spec.without and self.frontier.facts["script"] != BATCHES:
+            raise ValueError(f"no step of this script can be seen without its {self.spec.without}")
         super().__init__(session, self.spec, self.tuner.show_life)
         self._measured = self._measuring()
         self._go_on()
@@ -173,7 +176,7 @@ class _Meter(MeasuredLoop):
     def _go_on(self) -> None:
         assert self._measured is not None
         try:
-            next(self._measured)
+            self.watch.unwatched(self._measured.__next__)
         except StopIteration as end:
             if self.tuner.rank == 0 or end.value.not_applied:
                 send_report(end.value, self.tuner.connection, self.tuner.rank)

@@ -80,8 +80,11 @@ class Runner:
         """
         return self._zygotes.get(allocator, self.deadline)
 
-    def describe(self) -> TaskFacts:
+    def describe(self, *, steps: bool = True) -> TaskFacts:
         """Load the task and read its facts in a child.
+
+        Args:
+            steps: run the user's step, too, for what only that tells.
 
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
@@ -91,7 +94,7 @@ class Runner:
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
-            for number, seconds in enumerate(STEP_SECONDS, start=1):
+            for number, seconds in enumerate(STEP_SECONDS if steps else (), start=1):
                 trial.timeouts = replace(trial.timeouts, starting=seconds)
                 self._wait(trial, partial(trial.has_events, 1 + number))
         finally:

@@ -7,7 +7,9 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.settings import Settings
@@ -87,14 +89,38 @@ class TrialBench:
             starting = max(starting, PATIENCE * self.runner.several_seconds)
         return replace(self.timeouts, starting=starting, deadline=deadline)
 
+    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any]:
+        """What each part of a step takes by itself, as plain data.
+
+        Raises:
+            NothingUsable: it could not be measured.
+        """
+        spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
+        end = self.runner.run(spec, replace(self.timeouts, deadline=deadline))
+        if end.report is None or end.report.inspection is None:
+            raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
+        return end.report.inspection
+
     @contextlib.contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[TrialContest]:
-        """All ``contenders`` started as new processes in random order, warm and paused."""
+    def contest(
+        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, str] | None = None
+    ) -> Iterator[TrialContest]:
+        """All ``contenders`` started as new processes in random order, warm and paused.
+
+        Args:
+            contenders: settings by name.
+            deadline: on the monotonic clock.
+            without: the part of the step that a contender leaves out, by its name.
+        """
         trials: dict[str, RunningTrial] = {}
         try:
             for name in _shuffled(self._random, contenders):
                 spec = TrialSpec(
-                    settings=contenders[name], seed=self.seed, resident=True, warmup_seconds=RESIDENT_WARMUP
+                    settings=contenders[name],
+                    seed=self.seed,
+                    resident=True,
+                    warmup_seconds=RESIDENT_WARMUP,
+                    without=(without or {}).get(name, ""),
                 )
                 trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)

@@ -1,0 +1,1 @@
+"""Whether diagnoses are right, on tasks whose cause is known."""

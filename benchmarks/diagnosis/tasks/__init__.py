@@ -1,0 +1,1 @@
+"""Tasks that are bound by one thing each, and the same without it."""

@@ -1,0 +1,69 @@
+"""A diagnosis from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .harness import MLP, autotune, left
+
+SLOW = MLP.replace(
+    "    return TensorDataset(inputs, inputs.argmax(dim=1) % 10)",
+    "    return Slow(inputs)",
+).replace(
+    "def build_model",
+    """class Slow(torch.utils.data.Dataset):
+    def __init__(self, inputs):
+        self.inputs = inputs
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        sum(k * k for k in range(5000))
+        return self.inputs[index], index % 10
+
+
+def build_model""",
+)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+inputs = torch.randn(2048, 32)
+loader = DataLoader(TensorDataset(inputs, inputs.argmax(1) % 10), batch_size=64, shuffle=True)
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+for _epoch in range(3):
+    for samples, targets in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(samples), targets).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.torch
+def test_a_task_whose_loader_is_slow(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "5s").out)
+    assert found["verdict"] == "input-bound: augmentation in the main process"
+    assert set(found["bounds"]) >= {"loader", "update"}
+    assert len(found["inspection"]["slowest"]) == 3
+    assert found["largest_batch"]["samples"] == 2048
+    assert not left()
+
+
+@pytest.mark.torch
+def test_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = autotune(tmp_path, "diagnose", "--budget", "5s", "train.py")
+    assert done.code == 0, done.err
+    for word in ("Verdict", "Step", "At most", "Limits", "Slowest", "Memory"):
+        assert f"\n{word} " in done.out
+    assert not left()
