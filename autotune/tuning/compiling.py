@@ -68,8 +68,8 @@ def _measured(
 ) -> Outcome:
     seconds = first_compile_seconds(given)
     follows = "" if given is not None else "; the length of the run follows what it takes"
-    observe(StageStarted(f"compiling the model once ({settings.compile}), up to {seconds:.0f} s{follows}"))
     observe(TrialStarted(settings))
+    observe(StageStarted(f"compiling the model once ({settings.compile}), up to {seconds:.0f} s{follows}"))
     return measure(settings, seconds)
 
 

@@ -46,7 +46,21 @@ def _why_not_compiled(context: Context) -> str | None:
         return software.compiler_reason or "no C++ compiler found"
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
-    return _why_not_compiled_on_gpus(context) if context.cuda else _why_not_compiled_on_cpus(context)
+    reason = _why_not_compiled_on_gpus(context) if context.cuda else _why_not_compiled_on_cpus(context)
+    return reason or _why_not_again(context)
+
+
+def _why_not_again(context: Context) -> str | None:
+    """Why the first compile was the last."""
+    took = context.compile_seconds
+    if took == math.inf:
+        return "the first compile did not come to its end in its share of the run: --budget 10m gives it more"
+    if took is not None and COMPILES_IN_A_RUN / 2 * took > context.budget_seconds:
+        return (
+            f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
+            f" {context.budget_seconds:.0f} s: --budget 10m lets it compete"
+        )
+    return None
 
 
 def _why_not_compiled_on_cpus(context: Context) -> str | None:
@@ -66,14 +80,6 @@ def _why_not_compiled_on_gpus(context: Context) -> str | None:
         return f"Triton needs capability {least}, the GPU has {own[0]}.{own[1]}"
     if context.budget_seconds < FIRST_COMPILE_BUDGET_SECONDS:
         return f"the first compile may not fit into {context.budget_seconds:g} s: --budget 3m lets it compete"
-    took = context.compile_seconds
-    if took == math.inf:
-        return "the first compile did not come to its end in its share of the run: --budget 10m gives it more"
-    if took is not None and COMPILES_IN_A_RUN / 2 * took > context.budget_seconds:
-        return (
-            f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
-            f" {context.budget_seconds:.0f} s: --budget 10m lets it compete"
-        )
     return None
 
 

@@ -34,12 +34,6 @@ class Compile(Applier):
         super().__init__(value, training)
         self._layers: list[Compiled] = []
 
-    def start(self) -> str | None:
-        """Have the compiler keep its headers beside its other files."""
-        if self.value != "off" and BACKEND == "inductor" and CACHE_VARIABLE in os.environ:
-            import_compiler(os.environ[CACHE_VARIABLE])
-        return None
-
     def around(self, model: nn.Module, call: Call) -> Call:
         """The compiled call."""
         if self.value == "off":
@@ -140,6 +134,8 @@ class Compiled(Layer):
         shapes = tuple(tensor_shapes((*arguments, *options.values())))
         if self._shapes is None:
             self._shapes = shapes
+            if BACKEND == "inductor" and CACHE_VARIABLE in os.environ:
+                import_compiler(os.environ[CACHE_VARIABLE])
         self.others += shapes != self._shapes
         return shapes == self._shapes
 
