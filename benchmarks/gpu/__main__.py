@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.parts import tail
 from benchmarks.gpu.plan import TOTAL_SECONDS, Part, parts
 
 LEAST_SECONDS = 5.0
@@ -59,19 +60,24 @@ def run(chosen: Iterable[Part], folder: Path, out: Path, total: float, *, rehear
 def _part(part: Part, folder: Path, left: float, rehearse: bool) -> dict[str, Any]:
     if left < LEAST_SECONDS:
         return {"skipped": "no time left"}
-    line = [sys.executable, "-m", "benchmarks.gpu.parts", part.kind, str(folder)]
-    line += ["--subject", part.subject.name] if part.subject else []
-    line += ["--rehearse"] if rehearse else []
     log = folder / f"{part.name}.log"
     with open(log, "w") as written:
+        line = command(part, folder, rehearse)
         process = subprocess.Popen(line, stdout=written, stderr=written, start_new_session=True)
         ended = _ended(process, min(part.seconds, left))
     path = folder / f"{part.name}.json"
     found = json.loads(path.read_text("utf-8")) if path.exists() else {}
     if ended != 0:
         found["ended"] = "at its time limit" if ended is None else f"exit code {ended}"
-        found["log"] = log.read_text("utf-8", "replace").strip().splitlines()[-8:]
+        found["log"] = tail(log.read_text("utf-8", "replace"), 8)
     return found
+
+
+def command(part: Part, folder: Path, rehearse: bool) -> list[str]:
+    """What starts ``part``; its findings land in ``folder``."""
+    line = [sys.executable, "-m", "benchmarks.gpu.parts", part.kind, str(folder)]
+    line += ["--subject", part.subject.name] if part.subject else []
+    return line + (["--rehearse"] if rehearse else [])
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:

@@ -20,10 +20,12 @@ from typing import Any
 
 import yaml
 
+from autotune.core.settings import Settings
 from autotune.probes.inventory import probe
 from benchmarks import stamp
 from benchmarks.gpu.plan import REHEARSAL_BUDGET, SUBJECTS, Subject
 from benchmarks.rivals.history import ratio
+from benchmarks.rivals.trial import load
 from benchmarks.side_by_side import Contender, rounds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,16 +166,29 @@ def recheck(work: Work) -> None:
 
 
 def settings_of(work: Work) -> dict[str, dict[str, Any]]:
-    """The user's settings, those of each level, and the rival's."""
+    """The user's settings, those of each level, and the rival's; without a profile, PyTorch's own and the rival's."""
     assert work.subject is not None
-    profile = yaml.safe_load(work.profile.read_text("utf-8"))
-    own = profile["baseline"]["settings"]
-    found = {"baseline": own, **{name: level["settings"] for name, level in profile["levels"].items()}}
+    found = profiled(work) if work.profile.exists() else {"baseline": defaults(work)}
     path = work.folder / f"rival {work.subject.name}.json"
     asked = json.loads(path.read_text("utf-8")) if path.exists() else {}
     if "changes" in asked:
-        found[asked["name"]] = own | asked["changes"]
+        found[asked["name"]] = found["baseline"] | asked["changes"]
     return found
+
+
+def profiled(work: Work) -> dict[str, dict[str, Any]]:
+    """The settings in the profile."""
+    profile = yaml.safe_load(work.profile.read_text("utf-8"))
+    levels = {name: level["settings"] for name, level in profile["levels"].items()}
+    return {"baseline": profile["baseline"]["settings"], **levels}
+
+
+def defaults(work: Work) -> dict[str, Any]:
+    """PyTorch's own settings with the batch that the task states."""
+    assert work.subject is not None
+    threads = len(os.sched_getaffinity(0))
+    batch = load(str(work.subject.path)).CURRENT["batch_size"]
+    return Settings(threads=threads, interop_threads=threads, batch_size=batch).as_dict()
 
 
 def tail(text: str, count: int = 25) -> list[str]:

@@ -22,7 +22,6 @@ class Subject:
         budget: seconds of the tuning run.
         rival: who else is asked.
         rival_seconds: the rival's limit.
-        rehearsal: what is tuned in a rehearsal.
     """
 
     path: Path
@@ -65,7 +64,7 @@ class Part:
         return f"{self.kind} {self.subject.name}" if self.subject else self.kind
 
 
-TUNE_GRACE, RECHECK_SECONDS, REHEARSAL_BUDGET = 8.0, 28.0, 6.0
+TUNE_GRACE, RECHECK_SECONDS, REHEARSAL_BUDGET = 8.0, 28.0, 20.0
 ONE_BY_ONE = ("tune", "rival", "recheck")
 
 
@@ -74,6 +73,5 @@ def parts(*, rehearse: bool) -> Iterator[Part]:
     yield Part("facts", 60.0 if rehearse else 15.0)
     yield Part("tests", 120.0 if rehearse else 40.0)
     for subject in SUBJECTS[:1] if rehearse else SUBJECTS:
-        budget = REHEARSAL_BUDGET * 15 if rehearse else subject.budget + TUNE_GRACE
-        seconds = {"tune": budget, "rival": subject.rival_seconds, "recheck": RECHECK_SECONDS}
+        seconds = {"tune": subject.budget + TUNE_GRACE, "rival": subject.rival_seconds, "recheck": RECHECK_SECONDS}
         yield from (Part(kind, 120.0 if rehearse else seconds[kind], subject) for kind in ONE_BY_ONE)
