@@ -99,7 +99,9 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
-    train_time: Annotated[str | None, typer.Option(help="How long you will train: lets compile pay back. 10h")] = None,
+    train_time: Annotated[
+        str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
+    ] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")

@@ -29,6 +29,8 @@ class TaskFacts:
     """Tensor bytes of the largest sample looked at."""
     sample_variation: float
     """Largest over median sample size; 1.0 for fixed shapes."""
+    batch_shapes: int = 1
+    """How many different shapes a few batches of as many samples had; 1 where nobody looked, as in scripts."""
     unit: str
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from autotune.core.binding import plan_of
 from autotune.core.clamp import clamp, launched, one_process
 from autotune.core.errors import ProfileError, UsageError
 from autotune.core.identity import Made
+from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.machine import machine_type, versions
 from autotune.core.match import NONE, Comparison, Here, compare
@@ -261,3 +262,16 @@ def _by_pytorch(index: int) -> Gpu:
 def _software(version: str, cuda: str | None) -> Software:
     python = platform.python_version()
     return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")
+
+
+def take_compiled(settings: Settings | None, environ: MutableMapping[str, str]) -> Callable[[], None]:
+    """Let PyTorch's compiler look first where tuning has kept what it compiled. Returns how to undo it."""
+    cache = System().cache_folder() if settings is not None and settings.compile != "off" else None
+    if cache is None or CACHE_VARIABLE in environ:
+        return lambda: None
+    environ[CACHE_VARIABLE] = str(cache / COMPILED_FOLDER)
+
+    def undo() -> None:
+        environ.pop(CACHE_VARIABLE, None)
+
+    return undo

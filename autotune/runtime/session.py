@@ -246,7 +246,11 @@ def _chosen(
     moves: bool = True,
     strict: bool = False,
 ) -> Session:
-    from autotune.runtime.choice import Choice, choose  # here: trials know their settings and need no store
+    from autotune.runtime.choice import (  # here: trials know their settings and need no store
+        Choice,
+        choose,
+        take_compiled,
+    )
 
     try:
         choice = choose(path_or_url, target, level, os.environ)
@@ -254,6 +258,7 @@ def _chosen(
         if strict and (isinstance(error, UsageError) or (path_or_url and isinstance(error, ProfileError))):
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
+    kept = take_compiled(choice.settings, os.environ)
     session = Session(
         choice.settings,
         choice.device,
@@ -264,5 +269,6 @@ def _chosen(
         moves=moves,
         made=choice.made,
     )
+    session._restore.callback(kept)
     session._notes.say_together(choice.notes)
     return session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
+from autotune.host import compile_cache
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
@@ -37,12 +37,14 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
 from autotune.store import layout, profiles
+from autotune.store.place import writable
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target
 from autotune.tuning.baseline import Baseline, settle_baseline
+from autotune.tuning.compiling import compile_once
 from autotune.tuning.finalists import finalists, leaders
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
@@ -99,11 +101,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = _writable(options.profile) if options.profile else None
+    path = writable(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or _writable(layout.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
+    path = path or writable(layout.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -156,6 +158,10 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
     context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
     state = RunState.after(baseline.settings, [*known, *baseline.trials])
+    lowest = options.spaces(context)[LEVELS[0]]
+    trial = partial(_trial, request, bench, study)
+    context = compile_once(state, context, lowest, options.budget, trial, request.observe)
+    _set_budget(request, context.budget_seconds)
     tools = _tools(request, bench, study, options.spaces(context))
     ended: Interrupted | LaunchError | None = None
     try:
@@ -178,6 +184,8 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         why=reason,
     )
     saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    if any(found.settings.compile != "off" for found in profile.levels.values()):
+        compile_cache.keep(request.runner.setup.paths.compile_cache)
     if ended is not None:
         raise with_saved_path(ended, saved) from ended
     return profile, load
@@ -246,20 +254,26 @@ def _measure_baseline(
     request.observe(TrialStarted(wanted))
     request.observe(StageStarted("baseline"))
 
-    def measure(settings: Settings) -> Outcome:
-        outcome = bench.measure(settings, 0.0, request.schedule.deadline)
-        study.record(Observation(settings, outcome, LEVELS[0]))
-        return outcome
-
-    baseline = settle_baseline(wanted, known, measure)
+    baseline = settle_baseline(wanted, known, partial(_trial, request, bench, study))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
     request.observe(BaselineKnown(baseline.settings, task.unit))
     return baseline
 
 
+def _trial(
+    request: _Request, bench: TrialBench, study: Study, settings: Settings, seconds: float | None = None
+) -> Outcome:
+    """One trial before the search, in at most ``seconds``; within the run if None."""
+    schedule = request.schedule
+    deadline = schedule.deadline if seconds is None else schedule.clock() + seconds
+    outcome = bench.measure(settings, 0.0, deadline)
+    study.record(Observation(settings, outcome, LEVELS[0]))
+    return outcome
+
+
 def _set_budget(request: _Request, seconds: float) -> None:
-    """If the user gave no budget, the baseline's step decides it."""
+    """If the user gave no budget, the baseline's step decides it, and then the first compile."""
     if seconds != request.schedule.budget:
         request.schedule.budget = seconds
         request.runner.deadline = request.schedule.deadline
@@ -278,23 +292,3 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
         rank=rank,
         observe=request.observe,
     )
-
-
-def _writable(path: Path) -> Path:
-    """``path``, in a folder that is there. Finds out now, not after the run, that the profile cannot be written.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
-            " --profile OUT.yaml"
-        ) from error
-    return path

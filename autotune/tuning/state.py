@@ -40,7 +40,10 @@ class RunState:
     def after(cls, baseline: Settings, history: Sequence[Observation]) -> RunState:
         """The state after ``history``, which holds at least the baseline's trial."""
         completed = [o.outcome for o in history if isinstance(o.outcome, Completed)]
-        start_seconds = max((outcome.start_seconds for outcome in completed), default=0.0)
+        plain = [
+            o.outcome for o in history if isinstance(o.outcome, Completed) and o.settings.compile == baseline.compile
+        ]
+        start_seconds = max((outcome.start_seconds for outcome in plain), default=0.0)
         state = cls(baseline, start_seconds, items_per_sample(history))
         state.trial_seconds += [outcome.seconds for outcome in completed]
         for observation in history:

@@ -19,7 +19,7 @@ from typing import Any
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.machine import machine_type
 from benchmarks import stamp
-from benchmarks.rivals import batch_finders, contest, given, launcher_sweep, optuna_tpe, ours
+from benchmarks.rivals import batch_finders, contest, given, launcher_sweep, loadtune, optuna_tpe, ours
 from benchmarks.rivals.history import Choice, Method, Rounds
 from benchmarks.rivals.stage import Stage, open_stage
 
@@ -27,10 +27,11 @@ RIVALS: dict[str, Callable[[Stage, float], list[Method]]] = {
     "defaults": given.defaults,
     "lightning": batch_finders.lightning,
     "accelerate": batch_finders.accelerate,
+    "loadtune": loadtune.methods,
     "sweep": launcher_sweep.methods,
     "tpe": optuna_tpe.methods,
 }
-PACKAGES = ("torch-autotune", "torch", "numpy", "optuna", "lightning", "accelerate")
+PACKAGES = ("torch-autotune", "torch", "numpy", "optuna", "lightning", "accelerate", "loadtune")
 
 
 def main() -> None:

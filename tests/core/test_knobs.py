@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -155,6 +156,29 @@ def test_compile_needs_a_budget_in_which_it_can_be_proven():
     where = replace(context(inventory(), 64, train_seconds=36_000.0), budget_seconds=90.0)
     assert "does not fit into 90 s: --budget 10m" in reasons("compile", where)["default"]
     assert offered("compile", replace(where, budget_seconds=300.0)) == ("off", "default")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"compile_seconds": 20.0}, None),
+        ({"compile_seconds": 90.0}, "took 90 s, and search and proof with it do not fit into 180 s: --budget 10m"),
+        ({"compile_seconds": math.inf}, "did not come to its end"),
+        ({"budget_seconds": 30.0}, "may not fit into 30 s: --budget 3m"),
+    ],
+    ids=str,
+)
+def test_on_gpus_compile_competes_as_far_as_there_is_time(changes, words):
+    where = replace(with_gpu((9, 0)), **{"budget_seconds": 180.0, **changes})
+    modes = ("off", "reduce-overhead", "default", "max-autotune")
+    assert offered("compile", where) == (("off",) if words else modes)
+    assert words is None or all(words in reason for reason in reasons("compile", where).values())
+
+
+def test_on_gpus_compile_needs_triton_and_shapes_that_stay():
+    assert "needs capability 7.0" in reasons("compile", with_gpu((6, 1)))["default"]
+    assert "shapes change from batch to batch" in reasons("compile", with_gpu((9, 0), batch_shapes=3))["default"]
 
 
 def test_processes_must_divide_the_batch_and_have_a_backend():

@@ -41,6 +41,8 @@ class Context:
     """Measured rate of matrix products by precision, in 1e9 operations per second; empty where not measured."""
     budget_seconds: float = math.inf
     """What the run may take."""
+    compile_seconds: float | None = None
+    """What the first compiled step took; infinite where it did not come to its end, None where none was tried."""
 
     @property
     def cuda(self) -> bool:

@@ -8,20 +8,14 @@ from typing import Any
 from autotune.core.knobs.knob import Choices, Chosen, Context, Effect, Flag, Knob, Word
 from autotune.probes.facts import Inventory
 
-COMPILE_PAYBACK_SECONDS = 30 * 60
-"""Training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
-COMPILE_BUDGET_SECONDS = 5 * 60
-"""A few trials and a proof whose processes all compile do not fit into less."""
 BF16_FEATURES = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16", "apple-amx")
 """CPU instructions without which bfloat16 is emulated, many times slower (pytorch/pytorch#118499)."""
 LEAST_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}
 """CUDA compute capability from which a precision is faster than fp32."""
 MATRIX_SHARE = 0.5
 """Of a step's time, what matrix products take: the rest gains nothing from a lower precision."""
-COMPILE_GAIN = {"off": 0.0, "default": 0.08, "reduce-overhead": 0.10, "max-autotune": 0.10}
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 OPTIMIZER_IMPLS = tuple(OPTIMIZER_GAIN)
-COMPILE_MODES = tuple(COMPILE_GAIN)
 PRECISION_GAIN = {
     "cpu": {"fp32": 0.0, "tf32": 0.0, "bf16": 0.10, "fp16": -0.5},
     "cuda": {"fp32": 0.0, "tf32": 0.20, "bf16": 0.35, "fp16": 0.33},
@@ -109,65 +103,15 @@ CUDNN_BENCHMARK = Knob(
 )
 
 
-def _compile(context: Context) -> Choices:
-    modes = COMPILE_MODES[1:] if context.cuda else ("default",)
-    software = context.inventory.software
-    if software.compiler is None:
-        reason = software.compiler_reason or "no C++ compiler found"
-    elif context.train_seconds is None:
-        reason = "compiling takes up to a minute per trial; --train-time 10h lets it compete"
-    elif context.train_seconds < COMPILE_PAYBACK_SECONDS:
-        reason = "cannot pay back within --train-time"
-    elif context.budget_seconds < COMPILE_BUDGET_SECONDS:
-        reason = f"a proof with it does not fit into {context.budget_seconds:g} s: --budget 10m lets it compete"
-    else:
-        return Choices(("off", *modes))
-    return Choices(("off",), tuple((mode, reason) for mode in modes))
-
-
-def _compile_fitted(mode: str, inventory: Inventory) -> str:
-    if mode == "off" or (inventory.software.compiler is None and inventory.software.compiler_reason):
-        return "off"
-    return mode if inventory.gpus else "default"
-
-
-COMPILE = Knob(
-    name="compile",
-    what="torch.compile mode",
-    offered=(
-        "off; its modes with a C++ compiler, `--train-time` of half an hour or more, and a budget of five "
-        "minutes or more"
-    ),
-    kind=Word(COMPILE_MODES),
-    neutral="off",
-    applied="model",
-    choices=_compile,
-    fitted=_compile_fitted,
-    why={
-        "default": "fused kernels after a slower start",
-        "reduce-overhead": "fused kernels, launched together",
-        "max-autotune": "fused, timed kernels; slow start",
-        "off": "compiling did not pay back",
-    },
-    effect=Effect(0.15),
-    gain=lambda settings, _context: COMPILE_GAIN[settings.compile],
-    acts_on=("compute", "overhead"),
-    changes_memory=True,
-    changes_numbers=True,
-    start_seconds=dict.fromkeys(COMPILE_MODES[1:], 20.0),
-    applier="compile:Compile",
-)
-
-
 def _precision(context: Context) -> Choices:
     return _precision_on_gpus(context.inventory) if context.cuda else _precision_on_cpus(context.inventory)
 
 
 def _precision_on_gpus(inventory: Inventory) -> Choices:
-    capability = _capability(inventory)
-    able = tuple(name for name, least in LEAST_CAPABILITY.items() if capability >= least)
+    own = capability(inventory)
+    able = tuple(name for name, least in LEAST_CAPABILITY.items() if own >= least)
     left_out = tuple(
-        (name, f"needs capability {least[0]}.{least[1]}, the GPU has {capability[0]}.{capability[1]}")
+        (name, f"needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}")
         for name, least in LEAST_CAPABILITY.items()
         if name not in able
     )
@@ -184,7 +128,8 @@ def _precision_on_cpus(inventory: Inventory) -> Choices:
     return Choices(("fp32",), (("bf16", "this CPU has no bfloat16 instructions"), *others))
 
 
-def _capability(inventory: Inventory) -> tuple[int, int]:
+def capability(inventory: Inventory) -> tuple[int, int]:
+    """CUDA compute capability of the least able GPU."""
     return min((gpu.capability for gpu in inventory.gpus), default=(0, 0))
 
 
@@ -196,7 +141,7 @@ def native_bf16(inventory: Inventory) -> bool:
 def _precision_fitted(precision: str, inventory: Inventory) -> str:
     """A slower precision that works: going from bf16 to fp16 would need a scaler nobody measured here."""
     if inventory.gpus:
-        able = _capability(inventory) >= LEAST_CAPABILITY.get(precision, (0, 0))
+        able = capability(inventory) >= LEAST_CAPABILITY.get(precision, (0, 0))
     else:
         able = precision == "bf16" and native_bf16(inventory)
     return precision if able else "fp32"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autotune.core.knobs.compile import COMPILE
 from autotune.core.knobs.knob import Knob
 from autotune.core.knobs.loader import NUM_WORKERS, PERSISTENT_WORKERS, PIN_MEMORY, PREFETCH_FACTOR, WORKER_START
 from autotune.core.knobs.memory import ALLOCATOR, MALLOC
 from autotune.core.knobs.model import (
     CHANNELS_LAST,
-    COMPILE,
     CUDNN_BENCHMARK,
     MATMUL_PRECISION,
     OPTIMIZER_IMPL,

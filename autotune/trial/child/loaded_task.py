@@ -15,7 +15,7 @@ import numpy
 import torch
 import torch.distributed
 import torch.nn.parallel
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
 from autotune.core.baseline import no_knob
 from autotune.core.knobs.table import KNOB_NAMES
@@ -78,6 +78,11 @@ class LoadedTask:
             collate_fn=getattr(self.module, "collate_fn", None),
             persistent_workers=persistent_workers,
         )
+
+    @property
+    def collate(self) -> Callable[[list[Any]], Any]:
+        """What makes a batch of samples."""
+        return getattr(self.module, "collate_fn", None) or default_collate
 
     def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The user's loss of one batch."""

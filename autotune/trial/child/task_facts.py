@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from autotune.core.identity import Identity
 from autotune.core.knobs.model import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
+from autotune.runtime.appliers.compile import tensor_shapes
 from autotune.runtime.appliers.layout import has_image_convolutions
 from autotune.runtime.loader import mover
 from autotune.runtime.structure import optimizer_of, structure_of
@@ -45,6 +46,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         optimizer_impls=optimizer_impls(optimizer, task.device),
         sample_bytes=size,
         sample_variation=variation,
+        batch_shapes=batch_shapes(dataset, task.collate),
         unit="items" if hasattr(task.module, "count_items") else "samples",
         device=task.device,
         current=current,
@@ -88,6 +90,16 @@ def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
     sizes = sorted(tensor_bytes(sample) for sample in some_samples(dataset))
     median = sizes[len(sizes) // 2] if sizes else 0
     return max(sizes, default=0), max(sizes) / median if median else 1.0
+
+
+def batch_shapes(dataset: Dataset[Any], collate: Callable[[list[Any]], Any]) -> int:
+    """How many different shapes batches of two samples have; 1 where that cannot be told."""
+    samples = list(some_samples(dataset))
+    pairs = [samples[k : k + 2] for k in range(0, len(samples) - 1, 2)]
+    try:
+        return max(1, len({tuple(tensor_shapes([collate(pair)])) for pair in pairs}))
+    except Exception:  # what collating needs is the loader's affair
+        return 1
 
 
 def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
