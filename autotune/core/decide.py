@@ -27,6 +27,8 @@ def decide(
     contenders: Mapping[str, Settings],
     rounds: Sequence[Round],
     levels: Sequence[str] = LEVELS,
+    *,
+    final: bool = True,
 ) -> dict[str, LevelResult]:
     """Each level's result, lowest first.
 
@@ -39,6 +41,7 @@ def decide(
         contenders: the candidate of each level; a level without one carries the level below.
         rounds: the proof's rounds, none of which chose a contender.
         levels: the levels to decide, lowest first.
+        final: no further look will be taken.
     """
     below, name = LevelResult(baseline, baseline_rate, IDENTITY, proven=False), BASELINE
     results: dict[str, LevelResult] = {}
@@ -47,10 +50,10 @@ def decide(
         if settings is None or settings == below.settings:
             results[level] = _carried(below, SAME[level])
             continue
-        proof = compare(rounds, level, BASELINE)
-        step = proof if name == BASELINE else compare(rounds, level, name)
+        proof = compare(rounds, level, BASELINE, final=final)
+        step = proof if name == BASELINE else compare(rounds, level, name, final=final)
         if proof.gain and step.gain:
-            below, name = LevelResult(settings, typical_rate(rounds, level), proof, proven=True), level
+            below, name = LevelResult(settings, baseline_rate * proof.value, proof, proven=True), level
             results[level] = below
         else:
             results[level] = _carried(below, _why_not(step if proof.gain else proof, level))
@@ -72,6 +75,15 @@ def still_open(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> f
         found |= {level, *waiting} if waiting else set()
         below = below | {level} if waiting else {level}
     return frozenset(found)
+
+
+def wide(
+    baseline: Settings, contenders: Mapping[str, Settings], rounds: Sequence[Round], levels: Sequence[str] = LEVELS
+) -> frozenset[str]:
+    """Contenders with a proven gain whose interval is wider than it need be."""
+    results = decide(baseline, 1.0, contenders, rounds, levels, final=False)
+    own = {level for level, result in results.items() if result.proven and result.settings == contenders.get(level)}
+    return frozenset(level for level in own if not results[level].speedup.narrow)
 
 
 def typical_rate(rounds: Sequence[Round], name: str) -> float:

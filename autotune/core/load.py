@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.decide import BASELINE, typical_rate
-from autotune.core.proof import Round, compare
+from autotune.core.proof import QUIET_CPUS, Round, compare
 
 MENTIONED = 0.1
 """Processors that a process keeps busy before it is worth a word."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
-QUIET_CPUS, BUSY_CPUS = 0.2, 0.5
-"""A round is quiet up to so many processors that others keep busy, and disturbed from so many on."""
+BUSY_CPUS = 0.5
+"""A round is disturbed from so many processors on that others keep busy."""
 ENOUGH_GENERATIONS, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are told apart."""
 COLLAPSE = 1.5

@@ -2,26 +2,35 @@
 
 Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
 neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
-generation, not the round: the interval is Student's over generation means, with a prior on their spread. It is looked
-at after planned numbers of generations, early ones with little of the error, so that clear gains end soon and the
-stated confidence holds for all looks together (Bonferroni; alpha spending: Lan & DeMets 1983).
+generation, not the round (`autotune.core.log_ratio`). The interval is looked at after planned numbers of generations,
+early ones with little of the error, so that clear gains end soon and the stated confidence holds for all looks together
+(Bonferroni; alpha spending: Lan & DeMets 1983).
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from autotune.core.log_ratio import Estimate, Sample, estimate
+from autotune.core.student import student_quantile
+
 CONFIDENCE = 0.95
-LOOKS: Mapping[int, float] = {3: 0.008, 5: 0.012, 9: 0.02}
-"""Planned looks: generations, and the error that each look may spend. The last percent of the stated error is kept for
-what the normal model does not know: bursts, and processes that differ much more than usual."""
-PRIOR_SPREAD = 0.05
-"""Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
-PRIOR_GENERATIONS = 1
+LOWER_ERROR, UPPER_ERROR = 0.009, 0.027
+"""Probability that the truth is below the interval, and above it. A claim rests on the lower end. What is left
+of the stated error is kept for processes that differ much more than usual."""
+LOOKS: Mapping[int, float] = {4: 0.1, 8: 0.25, 14: 0.3, 24: 0.35}
+"""Planned looks: generations, and the share of the error that each look may spend."""
+FULL_GENERATIONS = 8
+"""Fewer rest on the prior so much that the last look may spend only a part of the error that is left."""
+QUIET_CPUS = 0.2
+"""A round is quiet up to so many processors that others keep busy."""
+NARROW = 0.06
+"""An interval is narrow if its half-width is no more..."""
+WIDE = 0.25
+"""...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
 LIKELY = 0.02
 """A ratio may still grow by this much: what is further below a gain is given up early."""
 MIN_GAIN = 1.01
@@ -63,6 +72,16 @@ class Proof:
         return self.low > MIN_GAIN
 
     @property
+    def half_width(self) -> float:
+        """Of the interval, on the log scale: 0.06 is 6 % either way."""
+        return math.log(self.high / self.low) / 2 if self.low > 0 else math.inf
+
+    @property
+    def narrow(self) -> bool:
+        """True where a narrower interval would hardly be of use."""
+        return self.half_width <= NARROW
+
+    @property
     def undecided(self) -> bool:
         """True where more rounds may well turn the answer into a gain."""
         return self.low <= MIN_GAIN < min(self.high, self.value + LIKELY)
@@ -83,65 +102,47 @@ def compare(rounds: Sequence[Round], contender: str, reference: str, *, final: b
         reference: the name of what it is compared with.
         final: no further look will be taken, so that what is still open may spend all of the error that is left.
     """
-    by_generation: dict[int, list[float]] = {}
+    found = measured(rounds, contender, reference)
+    if found is None:
+        return Proof(value=1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
+    planned, left = _shares(found.generations)
+    proof = _interval(found, planned)
+    decided = proof.low > MIN_GAIN or proof.high < 1 / MIN_GAIN
+    ended_by_look = decided and found.generations in LOOKS
+    return _interval(found, left) if final and not ended_by_look else proof
+
+
+def measured(rounds: Sequence[Round], contender: str, reference: str) -> Estimate | None:
+    """The log ratio of two contenders; None where no round has both."""
+    generations = _paired(rounds, contender, reference)
+    return estimate(generations) if generations else None
+
+
+def _paired(rounds: Sequence[Round], contender: str, reference: str) -> list[list[Sample]]:
+    """The log ratios of rounds in which both ran, by generation."""
+    found: dict[int, list[Sample]] = {}
     for turn in rounds:
         ours, theirs = turn.rates.get(contender, 0.0), turn.rates.get(reference, 0.0)
         if ours > 0 and theirs > 0:
-            by_generation.setdefault(turn.generation, []).append(math.log(ours / theirs))
-    logs = list(by_generation.values())
-    planned, left = _errors(len(logs))
-    proof = _interval(logs, planned)
-    still_open = proof.low <= MIN_GAIN and proof.high >= 1 / MIN_GAIN
-    return _interval(logs, left) if final and still_open else proof
+            sample = Sample(math.log(ours / theirs), beside=turn.neighbours > QUIET_CPUS)
+            found.setdefault(turn.generation, []).append(sample)
+    return list(found.values())
 
 
-def _errors(generations: int) -> tuple[float, float]:
-    """Error that a look after so many generations may spend: as planned, and where it is the last.
-
-    Fewer than the first look's generations rest on the prior most, and never spend all.
-    """
+def _shares(generations: int) -> tuple[float, float]:
+    """Share of the error that a look after so many generations may spend: as planned, and where it is the last."""
     planned = next((share for count, share in LOOKS.items() if generations <= count), LOOKS[max(LOOKS)])
     spent = sum(share for count, share in LOOKS.items() if count < min(generations, max(LOOKS)))
-    left = sum(LOOKS.values()) - spent
-    return planned, left / 2 if generations < min(LOOKS) else left
+    return planned, max(planned, (1.0 - spent) * min(1.0, generations / FULL_GENERATIONS))
 
 
-def _interval(generations: Sequence[Sequence[float]], error: float) -> Proof:
-    """The ratio with its interval, from the log ratios of each generation's rounds."""
-    count = sum(len(logs) for logs in generations)
-    if not count:
-        return Proof(value=1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
-    means = [sum(logs) / len(logs) for logs in generations]
-    centre = sum(means) / len(means)
-    if len(means) < 2:
-        return Proof(value=math.exp(centre), low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=count)
-    variance, df = _generation_variance(generations, means, centre)
-    half = student_quantile(1 - error / 2, df) * math.sqrt(variance / len(means))
-    return Proof(
-        value=math.exp(centre),
-        low=math.exp(centre - half),
-        high=math.exp(centre + half),
-        confidence=CONFIDENCE,
-        rounds=count,
-    )
-
-
-def _generation_variance(
-    generations: Sequence[Sequence[float]], means: Sequence[float], centre: float
-) -> tuple[float, int]:
-    """Variance of one generation's mean log ratio, and its degrees of freedom.
-
-    The sample variance of few generations may be small by luck. What is known beforehand of processes of the same
-    settings counts as `PRIOR_GENERATIONS` more (a scaled inverse chi-square prior), with the scatter of rounds, pooled
-    within generations, on top.
-    """
-    within = [(value - mean) ** 2 for logs, mean in zip(generations, means, strict=True) for value in logs]
-    spare = len(within) - len(means)
-    rounds = sum(within) / spare if spare > 0 else 0.0
-    prior = PRIOR_SPREAD**2 + rounds * len(means) / len(within)
-    seen = sum((mean - centre) ** 2 for mean in means)
-    df = PRIOR_GENERATIONS + len(means) - 1
-    return (PRIOR_GENERATIONS * prior + seen) / df, df
+def _interval(found: Estimate, share: float) -> Proof:
+    """The ratio with the interval that spends ``share`` of the error; unbounded for a single generation."""
+    low, high = 0.0, math.inf
+    if found.generations > 1:
+        low = math.exp(found.centre - student_quantile(1 - share * LOWER_ERROR, found.df) * found.error)
+        high = math.exp(found.centre + student_quantile(1 - share * UPPER_ERROR, found.df) * found.error)
+    return Proof(math.exp(found.centre), low, high, CONFIDENCE, found.rounds)
 
 
 def round_variance(rounds: Sequence[Round]) -> float | None:
@@ -164,34 +165,3 @@ def round_variance(rounds: Sequence[Round]) -> float | None:
             total += sum((value - mean) ** 2 for value in logs)
         spare += (len(turns) - 1) * (len(names) - 1)
     return total / spare if spare else None
-
-
-@functools.cache
-def student_quantile(probability: float, df: int) -> float:
-    """Quantile of Student's t for ``probability`` in (0.5, 1) and integer ``df`` >= 1, by bisection."""
-    low, high = 0.0, 1.0
-    while student_cdf(high, df) < probability:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, df) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def student_cdf(t: float, df: int) -> float:
-    """P(T <= t) for t >= 0 and integer df; Abramowitz & Stegun 26.7.3 and 26.7.4."""
-    theta = math.atan(t / math.sqrt(df))
-    sine, cosine = math.sin(theta), math.cos(theta)
-    if df % 2:
-        total, term = 0.0, cosine
-        for k in range(1, df - 1, 2):
-            total += term
-            term *= cosine * cosine * (k + 1) / (k + 2)
-        inside = 2 / math.pi * (theta + sine * total)
-    else:
-        total, term = 0.0, 1.0
-        for k in range(0, df - 1, 2):
-            total += term
-            term *= cosine * cosine * (k + 1) / (k + 2)
-        inside = sine * total
-    return (1 + inside) / 2

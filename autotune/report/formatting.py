@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from autotune.core.proof import Proof
+from autotune.core.proof import WIDE, Proof
 from autotune.core.settings import Settings
 
 WIDTH = 80
@@ -49,6 +49,13 @@ def interval(proof: Proof) -> str:
         return f"{times(proof.value)} (too few rounds for an interval: {proof.rounds})"
     spread = f"{proof.low:.2f} to {proof.high:.2f}"
     return f"{times(proof.value)} ({spread}, {proof.confidence * 100:g} % confidence, {proof.rounds} rounds)"
+
+
+def gain(proof: Proof) -> str:
+    """A proven gain: its interval, or where that is wide ``at least 1.43x (95 % confidence); measured 3.03x``."""
+    if not WIDE < proof.half_width < math.inf:
+        return interval(proof)
+    return f"at least {times(proof.low)} ({proof.confidence * 100:g} % confidence); measured {times(proof.value)}"
 
 
 def duration(seconds: float) -> str:

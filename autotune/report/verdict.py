@@ -16,7 +16,7 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
     """``(headline, detail)`` of level ``name``; the detail may be empty."""
     result = profile.levels[name]
     if result.proven:
-        return formatting.interval(result.speedup), result.note
+        return formatting.gain(result.speedup), result.note
     same = _same_below(profile, name)
     if same:
         return f"nothing beyond {same}", result.note

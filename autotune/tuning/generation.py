@@ -13,9 +13,14 @@ from autotune.tuning.tools import Tools
 
 
 def run_generation(
-    state: RunState, tools: Tools, number: int, contenders: Mapping[str, Settings], count: int
+    state: RunState,
+    tools: Tools,
+    number: int,
+    contenders: Mapping[str, Settings],
+    count: int,
+    seconds: float = BLOCK_SECONDS,
 ) -> list[Round]:
-    """``count`` rounds of all ``contenders``, as generation ``number``."""
+    """``count`` rounds of all ``contenders``, as generation ``number``, with blocks of so many ``seconds``."""
     rounds: list[Round] = []
     schedule = tools.schedule
     began = schedule.clock()
@@ -23,7 +28,7 @@ def run_generation(
         expected = sum(startup_seconds(state, settings) for settings in contenders.values())
         state.slowness = (schedule.clock() - began) / expected
         for _ in range(count):
-            rates = contest.round(BLOCK_SECONDS)
+            rates = contest.round(seconds)
             rounds.append(Round(number, rates, contest.neighbours))
             done = len(state.rounds) + len(rounds)
             tools.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))

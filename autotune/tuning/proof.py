@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.decide import BASELINE, still_open, typical_rate
+from autotune.core.decide import BASELINE, still_open, typical_rate, wide
 from autotune.core.events import GenerationFinished, ProofStarted
 from autotune.core.proof import LOOKS
 from autotune.core.settings import Settings
@@ -15,6 +15,8 @@ from autotune.tuning.tools import Tools
 
 LEAST_GENERATIONS = 2
 """A single generation proves nothing."""
+NARROWED_BY = 14
+"""Generations after which the proof no longer goes on only to narrow an interval."""
 LEAST_CONTENDERS = 3
 """The baseline and two levels start, even if they seem not to fit: one slow trial makes the estimate too pessimistic.
 How long they really take decides then."""
@@ -31,10 +33,12 @@ def prove(state: RunState, tools: Tools) -> None:
     tools.observe(ProofStarted())
     for generations in LOOKS:
         contenders = _run_generations(state, tools, contenders, generations - state.generations)
-        undecided = still_open(state.chosen, state.rounds)
-        if not undecided:
+        going_on = still_open(state.chosen, state.rounds)
+        if generations < NARROWED_BY:
+            going_on |= wide(state.baseline, state.chosen, state.rounds)
+        if not going_on:
             break
-        contenders = {name: settings for name, settings in contenders.items() if name in {BASELINE, *undecided}}
+        contenders = {name: settings for name, settings in contenders.items() if name in {BASELINE, *going_on}}
 
 
 def _affordable(state: RunState, tools: Tools, contenders: Contenders) -> Contenders:

@@ -18,6 +18,8 @@ from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
 
 RUNGS = 2
+BLOCK_SECONDS = 0.3
+"""Twice a proof's: a race has few generations, so that each must say more."""
 
 
 def race(state: RunState, tools: Tools, finalists: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
@@ -46,7 +48,7 @@ def _affordable(state: RunState, tools: Tools, finalists: Mapping[str, list[Sett
     left = {level: list(settings) for level, settings in finalists.items()}
     time_left = tools.schedule.left - tools.schedule.proof_seconds(state, len(left))
     while max(map(len, left.values()), default=0) > 1:
-        if generation_seconds(state, _runners(state, left)) <= time_left:
+        if generation_seconds(state, _runners(state, left), BLOCK_SECONDS) <= time_left:
             break
         max(left.values(), key=len).pop()
     return left
@@ -61,6 +63,6 @@ def _rung(state: RunState, tools: Tools, runners: Sequence[Settings]) -> dict[Se
     """Items per second of settings that run side by side once; 0 for one that failed."""
     tools.observe(RaceStarted())
     names = {str(number): settings for number, settings in enumerate(runners)}
-    rounds = run_generation(state, tools, 0, names, rounds_per_generation(state))
+    rounds = run_generation(state, tools, 0, names, rounds_per_generation(state), BLOCK_SECONDS)
     state.race_rounds += rounds
     return {settings: typical_rate(rounds, name) for name, settings in names.items()}

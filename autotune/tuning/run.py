@@ -43,6 +43,7 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target
+from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.compiling import compile_once
 from autotune.tuning.finalists import finalists, leaders
@@ -170,9 +171,10 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         ended = early
     load = request.neighbours.load(request.inventory.budget.threads)
     state.rounds, apart = undisturbed(state.rounds)
+    results = (partial_results if ended else proven_results)(state, tuple(tools.spaces))
     profile = profile_of(
         state,
-        (partial_results if ended else proven_results)(state, tuple(tools.spaces)),
+        results if ended else advised(state, results, schedule.elapsed),
         context,
         tools.spaces[LEVELS[-1]].left_out,
         recommended=options.level,

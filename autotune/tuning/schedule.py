@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from autotune.core.log_ratio import PRIOR_SPREAD
 from autotune.core.outcome import Completed
-from autotune.core.proof import LOOKS, PRIOR_SPREAD, round_variance
+from autotune.core.proof import LOOKS, round_variance
 from autotune.core.settings import Settings
 from autotune.tuning.state import RunState
 
@@ -18,9 +19,10 @@ FINISH_SECONDS = 1.0
 BASELINE_SHARE, LEAST_PATIENCE, MOST_PATIENCE = 0.4, 10.0, 60.0
 """The baseline's first trial may show no sign of life for this share of the budget, within these seconds."""
 
-ROUNDS, MOST_ROUNDS = 2, 6
+ROUNDS, MOST_ROUNDS = 2, 8
 """Rounds within a generation: at least, and at most if their scatter makes more of them worth the time."""
-BLOCK_SECONDS = 0.3
+BLOCK_SECONDS = 0.15
+"""Of a proof's block: more generations say more than longer ones."""
 STEPS_IN_BLOCK = 1.5
 """Expected steps in a block whose steps are long: whole steps, so the last one runs over."""
 SLOW_STEP_SECONDS = 1.0
@@ -34,6 +36,8 @@ PROOF_SHARE, EXTENDED_PROOF_SHARE = 0.55, 0.5
 leaves over pays for more."""
 WARM_COMPILE = 0.35
 """A compiled first step takes this share of the first time once the compiler's cache holds it: 5 of 16 s were seen."""
+RESERVED_LOOKS = tuple(LOOKS)[:-1]
+"""Time is kept back for these; what the search leaves over pays for the last one."""
 PROOF_MARGIN = 1.15
 """Generations rather take longer than expected."""
 
@@ -97,7 +101,7 @@ class Schedule:
     def proof_seconds(self, state: RunState, levels: int) -> float:
         """Seconds to keep back so that ``levels`` contenders can be proven."""
         each = PROOF_MARGIN * generation_seconds(state, [state.baseline] + [state.best] * levels)
-        affordable = [looks * each for looks in LOOKS if looks * each <= EXTENDED_PROOF_SHARE * self.whole]
+        affordable = [looks * each for looks in RESERVED_LOOKS if looks * each <= EXTENDED_PROOF_SHARE * self.whole]
         return min(max([min(LOOKS) * each, *affordable]), PROOF_SHARE * self.whole)
 
     def rounds_that_fit(self, state: RunState, contenders: Mapping[str, Settings]) -> int:
@@ -115,10 +119,10 @@ class Schedule:
         return 0
 
 
-def generation_seconds(state: RunState, contenders: Iterable[Settings]) -> float:
+def generation_seconds(state: RunState, contenders: Iterable[Settings], block: float = BLOCK_SECONDS) -> float:
     """Expected duration of one generation: every contender starts, warms up, and takes its blocks."""
     each = list(contenders)
-    turns = sum(turn_seconds(state, settings) for settings in each)
+    turns = sum(turn_seconds(state, settings, block) for settings in each)
     return starting_seconds(state, each) + rounds_per_generation(state) * turns
 
 
@@ -139,9 +143,9 @@ def startup_seconds(state: RunState, settings: Settings) -> float:
     return state.start_seconds + usual
 
 
-def turn_seconds(state: RunState, settings: Settings) -> float:
+def turn_seconds(state: RunState, settings: Settings, block: float = BLOCK_SECONDS) -> float:
     """Expected duration of one block."""
-    return max(BLOCK_SECONDS, STEPS_IN_BLOCK * step_seconds(state, settings))
+    return max(block, STEPS_IN_BLOCK * step_seconds(state, settings))
 
 
 def step_seconds(state: RunState, settings: Settings) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECON
 from benchmarks import stamp
 from benchmarks.honesty import draws, record
 from benchmarks.honesty.load import LOADS, neighbour
-from benchmarks.honesty.proofs import table
+from benchmarks.honesty.proofs import Turn, table
 
 GENERATION_SECONDS = 15.0
 """About what one takes: a drifting load goes up and down once while a recording of them lasts."""
@@ -67,10 +67,10 @@ def recorded(task: Path, path: Path, loads: list[str], count: int, threads: int 
         rounds = turns(bench)
         for load in loads:
             missing = count - sum(row["load"] == load for row in data["generations"])
-            for rates in generations(bench, load, missing, rounds):
-                data["generations"].append({"load": load, "at": time.strftime("%H:%M:%S"), "rates": rates})
+            for taken in generations(bench, load, missing, rounds):
+                data["generations"].append({"load": load, "at": time.strftime("%H:%M:%S"), **encoded(taken)})
                 record.save(path, data)
-                print(load, *(f"{turn.get('a', 0.0):.6g}" for turn in rates), flush=True)
+                print(load, *(f"{turn.rates.get('a', 0.0):.6g}" for turn in taken), flush=True)
     return data
 
 
@@ -88,7 +88,7 @@ def turns(bench: TrialBench) -> int:
     return 1 if step > SLOW_STEP_SECONDS else MOST_ROUNDS
 
 
-def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterator[list[dict[str, float]]]:
+def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterator[list[Turn]]:
     """Items per second of contenders that all run the baseline's settings, beside a neighbour."""
     if count <= 0:
         return
@@ -96,12 +96,22 @@ def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterat
     with neighbour(load, span=count * GENERATION_SECONDS, seed=bench.seed):
         for _ in range(count):
             with bench.contest(same, math.inf) as contest:
-                yield [contest.round(BLOCK_SECONDS) for _ in range(rounds)]
+                yield [Turn(contest.round(BLOCK_SECONDS), contest.neighbours) for _ in range(rounds)]
 
 
-def by_load(data: dict[str, Any]) -> dict[str, list[list[dict[str, float]]]]:
+def encoded(turns: Sequence[Turn]) -> dict[str, Any]:
+    """A generation for the file: rates, and what neighbours took, round by round."""
+    return {"rates": [turn.rates for turn in turns], "neighbours": [round(turn.neighbours, 2) for turn in turns]}
+
+
+def decoded(row: dict[str, Any]) -> list[Turn]:
+    """The inverse; recordings of before 2026-11-22 do not say what neighbours took."""
+    return [Turn(*turn) for turn in zip(row["rates"], row.get("neighbours") or [0.0] * len(row["rates"]), strict=True)]
+
+
+def by_load(data: dict[str, Any]) -> dict[str, list[list[Turn]]]:
     """The recording's generations, in order."""
-    found: dict[str, list[list[dict[str, float]]]] = {}
+    found: dict[str, list[list[Turn]]] = {}
     for row in data["generations"]:
-        found.setdefault(row["load"], []).append(row["rates"])
+        found.setdefault(row["load"], []).append(decoded(row))
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from autotune.core.decide import BASELINE
 from autotune.core.knobs.knob import LEVELS
-from benchmarks.honesty.proofs import NEEDED, Answer, Generation, prove, summary
+from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
 NAMES = ("a", "b", "c", "d")
 """The contenders of every recorded generation; all of them run the baseline's settings."""
@@ -28,25 +28,25 @@ ATTEMPTS = 50
 
 def in_order(recording: Recording, load: str, dice: random.Random) -> Picked:
     """Consecutive generations: what a proof at that time would have met."""
-    first = dice.randrange(len(recording[load]) - NEEDED + 1)
-    return tuple((load, first + step) for step in range(NEEDED))
+    first = dice.randrange(len(recording[load]) - RECORDED + 1)
+    return tuple((load, first + step) for step in range(RECORDED))
 
 
 def any_order(recording: Recording, load: str, dice: random.Random) -> Picked:
     """Any generations of one load."""
-    return tuple((load, position) for position in dice.sample(range(len(recording[load])), NEEDED))
+    return tuple((load, position) for position in dice.sample(range(len(recording[load])), RECORDED))
 
 
 def mixed(recording: Recording, dice: random.Random) -> Picked:
     """Consecutive generations of one load, then of another: it comes, goes or changes in the middle of the proof."""
-    before, after = dice.sample(sorted(load for load in recording if len(recording[load]) >= NEEDED), 2)
-    change = dice.randrange(1, NEEDED)
+    before, after = dice.sample(sorted(load for load in recording if len(recording[load]) >= RECORDED), 2)
+    change = dice.randrange(1, RECORDED)
     return in_order(recording, before, dice)[:change] + in_order(recording, after, dice)[change:]
 
 
 def rows(recording: Recording, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """Figures for every load, in order and in any order, and for mixed ones."""
-    whole = {load: list(found) for load, found in recording.items() if len(found) >= NEEDED}
+    whole = {load: list(found) for load, found in recording.items() if len(found) >= RECORDED}
     found = []
     for load in whole:
         for order, pick in (("recorded", in_order), ("any", any_order)):
@@ -61,7 +61,7 @@ def rows(recording: Recording, count: int, seed: int = 0) -> list[dict[str, Any]
 
 def apart(generations: int) -> int:
     """How many comparisons of pairs share neither a generation nor a process."""
-    return generations // NEEDED * (len(NAMES) // 2)
+    return generations // RECORDED * (len(NAMES) // 2)
 
 
 def compared(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.baseline import baseline_settings
-from autotune.core.proof import student_quantile
 from autotune.core.settings import Settings
+from autotune.core.student import student_quantile
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe

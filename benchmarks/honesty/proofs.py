@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +23,29 @@ from autotune.tuning.schedule import Schedule
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
 
-Generation = Sequence[Mapping[str, float]]
-"""Rates by contender, round by round; the proof may use fewer rounds than there are."""
+
+@dataclass(frozen=True)
+class Turn:
+    """One recorded or simulated round.
+
+    Attributes:
+        rates: items per second by contender.
+        neighbours: processors that other processes kept busy meanwhile, on average.
+    """
+
+    rates: Mapping[str, float]
+    neighbours: float = 0.0
+
+
+Generation = Sequence[Turn]
+"""Round by round; the proof may use fewer rounds than there are."""
 NEEDED = max(LOOKS)
 """Generations of the longest proof."""
+RECORDED = 12
+"""Generations of a proof that is drawn from a recording: what most budgets allow."""
 START_SECONDS = 0.05
 """Of a forked contender: with it the schedule finds how many rounds are worth a start."""
+BUDGET = 1e6
 BASE = Settings()
 STAND_INS = {level: Settings(threads=2 + number) for number, level in enumerate(LEVELS)}
 """Levels are decided between settings that differ."""
@@ -44,21 +62,20 @@ class Answer:
     generations: int
     """At which it stopped."""
 
-    def covers(self, ratio: float) -> bool:
-        """True where the stated interval holds the true ``ratio``."""
-        return self.interval.low <= ratio <= self.interval.high
-
-    @property
-    def width(self) -> float:
-        """Of the interval."""
-        return self.interval.high - self.interval.low
+    def covers(self, ratio: float, most: float | None = None) -> bool:
+        """True where the stated interval holds the true ``ratio``, or something up to ``most``."""
+        return self.interval.low <= (most or ratio) and ratio <= self.interval.high
 
 
 class Replayed:
     """See `autotune.tuning.tools.Bench`: hands out recorded generations, one for each contest."""
 
     def __init__(self, generations: Sequence[Generation], roles: Mapping[str, str]) -> None:
-        self.left, self.roles = iter(generations), roles
+        self.left, self.roles = deque(generations), roles
+
+    def clock(self) -> float:
+        """The budget ends with the last generation."""
+        return 0.0 if self.left else 2 * BUDGET
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         """There are no trials."""
@@ -67,39 +84,39 @@ class Replayed:
     @contextmanager
     def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:
         """The next generation."""
-        yield Turns(iter(next(self.left)), {role: self.roles[role] for role in contenders})
+        yield Turns(iter(self.left.popleft()), {role: self.roles[role] for role in contenders})
 
 
 class Turns:
     """See `autotune.tuning.tools.Contest`."""
 
-    neighbours = 0.0
-
-    def __init__(self, turns: Iterator[Mapping[str, float]], roles: Mapping[str, str]) -> None:
-        self.turns, self.roles = turns, roles
+    def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
+        self.turns, self.roles, self.neighbours = turns, roles, 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
         """The next recorded round; empty where no more were recorded."""
-        turn = next(self.turns, {})
-        return {role: turn[name] for role, name in self.roles.items() if name in turn}
+        turn = next(self.turns, Turn({}))
+        self.neighbours = turn.neighbours
+        return {role: turn.rates[name] for role, name in self.roles.items() if name in turn.rates}
 
 
 def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer:
     """The tuner's proof, up to the look that decides.
 
     Args:
-        generations: `NEEDED` of them, in the order in which they are taken.
+        generations: in the order in which they are taken; the budget ends after the last.
         roles: ``"baseline"`` and levels -> the contender that stands for it.
     """
     levels = [level for level in LEVELS if level in roles]
     state = RunState(BASE, START_SECONDS, chosen={level: STAND_INS[level] for level in levels})
     state.estimates[BASE] = math.inf
+    bench = Replayed(generations, roles)
     proof.prove(
         state,
         Tools(
-            bench=Replayed(generations, roles),
+            bench=bench,
             spaces={},
-            schedule=Schedule(lambda: 0.0, 0.0, math.inf),
+            schedule=Schedule(bench.clock, 0.0, BUDGET),
             new_search=_no_search,
             rank=lambda history, space, count: (),
         ),
@@ -113,13 +130,14 @@ def _no_search(space: Space, start: Settings, thorough: bool) -> Search:
     raise NotImplementedError("only proofs are replayed")
 
 
-def summary(answers: Sequence[Answer], ratio: float = 1.0) -> dict[str, Any]:
-    """Share of proofs that claim a gain, share of intervals that hold the true ``ratio``, and their median width."""
+def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = None) -> dict[str, Any]:
+    """Share of proofs that claim a gain, share of intervals that hold the true ``ratio`` (or something up to ``most``),
+    and the median of their half-widths on the log scale."""
     return {
         "proofs": len(answers),
         "claims": round(statistics.mean(answer.claims > 0 for answer in answers), 4),
-        "coverage": round(statistics.mean(answer.covers(ratio) for answer in answers), 4),
-        "width": round(statistics.median(answer.width for answer in answers), 3),
+        "coverage": round(statistics.mean(answer.covers(ratio, most) for answer in answers), 4),
+        "half_width": round(statistics.median(answer.interval.half_width for answer in answers), 3),
         "generations": round(statistics.mean(answer.generations for answer in answers), 1),
     }
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.proof import student_quantile
 from autotune.core.settings import Settings
+from autotune.core.student import student_quantile
 
 CONFIDENCE = 0.95
 SAME_QUALITY = 0.98

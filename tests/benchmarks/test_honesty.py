@@ -24,7 +24,7 @@ from benchmarks.honesty import draws, neighbours, record
 from benchmarks.honesty.load import LOADS, ROOT, neighbour, phases
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
 from benchmarks.honesty.optimal import RebasedWorld, rows
-from benchmarks.honesty.proofs import NEEDED, prove, summary, table
+from benchmarks.honesty.proofs import NEEDED, RECORDED, Turn, prove, summary, table
 from benchmarks.honesty.ranking import agreement
 from benchmarks.honesty.ranks import ranks, spearman, spread
 from benchmarks.replay.pipeline import Claim, Tuned
@@ -104,10 +104,10 @@ def test_drift_goes_up_and_down_once_a_span():
     assert duties[:51] == sorted(duties[:51])
 
 
-def equal(count: int, spread: float, seed: int = 0) -> list[list[dict[str, float]]]:
+def equal(count: int, spread: float, seed: int = 0) -> list[list[Turn]]:
     noise = Noise(luck=spread, block=spread)
     rng = np.random.default_rng(seed)
-    found: list[list[dict[str, float]]] = []
+    found: list[list[Turn]] = []
     while len(found) < count:
         found += simulated(noise, dict.fromkeys(draws.NAMES, 1000.0), 2, rng)
     return found[:count]
@@ -131,7 +131,7 @@ def test_each_level_may_be_claimed():
 
 
 def test_a_contender_that_ended_is_no_gain():
-    generations = [[{"a": 1.0}] for _ in range(NEEDED)]
+    generations = [[Turn({"a": 1.0})] for _ in range(NEEDED)]
     assert prove(generations, {BASELINE: "a", "safe": "b"}).claims == 0
 
 
@@ -143,20 +143,20 @@ def test_the_summary_counts():
 
 
 def test_windows_are_consecutive_and_mixtures_change_once():
-    recording = {"none": equal(20, 0.02), "steady": equal(12, 0.02), "drift": equal(2, 0.02)}
+    recording = {"none": equal(20, 0.02), "steady": equal(RECORDED + 3, 0.02), "drift": equal(2, 0.02)}
     dice = random.Random(0)
     for _ in range(50):
         picked = draws.in_order(recording, "none", dice)
-        assert [position - picked[0][1] for _, position in picked] == list(range(NEEDED))
+        assert [position - picked[0][1] for _, position in picked] == list(range(RECORDED))
         assert picked[-1][1] < 20
         loads = [load for load, _ in draws.mixed(recording, dice)]
         assert set(loads) == {"none", "steady"}
         assert sum(a != b for a, b in itertools.pairwise(loads)) == 1
-        assert len(set(draws.any_order(recording, "steady", dice))) == NEEDED
+        assert len(set(draws.any_order(recording, "steady", dice))) == RECORDED
 
 
 def test_comparisons_are_distinct_and_repeatable():
-    recording = {"none": equal(NEEDED, 0.02)}
+    recording = {"none": equal(RECORDED, 0.02)}
 
     def count(levels):
         return len(draws.compared(recording, lambda dice: draws.in_order(recording, "none", dice), 100, levels, 0))
@@ -167,19 +167,22 @@ def test_comparisons_are_distinct_and_repeatable():
 
 
 def test_too_short_recordings_give_no_rows():
-    assert draws.rows({"none": equal(NEEDED - 1, 0.02)}, 10) == []
-    assert [row["load"] for row in draws.rows({"a": equal(9, 0.02), "b": equal(9, 0.02)}, 3)][-1] == "mixed"
+    assert draws.rows({"none": equal(RECORDED - 1, 0.02)}, 10) == []
+    assert [row["load"] for row in draws.rows({"a": equal(RECORDED, 0.02), "b": equal(RECORDED, 0.02)}, 3)][
+        -1
+    ] == "mixed"
 
 
 def test_comparisons_that_share_nothing():
-    assert [draws.apart(count) for count in (NEEDED - 1, NEEDED, 3 * NEEDED)] == [0, 2, 6]
+    assert [draws.apart(count) for count in (RECORDED - 1, RECORDED, 3 * RECORDED)] == [0, 2, 6]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_noise_model_gives_whole_generations(name):
     generations = simulated(MODELS[name], {"a": 1.0, "b": 2.0}, 3, np.random.default_rng(1))
     assert len(generations) == NEEDED
-    assert all(set(turn) == {"a", "b"} and min(turn.values()) > 0 for turns in generations for turn in turns)
+    rates = [turn.rates for turns in generations for turn in turns]
+    assert all(set(found) == {"a", "b"} and min(found.values()) > 0 for found in rates)
 
 
 def test_a_fit_finds_the_noise_that_made_a_recording():
@@ -194,7 +197,7 @@ def test_a_fit_finds_the_noise_that_made_a_recording():
     )
     assert (calm.luck, calm.block) == pytest.approx((0.06, 0.03), rel=0.1)
     assert calm.wander < 0.05
-    assert fitted([[{"a": 1.0, "b": 1.0}, {"a": 1.0}]]) is None
+    assert fitted([[Turn({"a": 1.0, "b": 1.0}), Turn({"a": 1.0})]]) is None
 
 
 def small_grid() -> Grid:

@@ -167,3 +167,9 @@ def test_markup_in_reasons_is_only_text() -> None:
     failure = replace(records.profile().evidence.failures[0], reason="[bold]list[0][/bold] failed")
     profile = records.profile(evidence=replace(records.profile().evidence, failures=(failure,)))
     assert "[bold]list[0][/bold] failed" in text(profile)
+
+
+def test_a_wide_gain_is_at_least_its_lower_end() -> None:
+    wide = replace(records.profile().levels["safe"], speedup=Proof(3.03, 1.43, 6.43, 0.95, 9), note="about 40 s more")
+    profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), wide))
+    assert verdict(profile, "safe") == ("at least 1.43x (95 % confidence); measured 3.03x", "about 40 s more")

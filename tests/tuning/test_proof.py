@@ -17,7 +17,7 @@ from tests.tuning.test_race import EXACT, FINALISTS, LOW, OWN, searched
 
 class TestProof:
     def test_what_is_decided_leaves_the_others_its_time(self) -> None:
-        bench = FakeBench(speeds({FINALISTS[0]: 0.7, LOW[0]: 1.06}), noise=(0.0, 0.05, 0.0))
+        bench = FakeBench(speeds({FINALISTS[0]: 0.7, LOW[0]: 1.12}), noise=(0.0, 0.05, 0.0))
         state, tools = searched(bench, {FINALISTS[0]: 1200.0, LOW[0]: 1300.0})
         state.chosen = {"safe": FINALISTS[0], "amp": LOW[0]}
         prove(state, tools)
@@ -25,6 +25,13 @@ class TestProof:
         assert names[: min(LOOKS)] == [{BASELINE, "safe", "amp"}] * min(LOOKS)
         assert len(names) > min(LOOKS)
         assert names[-1] == {BASELINE, "amp"}
+
+    def test_what_is_no_gain_takes_the_first_look_only(self) -> None:
+        bench = FakeBench(speeds({FINALISTS[0]: 0.8}), noise=(0.002, 0.002, 0.002))
+        state, tools = searched(bench, {FINALISTS[0]: 1200.0})
+        state.chosen = {"safe": FINALISTS[0]}
+        prove(state, tools)
+        assert len(bench.contests) == min(LOOKS)
 
     def test_where_time_is_short_the_least_promising_stays_out(self) -> None:
         """And not the highest level, whatever it promises."""

@@ -14,7 +14,7 @@ from autotune.core.errors import Interrupted
 from autotune.core.events import Event
 from autotune.core.knobs.knob import LEVELS
 from autotune.core.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from autotune.core.proof import LOOKS
+from autotune.core.proof import LOOKS, compare
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.report.live import RunProgress, advanced
@@ -29,10 +29,10 @@ from autotune.tuning.state import RunState
 from tests.tuning.fakes import (
     FAST,
     FASTER,
-    FIRST,
     LARGE,
     LOW,
     MACHINE,
+    NARROW,
     OWN,
     SPACES,
     STILL,
@@ -214,11 +214,16 @@ class TestDeadline:
 
 
 class TestProof:
-    def test_a_clear_answer_takes_the_first_look_only(self) -> None:
+    def test_a_clear_answer_goes_on_until_its_interval_is_narrow(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
         state = make(bench, listed(safe=[FASTER])).run()
-        assert bench.contests == [{BASELINE: OWN, "safe": FASTER}] * FIRST
-        assert len(state.rounds) == FIRST * ROUNDS
+        first, second, *_ = LOOKS
+        assert bench.contests == [{BASELINE: OWN, "safe": FASTER}] * second
+        assert len(state.rounds) == second * ROUNDS
+        early = [turn for turn in state.rounds if turn.generation <= first]
+        assert compare(early, "safe", BASELINE).gain
+        assert not compare(early, "safe", BASELINE).narrow
+        assert compare(state.rounds, "safe", BASELINE).narrow
 
     def test_an_open_one_is_extended_once(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.03}), noise=(0.0, 0.05, 0.05))
@@ -271,7 +276,7 @@ class TestRace:
         bench = self.bench(FASTER)
         state = make(bench, listed(safe=[FAST, FASTER])).run()
         assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds)
-        assert len(bench.contests) == 1 + FIRST
+        assert len(bench.contests) == 1 + NARROW
 
     def test_no_race_where_one_is_clearly_ahead(self) -> None:
         bench = FakeBench(speeds({FAST: 1.2, FASTER: 1.5}), noise=STILL)
@@ -398,4 +403,4 @@ class TestEvents:
         ]
         assert (progress.trials, progress.failures, progress.last_failure) == (5, 1, "SIGSEGV")
         assert progress.best in (FAST, FASTER)
-        assert progress.rounds == {BASELINE: FIRST * ROUNDS, "safe": FIRST * ROUNDS}
+        assert progress.rounds == {BASELINE: NARROW * ROUNDS, "safe": NARROW * ROUNDS}

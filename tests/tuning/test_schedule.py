@@ -8,7 +8,6 @@ import pytest
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed
-from autotune.core.proof import LOOKS
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning import schedule
@@ -88,7 +87,9 @@ class TestProof:
         state = known()
         assert Schedule(Clock(), 100.0, 6.0).proof_seconds(state, 3) == pytest.approx(schedule.PROOF_SHARE * 5.0)
         each = schedule.PROOF_MARGIN * schedule.generation_seconds(state, [OWN, OWN])
-        assert Schedule(Clock(), 100.0, 1e6).proof_seconds(state, 1) == pytest.approx(max(LOOKS) * each)
+        assert Schedule(Clock(), 100.0, 1e6).proof_seconds(state, 1) == pytest.approx(
+            max(schedule.RESERVED_LOOKS) * each
+        )
 
     def test_no_round_fits_after_the_deadline(self) -> None:
         clock = Clock()
