@@ -12,7 +12,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.core.proof import CONFIDENCE, Proof, student_quantile
+from autotune.core.proof import CONFIDENCE, Proof
+from autotune.core.student import student_quantile
 from autotune.diagnosis.inspection import Inspection, Operator
 
 OVERHEAD, COMPUTE, BANDWIDTH = "overhead", "compute", "memory bandwidth"

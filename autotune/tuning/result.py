@@ -52,7 +52,16 @@ def profile_of(
         why: the user's step is as slow as it is.
     """
     task = context.task
-    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
+    evidence = Evidence(
+        trials=len(state.history),
+        seconds=round(seconds, 1),
+        failures=tuple(_failures(state)),
+        not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
+        warnings=(*task.warnings, *warnings, *_normalisation(context, results), *_replication(state)),
+        partial=partial,
+        ceiling=ceiling(context.gflops, task.flops_per_item),
+        why=why,
+    )
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software=versions(context.inventory),
@@ -61,16 +70,7 @@ def profile_of(
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels=results,
-        evidence=Evidence(
-            trials=len(state.history),
-            seconds=round(seconds, 1),
-            failures=tuple(_failures(state)),
-            not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
-            warnings=notes,
-            partial=partial,
-            ceiling=ceiling(context.gflops, task.flops_per_item),
-            why=why,
-        ),
+        evidence=evidence,
         written=written,
     )
 
