@@ -52,16 +52,8 @@ def profile_of(
         why: the user's step is as slow as it is.
     """
     task = context.task
-    evidence = Evidence(
-        trials=len(state.history),
-        seconds=round(seconds, 1),
-        failures=tuple(_failures(state)),
-        not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
-        warnings=(*task.warnings, *warnings, *_normalisation(context, results), *_replication(state)),
-        partial=partial,
-        ceiling=ceiling(context.gflops, task.flops_per_item),
-        why=why,
-    )
+    notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
+    evidence = replace(_evidence(state, context, left_out), seconds=round(seconds, 1), partial=partial, why=why)
     return Profile(
         machine=machine_type(context.inventory).as_dict(),
         software=versions(context.inventory),
@@ -70,8 +62,19 @@ def profile_of(
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
         levels=results,
-        evidence=evidence,
+        evidence=replace(evidence, warnings=notes),
         written=written,
+    )
+
+
+def _evidence(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
+    """What was tried and what was not; the rest is the run's to say."""
+    return Evidence(
+        trials=len(state.history),
+        seconds=0.0,
+        failures=tuple(_failures(state)),
+        not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
+        ceiling=ceiling(context.gflops, context.task.flops_per_item),
     )
 
 
