@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +27,10 @@ from autotune.core.settings import Settings, without_accumulation
 MAX_TEXT = 500
 MAX_NAME = 100
 MAX_ITEMS = 200
+STYLED = {"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "CIRCLED", "SQUARED"}
+"""How names of letters begin that only look like plain ones."""
+MAX_NUMBER = 2**62
+"""No figure of a profile is larger."""
 
 Level = Literal["safe", "amp", "max"]
 
@@ -33,6 +39,22 @@ def _printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds control or other unprintable characters")
     return text
+
+
+def look_alike(name: str) -> str | None:
+    """The part of ``name`` that may look like another name: letters of several alphabets, or styled ones."""
+    for word in re.findall(r"[^\W\d_]+", name):
+        alphabets = {unicodedata.name(letter, "UNKNOWN").split()[0] for letter in word}
+        if alphabets & STYLED or ("LATIN" in alphabets and len(alphabets) > 1):
+            return str(word)
+    return None
+
+
+def _readable(name: str) -> str:
+    word = look_alike(name)
+    if word is not None:
+        raise ValueError(f"has letters that look like others ({ascii(word)[:MAX_NAME]})")
+    return name
 
 
 def _knob(name: str) -> str:
@@ -45,6 +67,8 @@ def _scalar(value: Any) -> Any:
     """One knob's value: a word, a number, true, false or null."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("is not a finite number")
+    if isinstance(value, (int, float)) and abs(value) > MAX_NUMBER:
+        raise ValueError(f"is above {MAX_NUMBER:.3g}")
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
             raise ValueError(f"is longer than {MAX_TEXT} characters")
@@ -55,13 +79,17 @@ def _scalar(value: Any) -> Any:
 
 
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT), AfterValidator(_printable)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+Word = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_NAME), AfterValidator(_printable), AfterValidator(_readable)
+]
+Plain = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"^[\x21-\x7e]+$")]
+"""Facts of machines: what a maker or kernel calls a thing, without blanks."""
 Slug = Annotated[str, StringConstraints(max_length=200, pattern=r"^[a-z0-9][a-z0-9.\-]*$")]
 Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 KnobName = Annotated[str, AfterValidator(_knob)]
 Scalar = Annotated[Any, PlainValidator(_scalar)]
-Count = Annotated[int, Field(ge=0, le=2**62)]
-Rate = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+Rate = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Record(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Folder:
 
     def keys(self, target: str) -> list[str]:
         """Machines that have profiles, of whatever target."""
-        return [entry.name for entry in _entries(self.root) if not entry.name.startswith(".") and _is_folder(entry)]
+        return [entry.name for entry in _entries(self.root) if _is_plain(entry.name) and _is_folder(entry)]
 
     def targets(self, key: str) -> list[str]:
         """Names of files in the folder of the machine ``key``, without reading them."""
@@ -114,4 +115,9 @@ def _is_there(path: Path) -> bool:
 
 
 def _is_profile(name: str) -> bool:
-    return name.endswith(layout.SUFFIX) and not name.startswith(".")
+    return name.endswith(layout.SUFFIX) and _is_plain(name)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether ``name`` may be shown: others' file names can hold anything. Hidden files are no profiles."""
+    return re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", name) is not None

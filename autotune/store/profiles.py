@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from autotune.core.errors import ProfileError
 from autotune.core.profile import READABLE, SCHEMA, Profile
 from autotune.store import atomic, redaction, yaml_text
-from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_TEXT
+from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_TEXT, look_alike
 from autotune.store.schema import KEYS, from_data
 from autotune.store.validation import describe, quote
 
@@ -119,7 +119,8 @@ def to_data(profile: Profile) -> dict[str, Any]:
     data, names = profile.as_dict(), redaction.private_names()
     data["machine"] = {"key": profile.key, "facts": _plain(profile.machine["facts"])}
     data["software"] = {key: redaction.redact_value(value, names, MAX_TEXT) for key, value in data["software"].items()}
-    data["target"]["name"] = redaction.redact(profile.target.name, (), MAX_NAME) or "target"
+    name = redaction.redact(profile.target.name, (), MAX_NAME) or "target"
+    data["target"]["name"] = name if look_alike(name) is None else name.encode("ascii", "replace").decode()
     for level in data["levels"].values():
         level["note"] = redaction.redact(level["note"], names, MAX_TEXT)
         level["speedup"]["high"] = _finite(level["speedup"]["high"])

@@ -135,6 +135,8 @@ def _candidates(
     """Profiles of ``target`` in the folder of this machine, or in those of the machines most like it."""
     names, own = file_names(target, here.nnodes), here.machine.key
     keys = nearest(own, set(registry.keys(target)) - {own}) if nearby else [own]
+    if isinstance(registry, Remote):
+        keys = keys[:NEIGHBOURS]  # its index says that they have one; a wrong one must not cost a request for each
     folders = (files for key in keys if (files := registry.files(key, names)))
     for path in itertools.chain.from_iterable(itertools.islice(folders, NEIGHBOURS)):
         item = _read(path)

@@ -27,6 +27,7 @@ from autotune.store.fields import (
     Key,
     KnobName,
     Level,
+    Plain,
     Rate,
     Record,
     Scalar,
@@ -40,16 +41,16 @@ from autotune.store.fields import (
 class FactsRecord(Record):
     """The facts of a `MachineType`, without its key."""
 
-    vendor: Word
-    family: Word
-    architecture: Word
+    vendor: Plain
+    family: Plain
+    architecture: Plain
     threads: Annotated[int, Field(ge=1, le=2**20)]
     cores: Annotated[int, Field(ge=1, le=2**20)]
     sockets: Annotated[int, Field(ge=1, le=2**20)]
     nodes: Annotated[int, Field(ge=1, le=2**20)]
     memory_gib: Annotated[int | float, Field(ge=0, le=2**30)]
     gpus: Annotated[list[Slug], Field(max_length=1024)]
-    features: Annotated[list[Word], Field(max_length=MAX_ITEMS)]
+    features: Annotated[list[Plain], Field(max_length=MAX_ITEMS)]
     gpu_gib: Annotated[list[Annotated[int, Field(ge=0, le=2**20)]], Field(max_length=1024)] | None = None
     gpu_links: Annotated[list[Slug], Field(max_length=MAX_ITEMS)] | None = None
 

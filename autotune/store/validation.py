@@ -55,23 +55,29 @@ def describe(error: ValidationError, places: Places, known: Collection[str]) -> 
 
 
 def quote(value: Any) -> str:
-    """``value`` as the file had it, cut short and without unprintable characters."""
+    """``value`` as the file had it, cut short; letters outside ASCII are escaped, whatever they look like."""
     if isinstance(value, (dict, list)):
         return f"a {'group of keys' if isinstance(value, dict) else 'list'}"
     text = {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else None
-    text = text or repr(value)
+    text = text or ascii(value)
+    return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
+
+
+def shown_key(part: str | int) -> str:
+    """One part of a key, cut short; letters that may look like others are escaped."""
+    text = ascii(part)[1:-1] if isinstance(part, str) else str(part)
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
 
 
 def _sentence(finding: Any, places: Places, known: Collection[str]) -> str:
-    line = places.get(finding["loc"])
+    line = places.get(finding["loc"]) or places.get(finding["loc"][:-1])  # of what is missing, that of its group
     place = f"line {line}: " if line is not None else ""
     hint = did_you_mean(str(finding["loc"][-1]), known) if finding["type"] == "extra_forbidden" else ""
     return f"{place}{_finding(finding)}{hint}"
 
 
 def _finding(finding: Any) -> str:
-    key = ".".join(quote(part)[1:-1] if isinstance(part, str) else str(part) for part in finding["loc"])
+    key = ".".join(shown_key(part) for part in finding["loc"])
     words = SENTENCES.get(finding["type"])
     context = finding.get("ctx", {})
     value = quote(finding["input"])

@@ -15,6 +15,8 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 12
+MAX_KEY = 120
+"""Letters of a key in a message."""
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -24,21 +26,26 @@ class PlainLoader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._depth = 0
+        self._path: list[str] = []
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """One node, unless it is of a kind that profiles do not use."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        self._path.append(_part(index))
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise yaml.MarkedYAMLError(None, None, "anchors and aliases are not allowed", event.start_mark)
+            raise self._refusal("anchors and aliases are not allowed", event.start_mark)
         if getattr(event, "tag", None) is not None:
-            raise yaml.MarkedYAMLError(None, None, "tags are not allowed", event.start_mark)
-        if self._depth >= MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
-        self._depth += 1
+            raise self._refusal("tags are not allowed", event.start_mark)
+        if len(self._path) > MAX_DEPTH:
+            raise self._refusal(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
         node = super().compose_node(parent, index)
-        self._depth -= 1
+        self._path.pop()
         return node
+
+    def _refusal(self, problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
+        """``problem``, with the key at which it is."""
+        key = ".".join(filter(None, self._path))
+        return yaml.MarkedYAMLError(None, None, f"{key[:MAX_KEY]}: {problem}" if key else problem, mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A group of keys, each of them text and there once."""
@@ -50,6 +57,13 @@ class PlainLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(None, None, f"the key {key.value[:60]!r} is there twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _part(index: Any) -> str:
+    """One part of a key's path: what `compose_node` is told of its place."""
+    if isinstance(index, yaml.ScalarNode):
+        return ascii(index.value)[1:-1]
+    return str(index) if isinstance(index, int) else ""
 
 
 class PlainDumper(yaml.SafeDumper):

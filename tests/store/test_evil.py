@@ -1,86 +1,117 @@
-"""Files written to harm: each is refused, and nothing in them runs."""
+"""Files written to harm: each is refused with its place, and nothing in them runs."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotune.core.errors import ProfileError
 from autotune.core.match import Here
 from autotune.store import layout, profiles, registry
 
+from .hostile import TEXT, canary, corpus
 from .records import MACHINE, profile
 
-TEXT = profiles.dump(profile())
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+WITHOUT_LINE = re.compile(
+    r"is empty|is not a profile|is larger than|has no key 'schema'|schema: |is a binary file|is not plain YAML"
+    r"|[a-z.]+: is missing"
 )
 
 
-def corpus(canary: Path) -> dict[str, str]:
-    """Hostile texts; those that could run something would create ``canary``."""
-    run = f"touch {canary}"
-    return {
-        "apply": f"!!python/object/apply:os.system ['{run}']\n",
-        "apply in a value": TEXT.replace("vendor: amd", f"vendor: !!python/object/apply:os.system ['{run}']"),
-        "apply in a key": TEXT + f"? !!python/object/apply:os.system ['{run}']\n: 1\n",
-        "new": TEXT.replace("vendor: amd", f"vendor: !!python/object/new:subprocess.Popen [['touch', '{canary}']]"),
-        "name": TEXT.replace("vendor: amd", "vendor: !!python/name:os.system"),
-        "module": TEXT.replace("vendor: amd", "vendor: !!python/module:antigravity"),
-        "local tag": TEXT.replace("vendor: amd", "vendor: !env HOME"),
-        "standard tag": TEXT.replace("threads: 8", "threads: !!int '8'"),
-        "tag directive": "%TAG ! tag:yaml.org,2002:python/\n---\n" + TEXT.replace("vendor: amd", "vendor: !name:os"),
-        "preload": TEXT.replace("allocator: default", "allocator: /tmp/evil.so"),
-        "preload key": TEXT + f"environment:\n  LD_PRELOAD: {canary}\n",
-        "startup": TEXT + f"environment:\n  PYTHONSTARTUP: {canary}\n",
-        "software as environment": TEXT.replace("torch: 2.9.0", f"PYTHONSTARTUP: {canary}"),
-        "traversal": TEXT.replace("key: amd", "key: ../../etc/amd"),
-        "absolute": TEXT.replace("key: amd-epyc-zen4-8c-32g", "key: /etc/passwd"),
-        "ten megabytes": TEXT + "#" * 10_000_000,
-        "alias bomb": BOMB,
-        "alias": TEXT.replace("vendor: amd", "vendor: &v amd").replace("family: epyc-zen4", "family: *v"),
-        "anchor alone": TEXT.replace("vendor: amd", "vendor: &v amd"),
-        "self reference": "a: &a [*a]\n",
-        "merge": TEXT + "<<: {recommended: max}\n",
-        "brackets": "[" * 5000,
-        "braces": "{a: " * 5000,
-        "dashes": "- " * 5000,
-        "question marks": "? " * 5000,
-        "duplicate key": TEXT.replace("recommended: amp", "recommended: amp\nrecommended: max"),
-        "duplicate deep key": TEXT.replace("    allocator: default", "    allocator: default\n    allocator: jemalloc"),
-        "sexagesimal": TEXT.replace("threads: 8", "threads: 1:30"),
-        "no": TEXT.replace("pin_memory: false", "pin_memory: no"),
-        "nan": TEXT.replace("rate: 2010.5", "rate: .nan"),
-        "minus": TEXT.replace("threads: 8", "threads: -1"),
-        "giant": TEXT.replace("threads: 8", "threads: 1000000000"),
-        "octal": TEXT.replace("threads: 8", "threads: 0o10"),
-        "underscores": TEXT.replace("threads: 8", "threads: 1_0"),
-        "date": TEXT.replace("threads: 8", "threads: 2020-01-01"),
-        "escape codes": TEXT.replace("note: ''", 'note: "\\u001b]0;owned\\u0007"'),
-        "right to left": TEXT.replace("note: ''", 'note: "\\u202e"'),
-        "long note": TEXT.replace("note: ''", f"note: {'x' * 5000}"),
-    }
+def test_the_corpus_is_large() -> None:
+    assert len(corpus(Path("x"))) >= 130
 
 
 @pytest.mark.parametrize("name", corpus(Path("x")))
-def test_each_is_refused_quickly_and_runs_nothing(name: str, tmp_path: Path) -> None:
-    canary = tmp_path / "canary"
-    text = corpus(canary)[name]
+def test_each_is_refused_quickly_with_its_place_and_runs_nothing(name: str, tmp_path: Path) -> None:
+    bird = tmp_path / "canary"
+    text = corpus(bird)[name]
     assert text != TEXT
     path = layout.default_path(MACHINE.key, "resnet", tmp_path)
     path.parent.mkdir()
-    path.write_text(text, "utf-8")
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
     before, start = dict(os.environ), time.process_time()
-    with pytest.raises(ProfileError) as caught:
+    with pytest.raises(ProfileError) as caught, canary() as events:
         profiles.read(path)
     assert time.process_time() - start < 2.0
-    assert str(caught.value).isprintable() or "\x1b" not in str(caught.value)
+    said = str(caught.value)
+    assert said.replace("\n", "").isprintable()
+    first = said.splitlines()[0].removeprefix(f"{path}: ")
+    assert re.match(r"line \d+: ", first) or WITHOUT_LINE.match(first), first
+    assert first.isascii(), first
     assert registry.find(Here(MACHINE, {}, "resnet"), [tmp_path]) is None
-    assert not canary.exists()
+    assert not bird.exists()
+    assert events == []
     assert dict(os.environ) == before
+
+
+def test_the_canary_sings() -> None:
+    with canary() as events:
+        os.system("true")
+    assert "os.system" in events
+
+
+VALUES = st.one_of(
+    st.sampled_from(
+        [".nan", "1e999", "!!python/name:os.system", "&a x", "*a", "[[[[]]]]", "{}", "null", "no", "9" * 200]
+    ),
+    st.text(max_size=30),
+    st.integers().map(str),
+    st.floats().map(str),
+)
+LINES = TEXT.splitlines()
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """The good profile with a few lines changed, doubled, moved or dropped, or with bytes of anything inside."""
+    lines = list(LINES)
+    for _ in range(draw(st.integers(1, 4))):
+        index = draw(st.integers(0, len(lines) - 1))
+        kind = draw(st.sampled_from(["value", "double", "drop", "move", "insert", "indent"]))
+        if kind == "value":
+            lines[index] = lines[index].partition(":")[0] + ": " + draw(VALUES)
+        elif kind == "double":
+            lines.insert(index, lines[index])
+        elif kind == "drop":
+            del lines[index]
+        elif kind == "move":
+            lines.insert(draw(st.integers(0, len(lines) - 1)), lines.pop(index))
+        elif kind == "insert":
+            lines.insert(index, draw(st.text(max_size=60)))
+        else:
+            lines[index] = " " * draw(st.integers(0, 8)) + lines[index].strip()
+    return "\n".join(lines)
+
+
+@given(mutated())
+@settings(max_examples=100, deadline=None)
+def test_whatever_is_changed_is_a_profile_or_refused_and_runs_nothing(text: str) -> None:
+    with canary() as events:
+        try:
+            profiles.parse(text, "p.yaml")
+        except ProfileError as error:
+            said = str(error)
+        else:
+            said = "p.yaml: "
+    assert said.startswith("p.yaml: ")
+    assert [event for event in events if event != "import"] == []
+
+
+def test_names_of_files_of_others_are_never_shown(tmp_path: Path) -> None:
+    for name in ("\x1b]0;owned\x07.yaml", "a b.yaml", "\u202e.yaml", "-.yaml", ".hidden.yaml"):
+        (tmp_path / MACHINE.key).mkdir(exist_ok=True)
+        (tmp_path / MACHINE.key / name).write_text("x")
+    (tmp_path / "\x1b[2J").mkdir()
+    (tmp_path / "\x1b[2J" / "resnet.yaml").write_text("x")
+    names = [item.path.name for item in registry.list_profiles([tmp_path])]
+    assert names == ["-.yaml"]
 
 
 def test_deep_nesting_never_recurses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +123,8 @@ def test_deep_nesting_never_recurses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.store.yaml_text.load", overflow)
     with pytest.raises(ProfileError, match="maximum recursion depth"):
         profiles.parse("a: 1", "p.yaml")
+
+
+def test_a_mixed_name_of_ones_own_is_written_without_its_letters(tmp_path: Path) -> None:
+    written = profiles.write(tmp_path / "p.yaml", profile(target="r\u0435snet"))
+    assert profiles.read(written).target.name == "r?snet"
