@@ -4,7 +4,8 @@
 
 For each script of ``tests/script/corpus`` that knows of processes, or those named: seconds until it trains as one
 process, seconds that the trials with one and two processes take on top, and the answer. Last, samples per second of two
-processes with one thread each against one process with two, for one of those that train together, as blocks in turns.
+processes against one, with one thread each (beside load, threads of one process wait for each other), for one of those
+that train together, as blocks in turns.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ def answer(script: corpus.Script) -> None:
 
 
 def gain(script: corpus.Script) -> None:
-    """Two processes of one thread against one process of two."""
+    """Two processes against one, with one thread each."""
     with opened(script) as runner:
-        one = baseline_settings(runner.describe(), probe()).but(threads=2)
-        two = one.but(processes=2, threads=1, batch_size=one.batch_size // 2)
+        one = baseline_settings(runner.describe(), probe()).but(threads=1)
+        two = one.but(processes=2, batch_size=one.batch_size // 2)
         bench = TrialBench(runner, one)
         with bench.contest({"one": one, "two": two}, float("inf")) as contest:
             rounds = [contest.round(0.3) for _ in range(ROUNDS)]
     low, middle, high = statistics.quantiles([taken["two"] / taken["one"] for taken in rounds], n=4)
-    print(f"{script.name}: two processes x 1 thread make {middle:.2f} times the samples per second of 1 x 2")
+    print(f"{script.name}: two processes make {middle:.2f} times the samples per second of one")
     print(f"  quartiles {low:.2f} to {high:.2f}, {ROUNDS} rounds")
 
 
