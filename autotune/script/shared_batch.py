@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from autotune.runtime.dealing import length
+from autotune.runtime.loader import stated_batch
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,22 @@ class SharedBatch:
             original(loader, dataset, batch_size, *arguments, **options)
 
         return build
+
+    def why_not(self, loader: Any, world: int) -> str | None:
+        """Why the processes would not train on the global batch that was tuned; None where they do.
+
+        Args:
+            loader: that a process trains on.
+            world: processes of the script's group.
+        """
+        processes, own = self.batch // self.share, stated_batch(loader)
+        if world == processes and own == self.share:
+            return None
+        found = f"it would train on batches of {own}" if world == processes else f"its process group has {world}"
+        return (
+            f"{processes} processes were tuned to share batches of {self.batch} of {self.samples} samples, but this is"
+            f" not so here: {found}. Start it as one process (autotune run --nproc 1), or tune it as it is started now"
+        )
 
 
 def _samples(dataset: Any) -> int | None:

@@ -169,10 +169,21 @@ class Tuned(Watcher):
 
     def _prepared(self, loader: DataLoader[Any]) -> Any:
         session = self._session()
+        self._check_share(loader, session.world_size)
         self._prepare_optimizers(session)
         if id(loader) not in self._loaders:
             self._loaders[id(loader)] = loader, session.prepare(as_plain(loader))
         return self._loaders[id(loader)][1]
+
+    def _check_share(self, loader: DataLoader[Any], world: int) -> None:
+        """Several processes were started by the profile, not by the user: they must not change the global batch.
+
+        Raises:
+            SystemExit: in a real training, where they would.
+        """
+        shared = self.watch.shared_batch
+        if self.meter is None and shared is not None and (reason := shared.why_not(loader, world)) is not None:
+            raise SystemExit(f"autotune: {reason}")
 
 
 class _Passing(Iterator[Any]):

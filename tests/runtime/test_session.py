@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel, replicate
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core.settings import Settings
 from autotune.runtime import calls
@@ -278,3 +278,19 @@ def test_settings_are_kept_for_the_report() -> None:
             1,
             True,
         )
+
+
+@pytest.mark.parametrize(("processes", "reasons"), [(1, {}), (2, {"processes": "the script trains as 1 process(es)"})])
+def test_a_script_makes_its_group_itself(
+    processes: int, reasons: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torchrun starts a rank: nothing is joined, and what the rank trains with is its own."""
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    settings = Settings(processes=processes, threads=torch.get_num_threads(), batch_size=8)
+    with Session(settings, device="cpu", moves=False) as session:
+        assert (session.rank, session.world_size) == (0, 1)
+        loader = DataLoader(TensorDataset(torch.zeros(32, 1)), batch_size=8)
+        assert [len(batch) for (batch,) in session.prepare(loader)] == [8] * 4
+        assert {knob: why for knob, why in session.not_applied if knob == "processes"} == reasons

@@ -61,6 +61,16 @@ def test_nobody_sees_it() -> None:
         DataLoader()  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("batch", "world", "words"),
+    [(8, 2, None), (16, 2, "would train on batches of 16"), (8, 1, "its process group has 1")],
+)
+def test_processes_that_would_not_share_are_told_from_those_that_do(batch: int, world: int, words: str | None) -> None:
+    reason = SharedBatch(batch=16, share=8, samples=64).why_not(DataLoader(DATA, batch), world)
+    assert (reason is None) == (words is None)
+    assert words is None or words in str(reason)
+
+
 def test_one_process_keeps_its_batch() -> None:
     original = DataLoader.__init__
     watch = Watch()

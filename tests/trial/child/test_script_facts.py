@@ -1,0 +1,67 @@
+"""What is known of several processes of a script without a trial."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+
+from autotune.trial.child.script_facts import Seen, why_not_several  # noqa: E402
+
+pytestmark = pytest.mark.torch
+DATA = TensorDataset(torch.zeros(64, 1))
+
+
+class Stream(IterableDataset[Any]):
+    """Four samples."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from torch.zeros(4, 1)
+
+
+def seen(loader: DataLoader[Any]) -> Seen:
+    return Seen(loader=loader, batch=next(iter(loader)))
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file of the script's own; the tests' libraries are not loaded."""
+    own = tmp_path / "helper.py"
+    own.write_text("import torch\n")
+    module = ModuleType("helper")
+    module.__file__ = str(own)
+    kept = {name: found for name, found in sys.modules.items() if name.partition(".")[0] in ("torch", "autotune")}
+    monkeypatch.setattr(sys, "modules", kept | {"helper": module})
+    return own
+
+
+@pytest.mark.parametrize(
+    ("found", "device", "words"),
+    [
+        (lambda: Seen(), "cpu", "trains on no DataLoader"),
+        (lambda: seen(DataLoader(Stream(), 2)), "cpu", "samples of a stream"),
+        (lambda: seen(DataLoader(DATA, 3)), "cpu", "cannot share the batch equally"),
+        (lambda: seen(DataLoader(DATA, 4, collate_fn=lambda _: torch.zeros(9, 1))), "cpu", "the length of a batch"),
+        (lambda: seen(DataLoader(DATA, 4)), "cuda", "only checked on CPUs"),
+        (lambda: seen(DataLoader(DATA, 4)), "cpu", "nothing that the script has loaded makes a process group"),
+    ],
+)
+def test_some_scripts_need_no_trial(found: Any, device: str, words: str) -> None:
+    reason = why_not_several(found(), device)
+    assert reason is not None
+    assert words in reason
+    assert reason.endswith("a task file lets several processes compete")
+
+
+@pytest.mark.parametrize("word", ["dist.init_process_group('gloo')", "os.environ['WORLD_SIZE']"])
+def test_a_word_of_process_groups_asks_for_one(loaded: Path, word: str) -> None:
+    loaded.write_text(word)
+    assert why_not_several(seen(DataLoader(DATA, 4)), "cpu") is None
