@@ -35,7 +35,7 @@ from autotune.host.speed import machine_notes, matrix_rates
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
-from autotune.store import layout, profiles
+from autotune.store import layout, rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -72,6 +72,8 @@ class Result:
     inventory: Inventory
     load: Load = QUIET
     """Other processes meanwhile, with their names: for the user's own terminal."""
+    note: str = ""
+    """Why the profile is in another place than it was asked for."""
 
 
 def run(
@@ -116,8 +118,7 @@ def run(
         schedule = Schedule(time.monotonic, started, options.seconds())
         neighbours = Neighbours()
         request = _Request(options, inventory, runner, schedule, neighbours.observing(observe), path, notes, neighbours)
-        profile, load = _run_phases(request)
-    return Result(profile, path, inventory, load)
+        return _run_phases(request)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class _Request:
     neighbours: Neighbours
 
 
-def _run_phases(request: _Request) -> tuple[Profile, Load]:
+def _run_phases(request: _Request) -> Result:
     """From the open runner to the written profile. The study's journal lies beside it."""
     options, schedule = request.options, request.schedule
     gflops = _matrix_rates(request)
@@ -173,10 +174,10 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         nnodes=request.runner.fleet.nnodes,
     )
-    saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if ended is not None:
         raise with_saved_path(ended, saved) from ended
-    return profile, load
+    return Result(profile, saved, request.inventory, load, note)
 
 
 def search_race_prove(state: RunState, tools: Tools) -> None:
