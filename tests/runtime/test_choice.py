@@ -127,13 +127,6 @@ def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool) -> None:
     assert (choice.settings.pin_memory, choice.settings.precision) == (True, "tf32")
 
 
-def test_a_cuda_profile_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    choice = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
-    assert choice.device == "cpu"
-    assert [note for note in choice.notes if "training runs on the CPU" in note]
-
-
 def test_another_machine_trains_with_what_one_has_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a real web server: found, applied, and again without the server."""
     pytest.importorskip("aiohttp")

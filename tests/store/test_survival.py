@@ -105,7 +105,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_paths_that_are_no_text(tmp_path: Path) -> None:
     root = tmp_path / os.fsdecode(b"caf\xe9")
     Folder(root).put(MACHINE.key, "resnet.yaml", TEXT)
-    match = registry.find(Here(MACHINE, {}, "resnet"), [root])
+    match = registry.search(Here(MACHINE, {}, "resnet"), [root]).match
     assert match is not None
     assert match.profile == profile()
     assert registry.list_profiles([root])[0].profile == profile()
