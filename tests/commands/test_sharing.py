@@ -59,6 +59,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 def test_pushed_once_matched_pulled_and_removed(say: Say, saved: Path, machine: Inventory, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
     key, shared = machine_type(machine).key, tmp_path / "shared"
     assert say("push", saved, "--to", shared)[:2] == (0, f"{shared}/{key}/resnet.yaml\n")
     assert "is there already" in say("push", saved, "--to", shared)[1]
