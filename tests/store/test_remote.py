@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -59,6 +62,23 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
     assert "copies of what was read before are used" in again.notes[0]
     assert registry.search(here(NEAR), [url]).match == near
     assert registry.search(here(target="other"), [url]).match is None
+
+
+def test_copies_are_this_users_alone(tmp_path: Path) -> None:
+    put(tmp_path / "shared")
+    with folder_server(tmp_path / "shared") as (url, _asked):
+        match = registry.search(here(), [url]).match
+    assert match is not None
+    assert match.path.is_relative_to(tmp_path / "cache")
+    assert stat.S_IMODE(match.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(match.path.parent.stat().st_mode) == 0o700
+
+
+def test_nothing_of_it_is_imported_without_a_url() -> None:
+    code = "import sys, autotune.store.registry; print({'fsspec', 'aiohttp', 's3fs', 'torch'} & set(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(profiles.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_a_registry_that_is_not_reached_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
