@@ -48,7 +48,7 @@ def match(target: str | None, explain: bool = False) -> bool:
         wanted = f" and {target}{did_you_mean(target, registry.targets(here))}" if target else ""
         print(f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py")
     applied = best is not None and _say(best.source, best.profile, best.comparison, machine, explain)
-    for note in found.notes:
+    for note in (*found.notes, *([f"files read: {found.read}"] if explain else [])):
         print(f"  {note}")
     return applied
 

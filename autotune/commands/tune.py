@@ -40,6 +40,8 @@ def tune(target: Target, options: Options, cluster: Cluster | None, started: flo
         result = run.run(target, options, observe, started, listener)
     text = final.text(result.profile, result.inventory, result.path, result.load, script=_started(target))
     print(text, file=sys.stderr)
+    if result.note:
+        print(f"{result.note}\nThe profile is in {result.path}.", file=sys.stderr)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
 

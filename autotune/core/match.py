@@ -9,7 +9,7 @@ none         another task, device or architecture: nothing of it can be applied
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.core.machine import MachineType
@@ -105,22 +105,31 @@ def _target_rows(profile: Profile, here: Here) -> Iterator[Row]:
     target = profile.target
     if here.target is not None:
         yield _row("target", target.name, here.target, EXACT if target.name == here.target else NONE)
-    device = "cuda" if here.machine.gpus else "cpu"
-    yield _row("device", target.device, device, EXACT if target.device == device else NONE)
+    yield _row("device", target.device, "cuda" if here.machine.gpus else "cpu", _device(profile, here))
     verdict = EXACT if target.nnodes == here.nnodes else COMPATIBLE if target.nnodes == 1 else NONE
     yield _row("nnodes", target.nnodes, here.nnodes, verdict)
+
+
+def _device(profile: Profile, here: Here) -> str:
+    """A profile for GPUs needs some. One for the CPU is for machines without, or was made so in spite of them."""
+    if profile.target.device == "cuda":
+        return EXACT if here.machine.gpus else NONE
+    return NONE if here.machine.gpus and not profile.machine["facts"]["gpus"] else EXACT
 
 
 def _machine_rows(profile: Profile, here: Here) -> Iterator[Row]:
     yield _row("key", profile.key, here.machine.key, EXACT if profile.key == here.machine.key else COMPATIBLE)
     theirs, ours = profile.machine["facts"], here.machine.as_dict()["facts"]
+    idle = profile.target.device == "cpu"  # then GPUs decide nothing
     for name in dict.fromkeys((*ours, *theirs)):
         if name not in theirs:
-            yield Row(name, MISSING, _text(ours[name]), EXACT)  # files of version 1 do not say it
+            row = Row(name, MISSING, _text(ours[name]), EXACT)  # files of version 1 do not say it
         elif name not in ours:
-            yield Row(name, _text(theirs[name]), MISSING, SIMILAR)
+            row = Row(name, _text(theirs[name]), MISSING, SIMILAR)
         else:
-            yield _fact(name, theirs[name], ours[name])
+            row = _fact(name, theirs[name], ours[name])
+        unused = idle and name.startswith("gpu") and row.verdict != EXACT
+        yield replace(row, verdict=COMPATIBLE) if unused else row
 
 
 def _fact(name: str, theirs: Any, ours: Any) -> Row:

@@ -145,8 +145,8 @@ def decide(
     step = None
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
-    device, moved = _device(profile, inventory)
-    return Choice(settings, name, origin, (*notes, *_doubts(profile, name), *moved, *said, *own), device, step)
+    notes = (*notes, *_doubts(profile, name), *said, *own)
+    return Choice(settings, name, origin, notes, profile.target.device, step)
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:
@@ -173,14 +173,6 @@ def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
         reason = f" ({result.note})" if result.note else ""
         return (f"level {level} is not proven to be faster than the baseline{reason}",)
     return ()
-
-
-def _device(profile: Profile, inventory: Inventory) -> tuple[str, tuple[str, ...]]:
-    """The device that was tuned, and what to say where it is not here."""
-    wanted = profile.target.device
-    if wanted == "cpu" or inventory.gpus or torch.cuda.is_available():
-        return wanted, ()
-    return "cpu", (f"the profile is for {wanted}, but PyTorch finds no CUDA device: training runs on the CPU",)
 
 
 def _as_started(

@@ -9,12 +9,12 @@ import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from autotune.core.knobs.knob import Count, Knob
 from autotune.core.knobs.table import BY_NAME, KNOBS
 from autotune.core.settings import Settings
+from autotune.search.journal import Journal
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
 
@@ -28,7 +28,7 @@ def open_study(path: Path | None = None, name: str = "autotune") -> Study:
     Trials that a killed run left unfinished are closed as failed and never read again.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(JournalFileBackend(str(path)))
+    storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(Journal(path))
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)

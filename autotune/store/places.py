@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from platformdirs import site_data_dir, user_cache_dir, user_data_dir
@@ -66,9 +66,8 @@ def _all(environment: Mapping[str, str], script: Path | None) -> Iterator[Place]
     yield from named_places(environment)
 
 
-def _absolute(folder: object, name: str) -> Path | None:
+def _absolute(folder: Callable[..., str], name: str) -> Path | None:
     """Without a home, platformdirs raises, or returns a path that begins with ``~``."""
-    assert callable(folder)
     try:
         found = Path(folder(APPLICATION, appauthor=False)) / name
     except (OSError, KeyError, RuntimeError):

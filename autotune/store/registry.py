@@ -85,11 +85,6 @@ def registry_at(place: Place) -> Registry:
     return Folder(place) if isinstance(place, Path) else Remote(place)
 
 
-def find(here: Here, roots: Sequence[Place] | None = None) -> Match | None:
-    """The best profile that may be applied ``here``, or None; see `search`."""
-    return search(here, roots).match
-
-
 def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
     """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run, or of
     one machine where several train together, is taken only where no other fits as well.

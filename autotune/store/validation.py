@@ -55,7 +55,7 @@ def describe(error: ValidationError, places: Places, known: Collection[str]) -> 
 
 
 def quote(value: Any) -> str:
-    """``value`` as the file had it, cut short; letters outside ASCII are escaped, whatever they look like."""
+    """``value`` as the file had it, cut short; letters that are not ASCII are escaped: they may look like others."""
     if isinstance(value, (dict, list)):
         return f"a {'group of keys' if isinstance(value, dict) else 'list'}"
     text = {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else None

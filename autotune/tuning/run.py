@@ -36,7 +36,7 @@ from autotune.host.why import why
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
-from autotune.store import layout, profiles
+from autotune.store import layout, rescue
 from autotune.store.place import writable
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
@@ -76,6 +76,8 @@ class Result:
     inventory: Inventory
     load: Load = QUIET
     """Other processes meanwhile, with their names: for the user's own terminal."""
+    note: str = ""
+    """Why the profile is in another place than it was asked for."""
 
 
 def run(
@@ -120,8 +122,7 @@ def run(
         schedule = Schedule(time.monotonic, started, options.seconds())
         neighbours = Neighbours()
         request = _Request(options, inventory, runner, schedule, neighbours.observing(observe), path, notes, neighbours)
-        profile, load = _run_phases(request)
-    return Result(profile, path, inventory, load)
+        return _run_phases(request)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class _Request:
     neighbours: Neighbours
 
 
-def _run_phases(request: _Request) -> tuple[Profile, Load]:
+def _run_phases(request: _Request) -> Result:
     """From the open runner to the written profile. The study's journal lies beside it."""
     options, schedule = request.options, request.schedule
     gflops = _matrix_rates(request)
@@ -185,12 +186,12 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         nnodes=request.runner.fleet.nnodes,
         why=reason,
     )
-    saved = profiles.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
         compile_cache.keep(request.runner.setup.paths.compile_cache)
     if ended is not None:
         raise with_saved_path(ended, saved) from ended
-    return profile, load
+    return Result(profile, saved, request.inventory, load, note)
 
 
 def search_race_prove(state: RunState, tools: Tools) -> None:

@@ -74,6 +74,14 @@ def test_gpus(change: dict[str, Any], verdict: str) -> None:
     assert verdict_on(made(GPUS), Here(replace(GPUS, **change), SOFTWARE)) == verdict
 
 
+def test_a_training_on_the_cpu_of_a_machine_with_gpus() -> None:
+    """As a profile, it fits that machine, and it where PyTorch sees no GPU."""
+    one = made(GPUS)
+    one = replace(one, target=replace(one.target, device="cpu"))
+    assert verdict_on(one, Here(GPUS, SOFTWARE)) == EXACT
+    assert verdict_on(one, Here(replace(GPUS, gpus=(), gpu_gib=(), gpu_links=()), SOFTWARE)) == COMPATIBLE
+
+
 def test_what_files_of_version_1_do_not_say_is_not_held_against_them() -> None:
     old = made(GPUS)
     facts = {name: value for name, value in old.machine["facts"].items() if name not in ("gpu_gib", "gpu_links")}

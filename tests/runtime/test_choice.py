@@ -18,6 +18,7 @@ from autotune.core.settings import Settings
 from autotune.runtime.choice import _inventory, decide
 from autotune.store import profiles
 
+from ..store.servers import folder_server
 from .records import inventory, profile, quiet
 
 
@@ -126,8 +127,40 @@ def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool) -> None:
     assert (choice.settings.pin_memory, choice.settings.precision) == (True, "tf32")
 
 
-def test_a_cuda_profile_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    choice = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
-    assert choice.device == "cpu"
-    assert [note for note in choice.notes if "training runs on the CPU" in note]
+def test_another_machine_trains_with_what_one_has_pushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a real web server: found, applied, and again without the server."""
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for_this_machine(tmp_path / "server", "bert", quiet(batch_size=32))
+    with folder_server(tmp_path / "server" / "profiles") as (url, _asked):
+        monkeypatch.setenv("AUTOTUNE_PROFILES", url)
+        with autotune.load(target="bert") as tuned:
+            assert tuned.settings == quiet(batch_size=32)
+            assert tuned.origin.startswith(f"found: {url}/")
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings == quiet(batch_size=32)
+        assert any("copies of what was read before are used" in note for note in tuned.notes)
+
+
+def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    facts = {**machine_type(_inventory()).as_dict()["facts"], "gpus": ["h200"] * 8}
+    made = profile(Settings(processes=8, batch_size=64, precision="fp16"), device="cuda")
+    made = dataclasses.replace(made, machine={"key": "server-64c-512g-h200x8", "facts": facts})
+    path = profiles.write(tmp_path / "server.yaml", made)
+    with autotune.load(path) as tuned:
+        assert tuned.settings is None
+    (notice,) = notices(caplog)
+    assert "measured on server-64c-512g-h200x8 and does not fit here" in notice
+    assert "device: profile cuda, here cpu" in notice
+
+
+def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = for_this_machine(tmp_path, "bert", quiet(batch_size=32))
+    made = profiles.read(path)
+    facts = {**made.machine["facts"], "family": "another"}
+    profiles.write(path, dataclasses.replace(made, machine={**made.machine, "facts": facts}))
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings is None
+    (notice,) = notices(caplog)
+    assert "only similar" in notice
+    assert "autotune check" in notice

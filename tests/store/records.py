@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from autotune.core.machine import MachineType
+from autotune.core.match import Here
 from autotune.core.profile import Evidence, Failure, NotOffered, Profile, Target
 from autotune.core.settings import Settings
+from autotune.store import registry
+from autotune.store.places import Place
 from autotune.testing import profiles
 from autotune.testing.profiles import MACHINE
 
 BASELINE = Settings(threads=8, batch_size=64)
 TUNED = BASELINE.but(num_workers=2, precision="bf16")
+
+
+def find(here: Here, roots: Sequence[Place]) -> registry.Match | None:
+    """The profile that would be applied."""
+    return registry.search(here, roots).match
 
 
 def profile(machine: MachineType = MACHINE, target: str = "resnet", **changes: Any) -> Profile:

@@ -16,7 +16,7 @@ from autotune.core.match import Here
 from autotune.store import layout, profiles, registry
 
 from .hostile import TEXT, canary, corpus
-from .records import MACHINE, profile
+from .records import MACHINE, find, profile
 
 WITHOUT_LINE = re.compile(
     r"is empty|is not a profile|is larger than|has no key 'schema'|schema: |is a binary file|is not plain YAML"
@@ -45,7 +45,7 @@ def test_each_is_refused_quickly_with_its_place_and_runs_nothing(name: str, tmp_
     first = said.splitlines()[0].removeprefix(f"{path}: ")
     assert re.match(r"line \d+: ", first) or WITHOUT_LINE.match(first), first
     assert first.isascii(), first
-    assert registry.find(Here(MACHINE, {}, "resnet"), [tmp_path]) is None
+    assert find(Here(MACHINE, {}, "resnet"), [tmp_path]) is None
     assert not bird.exists()
     assert events == []
     assert dict(os.environ) == before

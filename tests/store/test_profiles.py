@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import ProfileError
+from autotune.core.identity import Identity
 from autotune.core.knobs.knob import Count, Flag, Knob, Word
 from autotune.core.knobs.table import KNOB_NAMES, KNOBS
-from autotune.core.profile import Failure, NotOffered, Profile
+from autotune.core.profile import Failure, NotOffered, Profile, Written
 from autotune.core.proof import Proof
 from autotune.store import profiles, schema
 
@@ -137,6 +138,19 @@ def test_what_failed_in_an_older_file_may_have_accumulated() -> None:
 
 def test_many_mistakes_are_cut_short() -> None:
     assert "... and 4 more" in refusal(TEXT.replace("threads: 8", "threads: 0").replace("processes: 1", "processes: 0"))
+
+
+def test_files_of_version_1_are_read_and_written_as_version_2() -> None:
+    old = profiles.parse(TEXT.replace("autotune.profile/2", "autotune.profile/1"), "p.yaml")
+    assert (old.written, old.target.identity) == (None, None)
+    assert profiles.dump(old) == TEXT
+
+
+def test_who_made_it_and_for_what_survives() -> None:
+    identity = Identity("0123456789abcdef", "AdamW", ("float32 3x224x224", "number"))
+    made = profile(written=Written("0.1.0", "2026-11-22"))
+    made = replace(made, target=replace(made.target, identity=identity))
+    assert profiles.parse(profiles.dump(made), "p.yaml") == made
 
 
 def test_the_good_text_is_good() -> None:

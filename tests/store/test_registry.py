@@ -26,7 +26,7 @@ def here(machine: MachineType = MACHINE, target: str | None = "resnet", nnodes: 
 
 
 def find(machine: MachineType, target: str | None, roots: list[Path], nnodes: int = 1) -> registry.Match | None:
-    return registry.find(here(machine, target, nnodes), roots)
+    return registry.search(here(machine, target, nnodes), roots).match
 
 
 def search(machine: MachineType, target: str | None, roots: list[Path]) -> registry.Lookup:
@@ -112,7 +112,7 @@ def test_another_number_of_the_same_gpus(tmp_path: Path) -> None:
 def test_the_software_is_said(tmp_path: Path) -> None:
     put(tmp_path)
     updated = Here(MACHINE, {"torch": "2.12.0", "cuda": None}, "resnet")
-    match = registry.find(updated, [tmp_path])
+    match = registry.search(updated, [tmp_path]).match
     assert match is not None
     assert match.verdict == COMPATIBLE
     assert "torch: profile 2.9.0, here 2.12.0" in match.comparison.sentence

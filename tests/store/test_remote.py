@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +22,7 @@ from autotune.store import fetch, layout, profiles, registry
 from autotune.store.folder import Folder
 from autotune.store.remote import Remote
 
-from .records import MACHINE, profile
+from .records import MACHINE, find, profile
 from .servers import Lying, folder_server, serving
 
 pytest.importorskip("aiohttp")
@@ -61,6 +64,23 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
     assert registry.search(here(target="other"), [url]).match is None
 
 
+def test_copies_are_this_users_alone(tmp_path: Path) -> None:
+    put(tmp_path / "shared")
+    with folder_server(tmp_path / "shared") as (url, _asked):
+        match = registry.search(here(), [url]).match
+    assert match is not None
+    assert match.path.is_relative_to(tmp_path / "cache")
+    assert stat.S_IMODE(match.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(match.path.parent.stat().st_mode) == 0o700
+
+
+def test_nothing_of_it_is_imported_without_a_url() -> None:
+    code = "import sys, autotune.store.registry; print({'fsspec', 'aiohttp', 's3fs', 'torch'} & set(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(profiles.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_a_registry_that_is_not_reached_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -77,22 +97,22 @@ def test_what_is_gone_there_is_forgotten_here(tmp_path: Path) -> None:
     root = tmp_path / "shared"
     put(root)
     with folder_server(root) as (url, _asked):
-        assert registry.find(here(), [url]) is not None
+        assert find(here(), [url]) is not None
         Folder(root).take_away(MACHINE.key, "resnet.yaml")
-        assert registry.find(here(), [url]) is None
-    assert registry.find(here(), [url]) is None
+        assert find(here(), [url]) is None
+    assert find(here(), [url]) is None
 
 
 def test_a_poisoned_file_replaces_no_copy(tmp_path: Path) -> None:
     root = tmp_path / "shared"
     put(root)
     with folder_server(root) as (url, _asked):
-        assert registry.find(here(), [url]) is not None
+        assert find(here(), [url]) is not None
         layout.default_path(MACHINE.key, "resnet", root).write_text("!!python/object/apply:os.system [exit]")
         found = registry.search(here(), [url])
         assert found.match is None
         assert "tags are not allowed" in found.notes[0]
-    assert registry.find(here(), [url]) is not None
+    assert find(here(), [url]) is not None
 
 
 def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
@@ -104,7 +124,7 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
     root = tmp_path / "shared"
     put(root)
     with folder_server(root) as (url, _asked):
-        assert registry.find(here(), [url]) is not None
+        assert find(here(), [url]) is not None
 
 
 @pytest.fixture
@@ -194,14 +214,14 @@ def test_a_bucket_is_shared_by_machines(bucket: str, tmp_path: Path, monkeypatch
     text = profiles.dump(profile(), "resnet.yaml")
     assert Remote(bucket).put(MACHINE.key, "resnet.yaml", text) == f"{bucket}/{MACHINE.key}/resnet.yaml"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another machine"))
-    match = registry.find(here(), [bucket])
+    match = find(here(), [bucket])
     assert match is not None
     assert (match.profile, match.verdict) == (profile(), EXACT)
-    near = registry.find(here(NEAR), [bucket])
+    near = find(here(NEAR), [bucket])
     assert near is not None
     assert near.verdict == COMPATIBLE
     Remote(bucket).take_away(MACHINE.key, "resnet.yaml")
-    assert registry.find(here(), [bucket]) is None
+    assert find(here(), [bucket]) is None
     with pytest.raises(ProfileError, match="no such profile"):
         Remote(bucket).take_away(MACHINE.key, "resnet.yaml")
 
@@ -232,7 +252,7 @@ def test_a_git_repository(tmp_path: Path) -> None:
     git("-C", str(mine), "commit", "-q", "-m", "a profile")
     git("-C", str(mine), "push", "-q", "origin", "HEAD")
     git("clone", "-q", str(origin), str(yours))
-    match = registry.find(here(), [yours])
+    match = find(here(), [yours])
     assert match is not None
     assert match.profile == profile()
     tracked = subprocess.run(["git", "-C", str(mine), "ls-files"], capture_output=True, text=True, check=True).stdout

@@ -24,7 +24,7 @@ from autotune.core.settings import Settings
 from autotune.host import runner as host_runner
 from autotune.host import speed
 from autotune.report.live import RunProgress, advanced
-from autotune.store import profiles
+from autotune.store import atomic, profiles
 from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
@@ -219,6 +219,23 @@ class TestRun:
         assert run.run(TARGET, replace(self.OPTIONS, profile=where)).path == where
         assert where.is_file()
         assert not (elsewhere / "profiles").exists()
+
+    def test_a_place_that_no_longer_takes_the_profile_loses_nothing(
+        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where the disk is full, or the folder became read-only, while the run measured."""
+        replaced = atomic.replace
+
+        def full_there(path: Path, text: str, *, private: bool = False) -> None:
+            if path.is_relative_to(elsewhere / "full"):
+                raise OSError(28, "No space left on device")
+            replaced(path, text, private=private)
+
+        monkeypatch.setattr(atomic, "replace", full_there)
+        found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "full" / "mine.yaml"))
+        assert "No space left on device" in found.note
+        assert profiles.read(found.path).baseline == found.profile.baseline
+        assert not found.path.is_relative_to(elsewhere / "full")
 
     def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
         count = 0

@@ -1,0 +1,140 @@
+"""``autotune profiles push``, ``pull`` and ``rm``, and how ``match`` explains itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import cli
+from autotune.core.machine import machine_type
+from autotune.probes.facts import Inventory
+from autotune.store import profiles
+from autotune.testing.simulator import inventory
+
+from ..store.records import profile
+from ..store.servers import folder_server
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Inventory:
+    """A machine of eight cores, already probed."""
+    found = inventory(8, 8)
+    monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
+    return found
+
+
+@pytest.fixture
+def saved(tmp_path: Path, machine: Inventory) -> Path:
+    """A profile of this machine."""
+    made = profile(machine_type(machine), software={"torch": machine.software.torch, "cuda": machine.software.cuda})
+    return profiles.write(tmp_path / "tuned.yaml", made)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run ``autotune profiles ARGUMENTS``."""
+
+    def run(*words: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["profiles", *map(str, words)])
+        return (int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_pushed_once_matched_pulled_and_removed(say: Say, saved: Path, machine: Inventory, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    key, shared = machine_type(machine).key, tmp_path / "shared"
+    assert say("push", saved, "--to", shared)[:2] == (0, f"{shared}/{key}/resnet.yaml\n")
+    assert "is there already" in say("push", saved, "--to", shared)[1]
+    with folder_server(shared) as (url, _asked):
+        os.environ["AUTOTUNE_PROFILES"] = url
+        try:
+            code, out, _err = say("match", "resnet")
+            assert (code, out) == (0, f"{url}/{key}/resnet.yaml (exact)\n")
+            assert say("pull", "resnet")[0] == 2  # nobody to ask
+            code, out, err = say("pull", "resnet", "--yes", "--to", "own")
+            assert (code, out) == (0, f"own/{key}/resnet.yaml\n")
+            digest = hashlib.sha256((shared / key / "resnet.yaml").read_bytes()).hexdigest()
+            assert digest in err
+            assert say("pull", f"{url}/{key}/resnet.yaml", "--yes", "--sha256", digest)[0] == 0
+            refused = say("pull", f"{url}/{key}/resnet.yaml", "--yes", "--sha256", "0" * 64)
+            assert refused[0] == 2
+            assert "nothing was written" in refused[2]
+        finally:
+            del os.environ["AUTOTUNE_PROFILES"]
+    assert profiles.read(Path("own") / key / "resnet.yaml") == profiles.read(saved)
+    assert say("match", "resnet")[0] == 0  # what was pulled is the user's own now
+    assert say("rm", f"{key}/resnet", "--from", shared, "--yes")[0] == 0
+    assert not (shared / key).exists()
+
+
+def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_path: Path) -> None:
+    say("push", saved, "--to", "shared")
+    other = profiles.write(tmp_path / "other.yaml", replace(profiles.read(saved), recommended="safe"))
+    code, _out, err = say("push", other, "--to", "shared")
+    assert (code, "give --replace" in err) == (2, True)
+    assert say("push", other, "--to", "shared", "--replace")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["push", "tuned.yaml"], "no registry: give --to"),
+        (["push", "tuned.yaml", "--to", "https://example.org/p"], "cannot be read or written|can only be read"),
+        (["pull"], "name the target"),
+        (["pull", "resnet"], "no registry: give --from"),
+        (["pull", "resnet", "--from", "empty"], "no profile of resnet fits"),
+        (["rm", "nothing", "--from", "shared"], "is no profile"),
+        (["rm", "../x", "--from", "shared"], "is no profile"),
+        (["rm", "none/none.yaml", "--yes"], "cannot be removed"),
+        (["rm", "tuned.yaml"], "is no profile"),
+        (["rm", "some/tuned.yaml"], "There is nobody to ask"),
+    ],
+)
+@pytest.mark.usefixtures("saved")
+def test_what_cannot_be_done_is_said(
+    words: list[str], said: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.store.fetch.SECONDS", 1.0)
+    monkeypatch.setattr("autotune.store.fetch.read", lambda *_: None)
+    code, _out, err = say(*words)
+    assert code == 2
+    assert any(part in err for part in said.split("|")), err
+
+
+def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_path: Path) -> None:
+    whole = profiles.read(saved)
+    part = profiles.write(tmp_path / "part.yaml", replace(whole, evidence=replace(whole.evidence, partial=True)))
+    code, _out, err = say("push", part, "--to", "shared")
+    assert (code, "interrupted run" in err) == (2, True)
+
+
+def test_match_explains_every_field(say: Say, saved: Path, machine: Inventory) -> None:
+    theirs = profiles.read(saved)
+    facts = {**theirs.machine["facts"], "threads": 16}
+    profiles.write(saved, replace(theirs, machine={**theirs.machine, "facts": facts}))
+    code, out, _err = say("match", "tuned.yaml", "--explain")
+    assert code == 0
+    assert "verdict  compatible" in out
+    for field in ("family", "threads", "memory_gib", "torch"):
+        assert any(line.startswith(field) for line in out.splitlines())
+    profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
+    code, out, _err = say("match", "tuned.yaml")
+    assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
