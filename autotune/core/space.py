@@ -14,7 +14,7 @@ from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.moves import BOUND, MOVES, SHAPE, Move, Offered, data_parallel
 from autotune.core.settings import Settings
 
-MAX_BATCH_FACTOR = 16
+MAX_BATCH_FACTOR = 32
 
 
 @dataclass(frozen=True)

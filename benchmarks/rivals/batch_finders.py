@@ -1,7 +1,7 @@
 """The batch-only rivals: a fresh process that ends with a batch size; everything else stays as today.
 
 Both look for a batch that memory can hold, not for a fast one. Where a CPU's memory is exhausted the process is killed
-rather than told, so a user bounds the search: here at 16 times today's batch, as far as autotune's level ``max`` goes.
+rather than told, so a user bounds the search: here at 32 times today's batch, as far as autotune's level ``max`` goes.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _batch_size(context: Context) -> Choices:
 BATCH_SIZE = Knob(
     name="batch_size",
     what="samples per process",
-    offered="at the same global batch; at `max` up to 16 times yours",
+    offered="at the same global batch; at `max` up to 32 times yours",
     kind=Count(1, 2**24),
     neutral=1,
     applied="loader",

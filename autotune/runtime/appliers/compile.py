@@ -99,6 +99,8 @@ class Compiled(Layer):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def _compiled(self) -> Call:
+        if BACKEND == "inductor" and CACHE_VARIABLE in os.environ:
+            import_compiler(os.environ[CACHE_VARIABLE])  # before torch.compile does
         options: dict[str, Any] = {"mode": self.mode} if BACKEND == "inductor" else {"backend": BACKEND}
         model = self.model
 
@@ -134,8 +136,6 @@ class Compiled(Layer):
         shapes = tuple(tensor_shapes((*arguments, *options.values())))
         if self._shapes is None:
             self._shapes = shapes
-            if BACKEND == "inductor" and CACHE_VARIABLE in os.environ:
-                import_compiler(os.environ[CACHE_VARIABLE])
         self.others += shapes != self._shapes
         return shapes == self._shapes
 
