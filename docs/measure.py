@@ -346,7 +346,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.figure == "proof":
-        proof(max(arguments.pairs, 4000))
+        proof(max(arguments.pairs, 1000))
         return
     if arguments.figure == "machines":
         machines(arguments.pairs)  # holds the lock by itself

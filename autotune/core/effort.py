@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autotune.core.proof import LOWER_ERROR, MIN_GAIN, NARROW, UPPER_ERROR, Round, measured
+from autotune.core.proof import LOOKS, LOWER_ERROR, MIN_GAIN, NARROW, UPPER_ERROR, Round, measured
 from autotune.core.student import student_quantile
 
 SHARE = 0.5
@@ -41,4 +41,5 @@ def _reach(error: float, generations: int) -> float:
 
 
 def _first(enough: Callable[[int], bool], after: int) -> int | None:
-    return next((count for count in range(after + 1, MOST_GENERATIONS) if enough(count)), None)
+    """The first planned look at least: a single generation says nothing of its scatter."""
+    return next((count for count in range(max(after + 1, min(LOOKS)), MOST_GENERATIONS) if enough(count)), None)

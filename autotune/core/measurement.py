@@ -45,7 +45,7 @@ class Block:
             the hypervisor's other guests. What a neighbour takes that yields is not missed.
         core_latency: core-to-core latency: seconds that a fixed exchange of data between the threads took before and
             after; 0 where that was not measured, or others took so much that it would show them.
-        neighbours: processors that other processes kept busy meanwhile, on average.
+        neighbours: processors that other processes and the hypervisor's other guests kept busy meanwhile, on average.
     """
 
     items: int

@@ -23,7 +23,7 @@ LOWER_ERROR, UPPER_ERROR = 0.009, 0.027
 of the stated error is kept for processes that differ much more than usual."""
 LOOKS: Mapping[int, float] = {4: 0.1, 8: 0.25, 14: 0.3, 24: 0.35}
 """Planned looks: generations, and the share of the error that each look may spend."""
-FULL_GENERATIONS = 8
+FULL_GENERATIONS = 12
 """Fewer rest on the prior so much that the last look may spend only a part of the error that is left."""
 QUIET_CPUS = 0.2
 """A round is quiet up to so many processors that others keep busy."""
@@ -44,7 +44,7 @@ class Round:
     Attributes:
         generation: its number.
         rates: items per second by contender.
-        neighbours: processors that other processes kept busy meanwhile, on average.
+        neighbours: processors that other processes and the hypervisor's other guests kept busy meanwhile, on average.
     """
 
     generation: int

@@ -107,15 +107,17 @@ class Schedule:
     def rounds_that_fit(self, state: RunState, contenders: Mapping[str, Settings]) -> int:
         """Rounds of the proof's next generation; 0 if not even one round fits.
 
-        As many as are worth the start, but fewer if the generations up to the first look would not fit otherwise: two
-        generations prove little, however long they are.
+        As many as are worth the start, but fewer if the generations up to the second look would not fit otherwise, and
+        one only if those up to the first would not: few generations prove little, however long they are.
         """
         starting = starting_seconds(state, contenders.values())
         turns, left = sum(turn_seconds(state, settings) for settings in contenders.values()), self.left
-        for generations in range(max(1, min(LOOKS) - state.generations), 0, -1):
+        worth = rounds_per_generation(state)
+        first, second = (max(1, look - state.generations) for look in list(LOOKS)[:2])
+        for generations in range(second, 0, -1):
             fitting = (left / generations - starting) / turns
-            if fitting >= 1:
-                return int(min(rounds_per_generation(state), fitting))
+            if fitting >= (1 if generations <= first else min(ROUNDS, worth)):
+                return int(min(worth, fitting))
         return 0
 
 

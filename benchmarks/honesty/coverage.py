@@ -64,4 +64,4 @@ def as_recorded(folder: Path) -> Iterator[tuple[str, Noise]]:
         data = json.loads(path.read_text("utf-8"))
         for load, generations in aa.by_load(data).items():
             if noise := fitted(generations):
-                yield f"as {data['task']} beside {load}", noise
+                yield f"as {path.stem.removeprefix('honesty-aa-')} beside {load}", noise

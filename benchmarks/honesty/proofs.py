@@ -41,7 +41,7 @@ Generation = Sequence[Turn]
 """Round by round; the proof may use fewer rounds than there are."""
 NEEDED = max(LOOKS)
 """Generations of the longest proof."""
-RECORDED = 12
+RECORDED = 8
 """Generations of a proof that is drawn from a recording: what most budgets allow."""
 START_SECONDS = 0.05
 """Of a forked contender: with it the schedule finds how many rounds are worth a start."""

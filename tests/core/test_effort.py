@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.effort import to_decide, to_narrow
-from autotune.core.proof import NARROW, Round, compare
+from autotune.core.proof import LOOKS, NARROW, Round, compare
 
 
 def rounds(ratios: list[float]) -> list[Round]:
@@ -24,6 +24,10 @@ def test_a_gain_within_the_noise_is_told_by_more_generations() -> None:
 def test_no_gain_takes_for_ever() -> None:
     assert to_decide(rounds([1.0, 1.05, 0.95]), "ours", "theirs") is None
     assert to_decide([], "ours", "theirs") is to_narrow([], "ours", "theirs") is None
+
+
+def test_a_single_generation_is_followed_up_to_the_first_look() -> None:
+    assert to_decide(rounds([9.0]), "ours", "theirs") == min(LOOKS)
 
 
 def test_a_wide_interval_gets_narrow() -> None:

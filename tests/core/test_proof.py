@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autotune.core.proof import (
     CONFIDENCE,
+    FULL_GENERATIONS,
     IDENTITY,
     LOOKS,
     LOWER_ERROR,
@@ -120,7 +121,7 @@ class TestCompare:
         logs = [math.log(ratio) for ratio in (1.1, 1.2, 1.3, 1.2)]
         centre = sum(logs) / 4
         variance = (0.05**2 + sum((log - centre) ** 2 for log in logs)) / 4
-        share = 0.5  # the budget ended before anything was decided, with few generations
+        share = 4 / FULL_GENERATIONS  # the budget ended before anything was decided, with few generations
         below, above = (student_quantile(1 - share * error, 4) for error in (LOWER_ERROR, UPPER_ERROR))
         error = math.sqrt(variance / 4)
         assert proof.value == pytest.approx(math.exp(centre))

@@ -22,7 +22,7 @@ class Taken:
     Attributes:
         lost: share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
             other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it.
-        neighbours: processors that other processes kept busy, on average.
+        neighbours: processors that other processes and the hypervisor's other guests kept busy, on average.
     """
 
     lost: float = 0.0
@@ -69,7 +69,7 @@ class CpuContention:
         others = max(0, now.used - self._before.used - mine) if KNOWS_CHILDREN else 0
         missed = min(others, _waited(self._own_before, own)) if KNOWS_DELAYS else others
         stolen = now.stolen - self._before.stolen
-        return Taken(min(1.0, (missed + stolen) / total), others / total * now.count)
+        return Taken(min(1.0, (missed + stolen) / total), (others + stolen) / total * now.count)
 
 
 def _waited(before: _Tree, now: _Tree) -> float:

@@ -17,8 +17,6 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.spec import TrialSpec
 
 BLOCK_SECONDS = 0.04
-RESIDENT_SECONDS = 0.15
-"""Least warm-up of a contender of race or proof: its settings were steady in their trial."""
 HOPELESS = 2.0
 """Steps this many times too slow for the bar end the warm-up at once."""
 
@@ -46,7 +44,7 @@ def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
     steps = 0
     while True:
         seconds = time.perf_counter() - started
-        steady = _is_primed(loop, steps, seconds) and _is_steady(loop.spec, paces)
+        steady = _is_primed(loop, steps, seconds) and _is_steady(paces)
         over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
         count = loop.agree(0 if over else _steps_of_block(paces))
         if count == 0:
@@ -59,14 +57,13 @@ def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:
     """The loader's first queue is consumed and torch's first-step work is over."""
     settings = loop.spec.settings
     queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
-    least = RESIDENT_SECONDS if loop.spec.resident else MIN_WARMUP_SECONDS
-    return steps >= MIN_WARMUP_STEPS and seconds >= least and loop.batches >= queue
+    return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and loop.batches >= queue
 
 
-def _is_steady(spec: TrialSpec, paces: list[float]) -> bool:
-    """The last blocks agree with those before; fewer are compared where a step takes long, or was steady before."""
+def _is_steady(paces: list[float]) -> bool:
+    """The last blocks agree with those before; fewer blocks are compared where a step takes long."""
     slow = bool(paces) and paces[-1] >= SLOW_STEP_SECONDS
-    return is_steady(paces, STEADY_BLOCKS - (slow or spec.resident))
+    return is_steady(paces, STEADY_BLOCKS - slow)
 
 
 def _is_out_of_time(spec: TrialSpec, steps: int, seconds: float) -> bool:
