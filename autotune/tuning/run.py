@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from autotune.host.speed import machine_notes, matrix_rates
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
-from autotune.store import layout, rescue
+from autotune.store import rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -100,11 +99,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = _writable(options.profile) if options.profile else None
+    path = rescue.writable(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or _writable(layout.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
+    path = path or rescue.own_place(machine_type(inventory).key, target.name, nnodes)
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -275,23 +274,3 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
         rank=rank,
         observe=request.observe,
     )
-
-
-def _writable(path: Path) -> Path:
-    """``path``, in a folder that is there. Finds out now, not after the run, that the profile cannot be written.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
-            " --profile OUT.yaml"
-        ) from error
-    return path
