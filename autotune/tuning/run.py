@@ -36,8 +36,7 @@ from autotune.host.why import why
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
-from autotune.store import layout, rescue
-from autotune.store.place import writable
+from autotune.store import rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -104,11 +103,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = writable(options.profile) if options.profile else None
+    path = rescue.writable(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or writable(layout.default_path(machine_type(inventory).key, target.name, nnodes=nnodes))
+    path = path or rescue.own_place(machine_type(inventory).key, target.name, nnodes)
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()

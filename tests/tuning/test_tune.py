@@ -316,6 +316,15 @@ class TestRun:
             run.run(TARGET, replace(self.OPTIONS, profile=Path(where)))
         assert world.closed == 0
 
+    def test_a_project_that_is_read_only_has_its_profile_in_the_users_folder(
+        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(elsewhere / "data"))
+        (elsewhere / "profiles").write_text("a file, where root too can make no folder")
+        found = run.run(TARGET, self.OPTIONS)
+        assert found.path.is_relative_to(elsewhere / "data")
+        assert profiles.read(found.path).baseline == found.profile.baseline
+
     def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
         run.run(TARGET, options)
