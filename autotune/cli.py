@@ -146,6 +146,14 @@ def probe(as_json: JsonOption = False) -> None:
     command.probe(as_json)
 
 
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Name what costs speed on this machine, with the command that mends it. Exit code 6 where something does."""
+    from autotune.commands import doctor as command
+
+    raise typer.Exit(command.doctor(as_json))
+
+
 @app.command(context_settings=TARGET_SETTINGS)
 def run(
     script: Annotated[
