@@ -161,6 +161,7 @@ def _run_phases(request: _Request) -> tuple[Profile, Load]:
         search_race_prove(state, tools)
     except (Interrupted, LaunchError) as early:
         ended = early
+    study.keep_rounds(state.rounds)
     load = request.neighbours.load(request.inventory.budget.threads)
     state.rounds, apart = undisturbed(state.rounds)
     profile = profile_of(
