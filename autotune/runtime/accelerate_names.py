@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch import nn
@@ -83,11 +83,13 @@ class AccelerateNames:
         if self.is_main:
             builtins.print(*values, **options)
 
-    def __getattr__(self, name: str) -> Any:
-        """What to write in place of a name of Accelerate that has no equal here.
+    if not TYPE_CHECKING:  # a checker knows what is there
 
-        Raises:
-            AttributeError: always; this is asked for names that are missing.
-        """
-        advice = f"; coming from Accelerate: {INSTEAD[name]}" if name in INSTEAD else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+        def __getattr__(self, name: str) -> Any:
+            """What to write in place of a name of Accelerate that has no equal here.
+
+            Raises:
+                AttributeError: always; this is asked for names that are missing.
+            """
+            advice = f"; coming from Accelerate: {INSTEAD[name]}" if name in INSTEAD else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")

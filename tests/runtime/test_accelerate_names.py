@@ -51,7 +51,7 @@ def test_what_has_no_equal_says_what_to_write(session: Session, name: str) -> No
 
 
 def test_any_other_name_is_missing_as_ever(session: Session) -> None:
-    with pytest.raises(AttributeError, match="^'Session' object has no attribute 'prepar'$"):
+    with pytest.raises(AttributeError, match=r"^'Session' object has no attribute 'prepar'$"):
         session.prepar  # noqa: B018
 
 
