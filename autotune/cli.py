@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -47,10 +48,9 @@ class TargetCommand(TyperCommand):
 
 
 def _is_script(target: str) -> bool:
-    try:
+    with contextlib.suppress(UsageError):  # the command will say so
         return is_script(Path(target))
-    except UsageError:  # the command will say so
-        return False
+    return False
 
 
 def _name_options_of_ours(context: typer.Context) -> None:
@@ -61,6 +61,8 @@ def _name_options_of_ours(context: typer.Context) -> None:
         _say(f"autotune: what follows the script belongs to it: {' '.join(taken)}. Options of autotune stand before it")
 
 
+BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
+USUAL_BUDGET = "60s to 150s by the step; more with --train-time"
 TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 TargetArgument = Annotated[
     str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
@@ -91,13 +93,7 @@ def tune(
     module: ModuleOption = False,
     profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
     level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Hard upper bound on the whole run: 90s, 5m, 1h30m.",
-            show_default="60s to 150s by the step; more with --train-time",
-        ),
-    ] = None,
+    budget: Annotated[str | None, typer.Option(help=BUDGET_HELP, show_default=USUAL_BUDGET)] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
     train_time: Annotated[
@@ -111,6 +107,7 @@ def tune(
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
+    report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
 ) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
@@ -130,7 +127,7 @@ def tune(
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
     _name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
-    command.tune(found, options, cluster, started, as_json)
+    command.tune(found, options, cluster, started, as_json, report)
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
@@ -155,6 +152,14 @@ def probe(as_json: JsonOption = False) -> None:
     from autotune.commands import probe as command
 
     command.probe(as_json)
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Name what costs speed on this machine, with the command that mends it. Exit code 6 where something does."""
+    from autotune.commands import doctor as command
+
+    raise typer.Exit(command.doctor(as_json))
 
 
 @app.command(context_settings=TARGET_SETTINGS)
@@ -226,6 +231,17 @@ def export(
     from autotune.commands import export as command
 
     command.export(profile, level, to)
+
+
+@app.command()
+def report(
+    profile: ProfileArgument,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file that shows a tuning run; it opens offline."""
+    from autotune.commands import report as command
+
+    command.report(profile, out)
 
 
 @app.command()

@@ -14,6 +14,9 @@ from autotune.core.events import Event, Observer
 from autotune.core.settings import Settings
 from autotune.report.live import RunProgress, advanced, line, render
 
+LINE_SECONDS = 10.0
+"""Between two lines of a log, at least."""
+
 
 @contextmanager
 def live_view(budget: float, started: float) -> Iterator[Observer]:
@@ -25,21 +28,30 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
     """
     console = Console(stderr=True)
     progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
+    said: RunProgress | None = None
     panel = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
     with panel as live:
 
         def observe(event: Event) -> None:
-            nonlocal progress
-            before, progress = progress, replace(advanced(progress, event), elapsed=time.monotonic() - started)
+            nonlocal progress, said
+            progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
             if live is not None:
                 live.update(render(progress), refresh=True)
-            elif _is_news(before, progress):
+            elif _is_news(said, progress):
+                said = progress
                 console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe
 
 
-def _is_news(before: RunProgress, now: RunProgress) -> bool:
-    """Whether a log needs a line: a new stage, a new trial's result, a new failure, a new round."""
+def _is_news(said: RunProgress | None, now: RunProgress) -> bool:
+    """Whether a log needs a line: a new stage, trial, failure or round, and the last line is some seconds old.
+
+    Args:
+        said: what the last line told; None before the first.
+        now: what another would tell.
+    """
     names = ("stage", "trials", "failures", "rounds")
-    return any(getattr(before, name) != getattr(now, name) for name in names)
+    if said is None:
+        return True
+    return now.elapsed - said.elapsed >= LINE_SECONDS and any(getattr(said, n) != getattr(now, n) for n in names)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
+from pathlib import Path
 
 from autotune.cluster.agent import serve
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import rendezvous
+from autotune.commands import report
 from autotune.commands.live_view import live_view
 from autotune.core.cluster import Cluster
 from autotune.core.errors import UsageError
@@ -19,7 +22,9 @@ from autotune.tuning import run
 from autotune.tuning.options import Options
 
 
-def tune(target: Target, options: Options, cluster: Cluster | None, started: float, as_json: bool) -> None:
+def tune(
+    target: Target, options: Options, cluster: Cluster | None, started: float, as_json: bool, page: Path | None = None
+) -> None:
     """Tune, or take part in the run that another machine of ``cluster`` controls.
 
     Args:
@@ -28,7 +33,10 @@ def tune(target: Target, options: Options, cluster: Cluster | None, started: flo
         cluster: the machines that are tuned together; this one alone if None.
         started: when the command started, on the monotonic clock.
         as_json: whether stdout gets one JSON object. People's text goes to stderr.
+        page: where the HTML report is written; none if None.
     """
+    if page is not None:
+        report.check_plotly()
     if cluster and isinstance(target, Script):
         raise UsageError(f"{target.written}: scripts are tuned on one machine; several take a task file")
     place = rendezvous(cluster) if cluster else None
@@ -42,6 +50,9 @@ def tune(target: Target, options: Options, cluster: Cluster | None, started: flo
     print(text, file=sys.stderr)
     if result.note:
         print(f"{result.note}\nThe profile is in {result.path}.", file=sys.stderr)
+    if page is not None:
+        with contextlib.redirect_stdout(sys.stderr):
+            report.write(result.profile, result.path, page)
     if as_json:
         print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
 

@@ -43,8 +43,8 @@ class LoaderAlone:
     Attributes:
         batch_seconds: wall time.
         epoch_seconds: from the begin of an epoch to its first batch.
-        main_busy: seconds that the training process ran or waited for a CPU.
-        worker_busy: the same of all its workers.
+        main_busy: share of the time that the training process ran on a CPU; what others made it wait is left out.
+        worker_busy: the same of its workers.
         storage_bytes: read from storage, not from the page cache.
     """
 

@@ -15,7 +15,7 @@ THREADS, PASSES = "threads", "passes"
 WORTH_NAMING = 0.2
 """A part is named beside the verdict from this share of the step on."""
 BUSY = 0.6
-"""A process that runs, or waits for a CPU, for this share of the time computes; others wait for something else."""
+"""A process that runs for this share of the time computes; others wait, for something else than a CPU."""
 FROM_STORAGE = 2**12
 """Bytes of a batch that come from storage, from which on a loader that waits is said to wait for it."""
 FASTER, SURELY_FASTER = 1.25, 1.05
@@ -114,7 +114,6 @@ def _input_kind(loader: LoaderAlone | None, workers: int) -> str:
     """Why a loader is slow."""
     if loader is None:
         return INPUT
-    busy = max(loader.main_busy, loader.worker_busy / max(1, workers))
-    if busy < BUSY * loader.batch_seconds:
+    if max(loader.main_busy, loader.worker_busy) < BUSY:
         return DISK if loader.storage_bytes >= FROM_STORAGE else SLOW_SOURCE
     return WORKERS if workers else MAIN_PROCESS

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autotune.core.errors import NothingUsable
 from autotune.core.events import Observer, StageStarted
+from autotune.core.measurement import Measurement
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.diagnosis.diagnose import quick_verdict
@@ -39,7 +40,7 @@ def why(bench: TrialBench, baseline: Known, deadline: float, observe: Observer) 
         observe: called when the trial begins.
     """
     settings, measured = baseline.settings, baseline.outcome.measurement
-    if measured is None or measured.step_seconds > MOST_STEP_SECONDS:
+    if measured is None or sum(block.seconds for block in measured.kept) > MOST_STEP_SECONDS * _steps(measured):
         return ""
     observe(StageStarted("each part of a step"))
     try:
@@ -48,3 +49,8 @@ def why(bench: TrialBench, baseline: Known, deadline: float, observe: Observer) 
         return ""
     precision = settings.precision if settings.precision == "bf16" else "fp32"
     return quick_verdict(inspection, limits(precision), settings, measured.load_share).sentence
+
+
+def _steps(measured: Measurement) -> int:
+    """In undisturbed blocks."""
+    return sum(block.steps for block in measured.kept)

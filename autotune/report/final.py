@@ -31,7 +31,7 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
         load: other processes that ran meanwhile, with their names.
         script: how the user's script is started, without Python.
     """
-    apply, lines = _apply(profile, path, script), list[str]()
+    apply, lines = apply_lines(profile, path, script), list[str]()
     for limits in LIMITS:
         lines = _lines(profile, inventory, load, apply, *limits)
         if len(lines) <= HEIGHT:
@@ -165,7 +165,8 @@ def _batch(profile: Profile) -> list[str]:
     return ["", *textwrap.wrap(f"Level max: {note}", formatting.WIDTH)] if note else []
 
 
-def _apply(profile: Profile, path: Path, script: str) -> list[str]:
+def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
+    """How the recommended level is applied: lines to copy."""
     if not to_apply(profile):
         return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
     settings, nnodes = profile.level().settings, profile.target.nnodes

@@ -12,6 +12,17 @@ from autotune.core.proof import WIDE, Proof
 from autotune.core.settings import Settings
 
 WIDTH = 80
+WORDS = {
+    "backend": "over {}",
+    "num_workers": "{} loader workers",
+    "prefetch_factor": "{} batches ahead",
+    "batch_size": "batch {}",
+    "optimizer_impl": "{} optimizer",
+    "precision": "{}",
+    "allocator": "{} allocator",
+    "binding": "bound to {}",
+}
+"""A knob's value in words."""
 
 
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:
@@ -93,6 +104,29 @@ def changes(settings: Settings, baseline: Settings) -> str:
     """``num_workers 2, precision bf16``: what differs from ``baseline``, or ``your settings``."""
     different = settings.difference(baseline)
     return ", ".join(f"{knob} {value(mine)}" for knob, (mine, _theirs) in different.items()) or "your settings"
+
+
+def tried(settings: Settings, baseline: Settings) -> str:
+    """``2 processes x 1 thread, bf16``: what differs from ``baseline`` in words, or ``your settings``."""
+    different = settings.difference(baseline)
+    shape = [f"{_processes(settings)} x {count(settings.threads, 'thread')}"] * bool(
+        {"processes", "threads"} & {*different}
+    )
+    own = (_words(knob, mine) for knob, (mine, _) in different.items() if knob not in ("processes", "threads"))
+    return ", ".join([*shape, *own]) or "your settings"
+
+
+def _processes(settings: Settings) -> str:
+    return "1 process" if settings.processes == 1 else f"{settings.processes} processes"
+
+
+def _words(knob: str, setting: Any) -> str:
+    """One knob's value in words; the knob's own name where there are no better ones."""
+    if isinstance(setting, bool):
+        return knob if setting else f"no {knob}"
+    if setting is None:
+        return f"no {knob}"
+    return WORDS.get(knob, f"{knob} {{}}").format(setting)
 
 
 def summary(settings: Settings) -> str:

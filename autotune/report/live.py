@@ -5,7 +5,7 @@ Nothing here refreshes by itself: a thread that draws would disturb what is bein
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
@@ -18,6 +18,8 @@ from autotune.core.settings import Settings
 from autotune.report import formatting
 
 BAR = 30
+CURVE = 40
+BARS = "▁▂▃▄▅▆▇█"
 MAX_REASON = 120
 
 
@@ -40,11 +42,24 @@ class RunProgress:
     last_failure: str = ""
     rounds: Mapping[str, int] = field(default_factory=dict)
     """Rounds finished by each contender of a race or proof."""
+    curve: tuple[float, ...] = ()
+    """Best rate after each trial."""
 
 
 def advanced(progress: RunProgress, event: Event) -> RunProgress:
     """``progress`` after ``event``, whose fields are those that it changes."""
-    return replace(progress, **vars(event))
+    now = replace(progress, **vars(event))
+    if now.trials == progress.trials or now.best_rate is None:
+        return now
+    return replace(now, curve=(*progress.curve, now.best_rate))
+
+
+def sparkline(values: Sequence[float], width: int = CURVE) -> str:
+    """The last ``width`` of ``values`` as bars, from 0 to the largest of them."""
+    shown = values[-width:]
+    most = max(shown, default=0.0)
+    steps = len(BARS) - 1
+    return "".join(BARS[round(steps * value / most)] for value in shown) if most > 0 else ""
 
 
 def render(progress: RunProgress) -> RenderableType:
@@ -61,7 +76,7 @@ def line(progress: RunProgress) -> str:
     """The same on one line, for logs."""
     parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
     if progress.trying is not None:
-        parts.append(f"trying {formatting.changes(progress.trying, progress.baseline)}")
+        parts.append(f"trying {formatting.tried(progress.trying, progress.baseline)}")
     if progress.baseline_rate is not None:
         parts.append(_best(progress))
     if progress.rounds:
@@ -74,10 +89,12 @@ def line(progress: RunProgress) -> str:
 def _rows(progress: RunProgress) -> list[tuple[str, str]]:
     rows = [("stage", f"{progress.stage}, {formatting.count(progress.trials, 'trial')} done")]
     if progress.trying is not None:
-        rows.append(("trying", formatting.changes(progress.trying, progress.baseline)))
+        rows.append(("trying", formatting.tried(progress.trying, progress.baseline)))
     rows.append(("best", _best(progress).removeprefix("best ")))
     if progress.best is not None:
-        rows.append(("", formatting.changes(progress.best, progress.baseline)))
+        rows.append(("", formatting.tried(progress.best, progress.baseline)))
+    if len(progress.curve) > 1:
+        rows.append(("so far", sparkline(progress.curve)))
     if progress.rounds:
         rows.append(("rounds", _rounds(progress)))
     if progress.failures:

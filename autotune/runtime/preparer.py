@@ -27,6 +27,24 @@ SETTLED_STEPS = 3
 NOT_LOADERS = (nn.Module, PreparedLoader, Tensor, list, tuple, dict, str)
 
 
+CONTAINED = (nn.Module, Optimizer, DataLoader)
+
+
+def refuse_container(item: Any) -> None:
+    """Raise `TypeError` where ``item`` is a plain container of what is to be prepared: nothing would happen to it."""
+    if type(item) not in (list, tuple, dict):
+        return
+    inner = list(item.values()) if isinstance(item, dict) else list(item)
+    found = next((each for each in inner if isinstance(each, CONTAINED)), None)
+    if found is not None:
+        kind = type(item).__name__
+        unpacked = "*objects.values()" if kind == "dict" else "*objects"
+        raise TypeError(
+            f"prepare() got a {kind} that holds a {type(found).__name__}: it prepares its arguments, not what is in"
+            f" them. Write tuned.prepare({unpacked})"
+        )
+
+
 class Preparer:
     """Knows what a session has prepared, so that preparing twice changes nothing."""
 
@@ -46,6 +64,8 @@ class Preparer:
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""
+        for item in objects:
+            refuse_container(item)
         for item in objects:
             if isinstance(item, nn.Module) and not any(item is known for known in self.models):
                 self._model(item, find_unused_parameters)

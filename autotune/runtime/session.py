@@ -18,6 +18,7 @@ from autotune.core.identity import Made
 from autotune.core.overrides import DISABLE, overrides
 from autotune.core.settings import Settings
 from autotune.runtime import processes, watchdog
+from autotune.runtime.accelerate_names import AccelerateNames
 from autotune.runtime.applier import Training, create_appliers
 from autotune.runtime.appliers.precision import Precision
 from autotune.runtime.dealing import Part
@@ -26,7 +27,7 @@ from autotune.runtime.notes import Notes
 from autotune.runtime.preparer import Preparer
 
 
-class Session(Described, contextlib.AbstractContextManager["Session"]):
+class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Session"]):
     """Settings in force for one training loop, from construction to `close`.
 
     Args:
@@ -103,6 +104,9 @@ class Session(Described, contextlib.AbstractContextManager["Session"]):
         Args:
             objects: what to prepare.
             find_unused_parameters: for several processes, where some parameters take no part in some losses.
+
+        Raises:
+            TypeError: a list, tuple or dictionary holds what is to be prepared: hand each over by itself.
         """
         prepared = self.preparer.prepare(objects, find_unused_parameters)
         return prepared[0] if len(prepared) == 1 else prepared

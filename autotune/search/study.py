@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from optuna.trial import TrialState, create_trial
 
 from autotune.core.knobs.knob import Count, Knob
 from autotune.core.knobs.table import BY_NAME, KNOBS
+from autotune.core.proof import Round
 from autotune.core.settings import Settings
 from autotune.search.journal import Journal
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
 
+ROUNDS = "rounds"
+"""The study's attribute that holds the proof."""
 INFEASIBLE = 0.0
 """Value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
 
@@ -68,6 +72,10 @@ class Study:
             value=observation.rate or INFEASIBLE,
         )
         self.optuna.add_trial(trial)
+
+    def keep_rounds(self, rounds: Sequence[Round]) -> None:
+        """Keep the rounds of the proof: reports show them as they came."""
+        self.optuna.set_user_attr(ROUNDS, [[turn.generation, dict(turn.rates)] for turn in rounds])
 
     def observations(self) -> list[Observation]:
         """All finished trials, oldest first."""

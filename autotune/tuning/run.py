@@ -169,6 +169,7 @@ def _run_phases(request: _Request) -> Result:
         search_race_prove(state, tools)
     except (Interrupted, LaunchError) as early:
         ended = early
+    study.keep_rounds(state.rounds)
     load = request.neighbours.load(request.inventory.budget.threads)
     state.rounds, apart = undisturbed(state.rounds)
     results = (partial_results if ended else proven_results)(state, tuple(tools.spaces))

@@ -10,7 +10,7 @@ from autotune.diagnosis.passes import Limits
 
 LIMITS = Limits(flops=1e12, bandwidth=1e10)
 SIZES = Sizes(parameters=100, gradients=100, optimizer_state=200, activations=3200, batch=640, peak=10_000)
-BUSY = LoaderAlone(batch_seconds=0.01, epoch_seconds=0.1, main_busy=0.009, worker_busy=0.0, storage_bytes=0.0)
+BUSY = LoaderAlone(batch_seconds=0.01, epoch_seconds=0.1, main_busy=0.9, worker_busy=0.0, storage_bytes=0.0)
 MATRIX = Operator("aten::mm", calls=2, flops=1e9, bytes=1e6, seconds=0.002)
 
 

@@ -27,8 +27,8 @@ from autotune.diagnosis.verdict import (
 from .records import BUSY, gain, inspection
 
 COMPUTES = PassSeconds(overhead=1.0, compute=8.0, bandwidth=1.0)
-WAITS = replace(BUSY, main_busy=0.001)
-WORKERS_BUSY = replace(WAITS, worker_busy=0.019)
+WAITS = replace(BUSY, main_busy=0.1)
+WORKERS_BUSY = replace(WAITS, worker_busy=0.95)
 READS = replace(WAITS, storage_bytes=1e6)
 
 
@@ -46,7 +46,6 @@ def kind(
         (READS, 0, DISK),
         (READS, 2, DISK),
         (WORKERS_BUSY, 2, WORKERS),
-        (WORKERS_BUSY, 8, SLOW_SOURCE),
         (None, 0, INPUT),
     ],
 )

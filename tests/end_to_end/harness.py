@@ -6,6 +6,7 @@ import atexit
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,12 +109,12 @@ def begin(folder: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Read its progress up to the line that holds ``words``."""
+    """Read its progress up to a line in which the expression ``words`` is found. Lines come every ten seconds."""
     assert process.stderr is not None
     seen = ""
     for line in process.stderr:
         seen += line
-        if words in line:
+        if re.search(words, line):
             return seen
     raise AssertionError(f"ended before {words!r}:\n{seen}")
 

@@ -69,7 +69,7 @@ def test_two_machines_are_tuned_together(begin_pair: Callable[..., Pair]) -> Non
 @pytest.mark.parametrize(("killed", "words"), [(1, "the agent there is gone"), (0, "ended without notice")])
 def test_a_machine_that_vanishes_ends_the_run(begin_pair: Callable[..., Pair], killed: int, words: str) -> None:
     pair = begin_pair("--budget", "10m")
-    read_until(pair[0], "searching: safe")
+    read_until(pair[0], "searching: ")
     os.kill(pair[killed].pid, signal.SIGKILL)
     _out, err = pair[1 - killed].communicate(timeout=PATIENCE)
     assert pair[1 - killed].returncode == 4, err
@@ -81,7 +81,7 @@ def test_ctrl_c_on_the_controller_ends_both_and_keeps_what_was_found(
     begin_pair: Callable[..., Pair], tmp_path: Path
 ) -> None:
     pair = begin_pair("--budget", "10m")
-    read_until(pair[0], "searching: safe")
+    read_until(pair[0], "searching: ")
     pair[0].send_signal(signal.SIGINT)
     (_out, err), (_nothing, said) = (process.communicate(timeout=PATIENCE) for process in pair)
     assert pair[0].returncode == 130, err

@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 import pytest
 from rich.console import Console
 
-from autotune.core.events import Event
+from autotune.core.events import Event, TrialFinished
+from autotune.core.settings import Settings
 from autotune.report import formatting, live
 
 from .records import BASELINE, SAFE
@@ -34,7 +35,7 @@ def test_the_panel_says_what_matters() -> None:
     shown = formatting.plain(live.render(PROGRESS))
     for words in (
         "searching, 7 trials done",
-        "num_workers 4, prefetch_factor 4, optimizer_impl fused",
+        "4 loader workers, 4 batches ahead, fused optimizer",
         "best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s",
         "2 settings did not work, last: host memory ran out [/bold]",
         "##########....................",
@@ -47,8 +48,8 @@ def test_the_panel_says_what_matters() -> None:
 
 def test_one_line_is_one_line() -> None:
     assert live.line(PROGRESS) == (
-        "[30 s] searching | 7 trials | trying num_workers 4, prefetch_factor 4, "
-        "optimizer_impl fused | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
+        "[30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
+        "fused optimizer | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )
 
@@ -93,3 +94,37 @@ def test_drawing_is_cheap() -> None:
 @pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
 def test_an_event_changes_what_the_view_has(event: type) -> None:
     assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [((), ""), ((0.0,), ""), ((1.0, 2.0), "▅█"), ((100.0, 100.0, 200.0), "▅▅█"), ((0.0, 7.0), "▁█")],
+)
+def test_the_best_so_far_as_a_curve(values: tuple[float, ...], bars: str) -> None:
+    assert live.sparkline(values) == bars
+
+
+def test_a_long_curve_keeps_its_end() -> None:
+    assert live.sparkline([1.0] * 100 + [8.0], width=2) == "▂█"
+
+
+def test_the_curve_grows_with_trials_only() -> None:
+    first = TrialFinished(8, 1000.0, SAFE, 1700.0, 0, "")
+    grown = live.advanced(PROGRESS, first)
+    assert grown.curve == (1700.0,)
+    assert live.advanced(grown, replace(first, best_rate=1800.0)).curve == (1700.0,), "the same trial"
+    assert "so far" in formatting.plain(live.render(live.advanced(grown, replace(first, trials=9, best_rate=1800.0))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (BASELINE, "your settings"),
+        (BASELINE.but(processes=2, threads=1, batch_size=32), "2 processes x 1 thread, batch 32"),
+        (BASELINE.but(threads=4, precision="bf16"), "1 process x 4 threads, bf16"),
+        (BASELINE.but(channels_last=True, num_workers=2), "2 loader workers, 2 batches ahead, channels_last"),
+    ],
+)
+def test_what_is_tried_in_words(settings: Settings, words: str) -> None:
+    shown = formatting.tried(settings, BASELINE)
+    assert all(part in shown.split(", ") for part in words.split(", ")), shown

@@ -23,12 +23,17 @@ Begin = Callable[..., Tuned]
 class Counting:
     """A meter that counts, and lets a script end."""
 
+    loader: Any = None
+
     def __init__(self, most: int = 10**9) -> None:
         self.begun, self.batches, self.steps, self.interrupted, self.most = 0, 0, 0, 0, most
         self.losses: list[float] = []
 
     def begins(self, session: Session) -> None:
         self.begun += 1
+
+    def next_batch(self, read: Callable[[], Any]) -> Any:
+        return read()
 
     def takes(self, batch: Any, waited: float) -> None:
         self.batches += 1

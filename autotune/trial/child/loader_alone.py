@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.trial import process_tree
@@ -17,7 +18,7 @@ START_SECONDS = 0.5
 
 
 def loader_alone(loop: MeasuredLoop) -> dict[str, Any]:
-    """Seconds of a batch and of an epoch's start; busy seconds and bytes from storage for a batch.
+    """Seconds of a batch and of an epoch's start; how busy its processes are, and bytes from storage.
 
     Every rank reads the same number of batches.
     """
@@ -25,16 +26,35 @@ def loader_alone(loop: MeasuredLoop) -> dict[str, Any]:
     stream, queue = _batches(loop), _queue(loop)
     first = _seconds(lambda: next(stream), queue + 1) / (queue + 1)
     batches = loop.agree(max(2, min(MOST_BATCHES, int(SECONDS / max(first, 1e-6)))))
-    before = _used()
+    workers = process_tree.descendants(os.getpid())
+    before = _used((os.getpid(),)), _used(workers)
     seconds = _seconds(lambda: next(stream), batches)
-    used = [(now - then) / batches for then, now in zip(before, _used(), strict=True)]
+    main, theirs = _used((os.getpid(),)).since(before[0]), _used(workers).since(before[1])
     return {
         "batch_seconds": seconds / batches,
         "epoch_seconds": min(starts),
-        "main_busy": used[0],
-        "worker_busy": used[1],
-        "storage_bytes": used[2],
+        "main_busy": main.busy(seconds),
+        "worker_busy": theirs.busy(seconds * len(workers)),
+        "storage_bytes": (main.read + theirs.read) / batches,
     }
+
+
+@dataclass(frozen=True)
+class _Used:
+    """What some processes used: seconds on a CPU, seconds of waiting for one that others had, bytes from storage."""
+
+    running: float
+    waiting: float
+    read: float
+
+    def since(self, before: _Used) -> _Used:
+        """The difference."""
+        return _Used(self.running - before.running, self.waiting - before.waiting, self.read - before.read)
+
+    def busy(self, seconds: float) -> float:
+        """Share of ``seconds`` that they ran. What others made them wait is no part of it."""
+        own = seconds - self.waiting
+        return min(1.0, max(0.0, self.running / own)) if own > 0 else 0.0
 
 
 def _starts(loop: MeasuredLoop) -> int:
@@ -67,21 +87,21 @@ def _seconds(work: Callable[[], Any], times: int) -> float:
     return time.perf_counter() - started
 
 
-def _used() -> tuple[float, float, float]:
-    """Seconds that this process and those below it ran or waited for a CPU, and bytes that all read from storage."""
-    below = process_tree.descendants(os.getpid())
-    read = sum(map(_read_bytes, (os.getpid(), *below)))
-    return _busy_seconds(os.getpid()), sum(map(_busy_seconds, below)), read
+def _used(pids: Iterable[int]) -> _Used:
+    """Of the main threads of ``pids``."""
+    known = list(pids)
+    times = [_times(pid) for pid in known]
+    return _Used(sum(run for run, _ in times), sum(wait for _, wait in times), sum(map(_read_bytes, known)))
 
 
-def _busy_seconds(pid: int) -> float:
-    """On a CPU, or waiting for one that others use: of the main thread. 0 where the kernel does not tell."""
+def _times(pid: int) -> tuple[float, float]:
+    """Seconds on a CPU, and of waiting for one; 0 where the kernel does not tell."""
     try:
         with open(f"/proc/{pid}/schedstat") as file:
             running, waiting, _ = file.read().split()
     except (OSError, ValueError):
-        return 0.0
-    return (int(running) + int(waiting)) / 1e9
+        return 0.0, 0.0
+    return int(running) / 1e9, int(waiting) / 1e9
 
 
 def _read_bytes(pid: int) -> float:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
-MOST_EVENTS = 20_000
+MOST_EVENTS = 5_000
 """Operator calls that are profiled: reading the profile takes about 50 microseconds for each."""
 MOST_STEPS, PROFILE_SECONDS = 10, 0.5
 SLOWEST = 3
@@ -138,6 +138,7 @@ def profiling(loop: MeasuredLoop, pace: float, calls: int) -> Steps[dict[str, An
         wall = yield from loop.timed(steps)
         running = (time.thread_time() - began) / wall if wall > 0 else 1.0
     scale = min(1.0, running) if device == "cpu" else 1.0
+    loop.goes_on()
     rows = list(_rows(profiler.key_averages(group_by_input_shape=True), steps, scale))
     seconds: dict[str, float] = {}
     for row in rows:

@@ -22,6 +22,8 @@ PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
 LEAST_SECONDS = 10.0
 """...but never less than this."""
+INSPECTION_SECONDS = 60.0
+"""A trial that inspects may go without a sign of life for so long: it reads profiles, too."""
 RESIDENT_WARMUP = 1.0
 """Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
 
@@ -96,7 +98,8 @@ class TrialBench:
             NothingUsable: it could not be measured.
         """
         spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
-        end = self.runner.run(spec, replace(self.timeouts, deadline=deadline))
+        patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
+        end = self.runner.run(spec, patient)
         if end.report is None or end.report.inspection is None:
             raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
         return end.report.inspection

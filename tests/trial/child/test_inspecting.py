@@ -130,3 +130,15 @@ class TestCounting:
         with saved:
             layer(inputs).sin()
         assert saved.bytes == 16 * 8 * 4 + 16 * 4 * 4, "the input, and what the sine was taken of"
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "seconds", "busy"),
+    [(0.9, 0.0, 1.0, 0.9), (0.1, 0.0, 1.0, 0.1), (0.1, 0.9, 1.0, 1.0), (0.1, 0.5, 1.0, 0.2), (0.0, 1.0, 1.0, 0.0)],
+)
+def test_what_others_made_a_loader_wait_is_neither_busy_nor_idle(
+    running: float, waiting: float, seconds: float, busy: float
+) -> None:
+    used = loader_alone._Used(running + 5, waiting + 5, 9.0).since(loader_alone._Used(5.0, 5.0, 1.0))
+    assert used.busy(seconds) == pytest.approx(busy)
+    assert used.read == 8.0
