@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.probes import power
-from autotune.probes.system import Facts, System
+from autotune.probes.fact_cache import Facts
+from autotune.probes.system import System
 
 _CAPABILITY = "import torch; print(torch.backends.cpu.get_cpu_capability())"
 
