@@ -66,7 +66,7 @@ def test_what_is_no_duration_watches_nothing(text: str, monkeypatch: pytest.Monk
     prelude._with_torch("gloo", os.getpid())
 
 
-@pytest.mark.parametrize(("process", "watched"), [(os.getpid(), [30.0]), (os.getpid() + 1, [])])
+@pytest.mark.parametrize(("process", "watched"), [(os.getpid(), [30.0]), (os.getpid() + 1, [])], ids=["own", "another"])
 def test_only_the_process_of_the_script_is_watched(
     process: int, watched: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

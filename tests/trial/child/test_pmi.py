@@ -62,6 +62,7 @@ def ranks() -> Iterator[list[Rank]]:
         ("cmd=spawn", "cmd=spawn rc=-1 msg=not_supported"),
         ("nonsense", "cmd= rc=-1 msg=not_supported"),
     ],
+    ids=lambda text: text.split(" ")[0],
 )
 def test_answers(ranks: list[Rank], question: str, answer: str) -> None:
     assert ranks[0].ask(question) == answer
