@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
 from autotune import __version__
 from autotune.cli_profiles import profiles_app
+from autotune.cli_target import TargetCommand, name_options_of_ours
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.core.pins import read_pin
-from autotune.trial.script import is_script, recognise_target, started_script
+from autotune.trial.script import Script, recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",
@@ -33,32 +32,6 @@ app.add_typer(profiles_app, name="profiles")
 
 ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-
-
-class TargetCommand(TyperCommand):
-    """A command on a target. All that follows a script belongs to the script; a task file takes no arguments, so that
-    our own options may follow it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Click's own. Options may also follow a task file."""
-        found, _rest, _ = self.make_parser(ctx).parse_args(list(args))
-        target = found.get("target")
-        ctx.allow_interspersed_args = bool(target and not found.get("module") and not _is_script(target))
-        return super().parse_args(ctx, args)
-
-
-def _is_script(target: str) -> bool:
-    with contextlib.suppress(UsageError):  # the command will say so
-        return is_script(Path(target))
-    return False
-
-
-def _name_options_of_ours(context: typer.Context) -> None:
-    """Say which of our own options stand after the script, where they are its own."""
-    ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
-    taken = [word for word in context.args if word.partition("=")[0] in ours]
-    if taken:
-        _say(f"autotune: what follows the script belongs to it: {' '.join(taken)}. Options of autotune stand before it")
 
 
 BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
@@ -125,7 +98,7 @@ def tune(
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
-    _name_options_of_ours(context)
+    name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     command.tune(found, options, cluster, started, as_json, report)
 
@@ -181,6 +154,9 @@ def run(
     timeout: Annotated[
         str | None, typer.Option(help="End everything where a process takes no optimizer step for so long: 10m.")
     ] = None,
+    tune_if_missing: Annotated[
+        bool, typer.Option("--tune-if-missing", help="Tune first where no profile fits; others that start wait.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
 ) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
@@ -188,9 +164,20 @@ def run(
 
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
-    _name_options_of_ours(context)
+    name_options_of_ours(context)
     target = started_script(script, context.args, module=module)
+    if tune_if_missing and (profile or name or cluster or dry_run):
+        raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
+    why_not = _tuned_if_missing(target) if tune_if_missing else None
+    if why_not:
+        command.run(command.unchanged(target, why_not), dry_run)
     command.run(command.prepare(target, profile, level, name, nproc, cluster, patience), dry_run)
+
+
+def _tuned_if_missing(target: Script) -> str | None:
+    from autotune.commands.tune_if_missing import tune_if_missing
+
+    return tune_if_missing(target)
 
 
 @app.command()
@@ -215,7 +202,7 @@ def check(
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
     from autotune.commands import check as command
 
-    _name_options_of_ours(context)
+    name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
     raise typer.Exit(command.EXIT_CODES[verdict])

@@ -114,6 +114,11 @@ def prepare(
     return Launch(start, portable, base | variables, variables, notes)
 
 
+def unchanged(target: Script, note: str) -> Launch:
+    """The script without a profile, in the user's own environment, and why."""
+    return _as_it_is(_words(target, None), note)
+
+
 def _words(target: Script, processes: int | None) -> tuple[str, ...]:
     """The script and its arguments, once ``processes`` is seen to be a number of them."""
     if processes is not None and processes < 1:
