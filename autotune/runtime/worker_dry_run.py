@@ -211,10 +211,12 @@ def _writes(path: object, _mode: object, flags: object, *_rest: object) -> bool:
 
 
 def _open_files() -> Iterator[tuple[int, int]]:
-    """Descriptors that can be read by position, and where they stand."""
+    """Descriptors that can be read by position, and where they stand. Others may write to a log: it is left alone."""
+    import fcntl  # here: Windows has none, and no processes like these
+
     for name in os.listdir("/dev/fd"):
         try:
-            if int(name) > 2:
+            if int(name) > 2 and fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
                 yield int(name), os.lseek(int(name), 0, os.SEEK_CUR)
         except OSError:  # a pipe, a socket, or the listing itself
             continue

@@ -49,7 +49,7 @@ def begin_pair(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
 
 def test_two_machines_are_tuned_together(begin_pair: Callable[..., Pair]) -> None:
     """With little to try: the run ends by itself."""
-    pair = begin_pair("--budget", "10m", "--only", "precision", "--json")
+    pair = begin_pair("--budget", "90s", "--only", "precision", "--json")
     (out, err), (nothing, said) = (process.communicate(timeout=PATIENCE) for process in pair)
     assert pair[0].returncode == 0, err
     assert pair[1].returncode == 0, said

@@ -111,7 +111,7 @@ def test_two_machines_are_tuned_together(machines: tuple[str, str], tmp_path: Pa
         folder = tmp_path / name
         (folder / "tmp").mkdir(parents=True)
         (folder / "model.py").write_text(MLP)
-        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "10m"]
+        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "90s"]
         own += ["--only", "precision", "--nnodes", "2", "--rdzv-endpoint", endpoint]
         environment = os.environ | {"TMPDIR": str(folder / "tmp")}
         pipe = subprocess.PIPE

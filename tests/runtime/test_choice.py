@@ -35,7 +35,7 @@ def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """No script file, as in notebooks and under ``python -c``."""
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
 
 
 def for_this_machine(folder: Path, target: str, settings: Settings) -> Path:

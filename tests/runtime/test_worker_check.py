@@ -480,3 +480,21 @@ def test_a_tuned_start_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = DataLoader(list(range(8)), batch_size=2)
     assert "forkserver" in (workers(loader, 2).why_not_more or "")
     assert workers(loader, 2, "fork").count == 2
+
+
+def test_a_log_that_others_write_to_is_no_file_that_samples_read(tmp_path: Path) -> None:
+    """Ranks under torchrun share one log. Its end moves meanwhile, and must never be moved back."""
+    (tmp_path / "data").write_bytes(b"0123")
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    data = os.open(tmp_path / "data", os.O_RDONLY)
+    try:
+        watch = worker_dry_run._Watch()
+        os.write(log, b"epoch 1")
+        assert watch.put_back() is None
+        assert os.lseek(log, 0, os.SEEK_CUR) == len(b"epoch 1")
+        os.read(data, 2)
+        assert watch.put_back() == "reading uses a file that was opened before, which workers would share"
+        assert os.lseek(data, 0, os.SEEK_CUR) == 0
+    finally:
+        os.close(log)
+        os.close(data)

@@ -15,6 +15,7 @@ from autotune.core.errors import ProfileError
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
 from autotune.store import profiles, yaml_text
+from autotune.store.fields import look_alike
 from tests.strategies import settings as any_settings
 
 from .records import profile
@@ -24,6 +25,7 @@ rates = st.floats(0, 1e300, allow_nan=False)
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20).filter(
     lambda text: not set(text) & set("/\\~")
 )
+names = words.filter(lambda text: look_alike(text) is None)
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
 tuned = any_settings()
 
@@ -43,15 +45,15 @@ evidences = st.builds(
     trials=st.integers(0, 10_000),
     seconds=rates,
     failures=st.lists(
-        st.builds(Failure, words, words, st.dictionaries(st.sampled_from(("threads", "precision")), scalars | words)),
+        st.builds(Failure, names, words, st.dictionaries(st.sampled_from(("threads", "precision")), scalars | words)),
         max_size=3,
     ).map(tuple),
-    not_offered=st.lists(st.builds(NotOffered, words, scalars | words, words), max_size=3).map(tuple),
+    not_offered=st.lists(st.builds(NotOffered, names, scalars | words, words), max_size=3).map(tuple),
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
 )
 targets = st.builds(
-    Target, words, words, st.sampled_from(("cpu", "cuda")), st.integers(0, 2**50), st.none() | st.integers(0, 2**50)
+    Target, names, names, st.sampled_from(("cpu", "cuda")), st.integers(0, 2**50), st.none() | st.integers(0, 2**50)
 )
 
 
