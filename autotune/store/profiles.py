@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import math
 import os
 import stat
 from pathlib import Path
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from autotune.core.errors import ProfileError
 from autotune.core.profile import READABLE, SCHEMA, Profile
 from autotune.store import atomic, redaction, yaml_text
-from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_TEXT, look_alike
+from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_NUMBER, MAX_TEXT, look_alike
 from autotune.store.schema import KEYS, from_data
 from autotune.store.validation import describe, quote
 
@@ -123,7 +122,7 @@ def to_data(profile: Profile) -> dict[str, Any]:
     data["target"]["name"] = name if look_alike(name) is None else name.encode("ascii", "replace").decode()
     for level in data["levels"].values():
         level["note"] = redaction.redact(level["note"], names, MAX_TEXT)
-        level["speedup"]["high"] = _finite(level["speedup"]["high"])
+        level["speedup"]["high"] = _upper_end(level["speedup"]["high"])
     evidence = data["evidence"]
     for item in (*evidence["failures"], *evidence["not_offered"]):
         item["reason"] = redaction.redact(item["reason"], names, MAX_TEXT)
@@ -207,8 +206,9 @@ def _plain(facts: Any) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in dict(facts).items()}
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _upper_end(value: float) -> float | None:
+    """None for an end that is open, or beyond what a profile may hold, which says as little."""
+    return value if value <= MAX_NUMBER else None
 
 
 def _too_large(name: str) -> ProfileError:

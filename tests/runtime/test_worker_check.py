@@ -45,6 +45,7 @@ from .records import quiet
 SHARED: dict[int, float] = {}
 RANDOM = numpy.random.default_rng(3)
 READS = 0
+GRACE_SECONDS = 20.0
 LOG = logging.getLogger(__name__)
 Read = Callable[[int], Any]
 
@@ -375,7 +376,9 @@ def test_threads_and_held_locks_stay() -> None:
 def test_a_read_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_dry_run, "PATIENCE", 0.3)
     assert "no sample within 0.3 seconds" in (reason(Reads(hangs)) or "")
-    assert not multiprocessing.active_children()
+    for process in multiprocessing.active_children():  # told to end
+        process.join(GRACE_SECONDS)
+        assert not process.is_alive()
 
 
 def test_a_try_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:

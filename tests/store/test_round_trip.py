@@ -15,13 +15,13 @@ from autotune.core.errors import ProfileError
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import Proof
 from autotune.store import profiles, yaml_text
-from autotune.store.fields import look_alike
+from autotune.store.fields import MAX_NUMBER, look_alike
 from tests.strategies import settings as any_settings
 
 from .records import profile
 
 threads = st.integers(1, 4096)
-rates = st.floats(0, 1e300, allow_nan=False)
+rates = st.floats(0, MAX_NUMBER, allow_nan=False)
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20).filter(
     lambda text: not set(text) & set("/\\~")
 )
@@ -97,3 +97,12 @@ def test_no_text_does_worse_than_a_profile_error(text: str) -> None:
 @pytest.mark.parametrize("text", ["0E0", "1e5", "-0e-3", "1.5", "no", "1:30", "010", "~", "true", ""])
 def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
     assert yaml_text.load(yaml_text.dump({"a": [text]})) == {"a": [text]}
+
+
+@pytest.mark.parametrize("high", [1e300, math.inf])
+def test_an_interval_that_is_as_good_as_open_is_written_as_open(high: float) -> None:
+    """The upper end of few rounds that contradict each other can be any number."""
+    one = profile()
+    level = replace(one.levels["safe"], speedup=replace(one.levels["safe"].speedup, high=high))
+    written = profiles.dump(replace(one, levels={**one.levels, "safe": level}))
+    assert math.isinf(profiles.parse(written, "x").levels["safe"].speedup.high)
