@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 def test_tune_then_train(folder: Path) -> None:
     task = MLP.replace("    return nn.functional", SLOW_SAMPLES).replace("torch.randn(2048", "torch.randn(256")
     (folder / "model.py").write_text(task)
-    done = autotune(folder, "tune", "model.py", "--budget", "59s", "--only", "processes", "--json")
+    done = autotune(folder, "tune", "model.py", "--budget", "100s", "--only", "processes", "--json")
     assert done.code == 0, done.err
     assert left(0.0) == set()
     profile, answer = done.profile, done.answer

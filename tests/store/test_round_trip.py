@@ -26,7 +26,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min
     lambda text: not set(text) & set("/\\~")
 )
 names = words.filter(lambda text: look_alike(text) is None)
-scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(-MAX_NUMBER, MAX_NUMBER)
 tuned = any_settings()
 
 
