@@ -40,6 +40,11 @@ class Shape(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
+    return report_page()
+
+
+def report_page() -> str:
+    """Of a run whose words hold markup."""
     found = profile(WORKERS)
     evidence = replace(found.evidence, why="input-bound: <training> waits")
     return html(replace(found, baseline=OWN, evidence=evidence), HISTORY, Path("a/train.yaml"))
