@@ -10,9 +10,7 @@ from pathlib import Path
 from autotune.runtime.choice import Claim, claim
 from autotune.runtime.notes import Notes
 from autotune.runtime.pace import Pace
-
-SLOW_WINDOWS = 3
-"""So many windows of steps in a row must be slow: a burst of other work is no reason to warn."""
+from autotune.runtime.slowness import Slowness
 
 
 class RateWatch:
@@ -44,7 +42,7 @@ class RateWatch:
         if found.unit != "samples":
             self.notes.say(f"the rate is not compared: {found.origin} counts {found.unit}, the trainer samples")
             return
-        self._pace = Pace(found.rate, self.notes.say, clock, _Words(found, trainer), SLOW_WINDOWS)
+        self._pace = Pace(found.rate, self.notes.say, _Words(found, trainer), clock, windows=None)
 
     def step(self, samples: float | None) -> None:
         """An optimizer step is done that trained on ``samples`` of all processes; None where nobody knows."""
@@ -62,15 +60,16 @@ class RateWatch:
             self._pace.pause()
 
 
-class _Words:
-    """The warning."""
+class _Words(Slowness):
+    """The warning, in samples a second."""
 
     def __init__(self, found: Claim, trainer: str) -> None:
+        super().__init__()
         self.found, self.trainer = found, trainer
 
-    def __call__(self, rate: float, expected: float) -> str:
+    def words(self, rate: float, expected: float) -> str:
         return (
             f"training does {rate:.4g} samples/s, level {self.found.level} of the profile measured {expected:.4g}"
-            f" ({self.found.origin}); autotune export PROFILE --to {self.trainer} prints the settings to compare,"
-            " autotune check PROFILE TASK measures again"
+            f" ({self.found.origin}): {self.causes()}; autotune export PROFILE --to {self.trainer} prints the settings"
+            " to compare"
         )

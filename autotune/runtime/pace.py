@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 WARMUP_STEPS = 10
 STEPS = 20
 """Optimizer steps of one window."""
+WINDOWS = 15
+"""That are looked at: the first few hundred steps."""
+SLOW_WINDOWS = 3
+"""So many windows in a row must be slow: a burst of other work is no reason to warn."""
 TOLERANCE = 1.5
 
 
-def in_steps(rate: float, expected: float) -> str:
-    """The warning where rates are optimizer steps per second."""
-    return (
-        f"a step takes {1e3 / rate:.3g} ms, the profile measured {1e3 / expected:.3g} ms; "
-        "something else may use this machine, or its software changed: autotune check PROFILE measures again"
-    )
+class Slow(Protocol):
+    """Words of the warning."""
+
+    def begin(self) -> None:
+        """A slow window is over; the next may be slow too."""
+
+    def words(self, rate: float, expected: float) -> str:
+        """The warning, in items per second."""
 
 
 class Pace:
@@ -25,23 +32,22 @@ class Pace:
     Args:
         expected: items per second by the profile.
         say: called once, with the warning.
+        slow: makes the warning.
         clock: seconds, monotonic.
-        words: the warning, of the rate seen and the one expected.
-        patience: slow windows in a row that make a warning. With 1, one window is looked at and no more; with more,
-            looking goes on until the warning.
+        windows: how many are looked at; None for all, until the warning.
     """
 
     def __init__(
         self,
         expected: float,
         say: Callable[[str], None],
+        slow: Slow,
         clock: Callable[[], float] = time.perf_counter,
-        words: Callable[[float, float], str] = in_steps,
-        patience: int = 1,
+        windows: int | None = WINDOWS,
     ) -> None:
-        self.expected, self.say, self.clock, self.words, self.patience = expected, say, clock, words, patience
+        self.expected, self.say, self.slow, self.clock, self.windows = expected, say, slow, clock, windows
         self._last: float | None = None
-        self._warmed = self._steps = self._slow = 0
+        self._warmed = self._steps = self._slow = self._looked = 0
         self._items = self._seconds = 0.0
 
     def tick(self, items: float = 1.0) -> bool:
@@ -62,10 +68,13 @@ class Pace:
 
     def _judge(self) -> bool:
         """Look at a full window; False where it was the last."""
-        slow = self.expected * self._seconds > TOLERANCE * self._items
-        self._slow = self._slow + 1 if slow else 0
-        if self._slow == self.patience:
-            self.say(self.words(self._items / self._seconds, self.expected))
+        self._looked += 1
+        self._slow = self._slow + 1 if self.expected * self._seconds > TOLERANCE * self._items else 0
+        if self._slow == 1:
+            self.slow.begin()
+        if self._slow == SLOW_WINDOWS:
+            self.say(self.slow.words(self._items / self._seconds, self.expected))
             return False
         self._steps, self._items, self._seconds = 0, 0.0, 0.0
-        return self.patience > 1
+        self._last = self.clock()  # looking is no training
+        return self.windows is None or self._looked < self.windows

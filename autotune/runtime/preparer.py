@@ -49,7 +49,7 @@ class Preparer:
     """Knows what a session has prepared, so that preparing twice changes nothing."""
 
     def __init__(
-        self, training: Training, precision: Precision, step_seconds: float | None, made: Made | None = None
+        self, training: Training, precision: Precision, pace: Pace | None = None, made: Made | None = None
     ) -> None:
         self.training, self.precision = training, precision
         self.models: list[nn.Module] = []
@@ -60,7 +60,7 @@ class Preparer:
         self._layers = sorted(training.appliers.values(), key=lambda applier: applier.depth)
         self._undo = contextlib.ExitStack()
         self._made, self._steps_to_settle = made, SETTLED_STEPS
-        self._pace = None if step_seconds is None else Pace(1 / step_seconds, training.notes.say)
+        self._pace = pace
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""

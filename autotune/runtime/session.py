@@ -24,6 +24,7 @@ from autotune.runtime.appliers.precision import Precision
 from autotune.runtime.dealing import Part
 from autotune.runtime.described import Described
 from autotune.runtime.notes import Notes
+from autotune.runtime.pace import Pace
 from autotune.runtime.preparer import Preparer
 
 
@@ -39,7 +40,7 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         notes: what is already to be said.
         timeout: seconds a collective may take; PyTorch's default if None.
         announce: say notes through the ``autotune`` logger, on the main process.
-        step_seconds: what an optimizer step should take; one warning where it takes much longer.
+        step_seconds: what an optimizer step should take; one warning, with the likely cause, where it takes longer.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
         made: what the profile was made for; one warning where something else is trained.
@@ -92,7 +93,7 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
             raise
         self._precision = cast(Precision, self._training.appliers["precision"])
         self.autocast = self._precision.autocast
-        self.preparer = Preparer(self._training, self._precision, step_seconds, made)
+        self.preparer = Preparer(self._training, self._precision, _pace(step_seconds, self._notes), made)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -198,6 +199,14 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+
+def _pace(step_seconds: float | None, notes: Notes) -> Pace | None:
+    if step_seconds is None:
+        return None
+    from autotune.runtime.slowness import Slowness  # here: trials promise nothing
+
+    return Pace(1 / step_seconds, notes.say, Slowness())
 
 
 def load(

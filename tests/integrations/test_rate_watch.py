@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.integrations.rate_watch import SLOW_WINDOWS, RateWatch
-from autotune.runtime.pace import STEPS, WARMUP_STEPS
+from autotune.integrations.rate_watch import RateWatch
+from autotune.runtime.pace import SLOW_WINDOWS, STEPS, WARMUP_STEPS
 from tests.integrations.records import promise, said
 
 NEEDED = WARMUP_STEPS + SLOW_WINDOWS * STEPS

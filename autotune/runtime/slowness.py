@@ -1,0 +1,129 @@
+"""What slows training down, seen from two looks at the machine: one when it gets slow, one when that is said."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.core.load import MENTIONED, Neighbour
+from autotune.probes import cgroup
+from autotune.probes.processes import Process, processes
+from autotune.probes.system import System
+
+SWAPPED_BYTES = 2**20
+"""A second, from and to disk, that slow training down."""
+HELD_BACK = 0.05
+"""Share of the time in which a CPU quota held this container back, that is worth a word."""
+NAMED = 2
+PAGE = 4096
+UNKNOWN = "this machine or its software may have changed; autotune check PROFILE TARGET measures again"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Counters of the machine at one time: seconds, pages swapped, seconds held back by a quota, other processes."""
+
+    seconds: float
+    swapped: int = 0
+    held_back: float = 0.0
+    others: tuple[Process, ...] = ()
+
+
+class Slowness:
+    """Looks when training begins to be slow. Nothing is read before that.
+
+    Args:
+        look: reads the counters.
+    """
+
+    def __init__(self, look: Callable[[], Look] | None = None) -> None:
+        self._look = look or _look
+        self._before: Look | None = None
+
+    def begin(self) -> None:
+        """Training is slow from now on."""
+        self._before = _tried(self._look)
+
+    def words(self, rate: float, expected: float) -> str:
+        """The warning, of optimizer steps a second."""
+        return f"a step takes {1e3 / rate:.3g} ms, the profile measured {1e3 / expected:.3g} ms: {self.causes()}"
+
+    def causes(self) -> str:
+        """What happened since `begin`, in words."""
+        after = _tried(self._look)
+        found = "; ".join(causes(self._before, after)) if self._before and after else ""
+        return found or UNKNOWN
+
+
+def causes(before: Look, after: Look) -> Iterator[str]:
+    """What can have slowed training down between two looks."""
+    seconds = max(after.seconds - before.seconds, 1e-9)
+    neighbours = _neighbours(before.others, after.others, seconds)
+    for each in neighbours[:NAMED]:
+        name = each.name or "another user's process"
+        yield f"{name} (pid {each.pid}) takes {each.cpus:.1f} CPUs"
+    if rest := sum(each.cpus for each in neighbours[NAMED:]):
+        yield f"other processes take {rest:.1f} CPUs"
+    if (swapped := (after.swapped - before.swapped) * PAGE / seconds) >= SWAPPED_BYTES:
+        yield f"memory is short: {swapped / 2**20:.0f} MiB/s are swapped"
+    if (share := (after.held_back - before.held_back) / seconds) >= HELD_BACK:
+        yield f"the CPU quota holds its threads back ({share:.1f} s of each second)"
+
+
+def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: float) -> list[Neighbour]:
+    """Processes that were there at both looks and took a part of a CPU that is worth a word, the busiest first."""
+    known = {(each.pid, each.created): each.seconds for each in before}
+    found = (
+        Neighbour(each.pid, each.name, each.niceness, (each.seconds - known[each.pid, each.created]) / seconds)
+        for each in after
+        if (each.pid, each.created) in known
+    )
+    return sorted((each for each in found if each.cpus >= MENTIONED), key=lambda each: -each.cpus)
+
+
+def _look() -> Look:
+    system = System()
+    return Look(time.monotonic(), _swapped(system.read("/proc/vmstat") or ""), _held_back(system), _others(processes()))
+
+
+def _others(seen: Sequence[Process]) -> tuple[Process, ...]:
+    """All processes but those of this training: this one, its fellows of the same launcher, and what they started."""
+    root = os.getppid() if int(os.environ.get("WORLD_SIZE") or 1) > 1 else os.getpid()
+    parents = {each.pid: each.parent for each in seen}
+    return tuple(each for each in seen if not _descends(each.pid, root, parents))
+
+
+def _descends(pid: int, root: int, parents: Mapping[int, int]) -> bool:
+    line = [pid]
+    while line[-1] != root and (parent := parents.get(line[-1], 0)) not in (0, *line):
+        line.append(parent)
+    return line[-1] == root
+
+
+def _swapped(vmstat: str) -> int:
+    """Pages read from and written to swap since the machine started."""
+    rows = dict(line.split() for line in vmstat.splitlines() if line.startswith(("pswpin ", "pswpout ")))
+    return sum(map(int, rows.values()))
+
+
+def _held_back(system: System) -> float:
+    """Seconds that quotas of this process's control groups have held threads back."""
+    stats = (group.read(system, "cpu.stat") or "" for group in cgroup.ancestors(system, "cpu"))
+    return max(map(_throttled, stats), default=0.0)
+
+
+def _throttled(stat: str) -> float:
+    rows = dict(line.split() for line in stat.splitlines() if line.startswith("throttled_"))
+    if "throttled_usec" in rows:  # version 2
+        return int(rows["throttled_usec"]) / 1e6
+    return int(rows.get("throttled_time", 0)) / 1e9
+
+
+def _tried(look: Callable[[], Look]) -> Look | None:
+    """None where the machine does not let itself be looked at: training goes on."""
+    try:
+        return look()
+    except Exception:
+        return None

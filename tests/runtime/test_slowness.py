@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from autotune.probes.processes import Process
+from autotune.runtime.slowness import UNKNOWN, Look, Slowness, _look, causes
+
+BEFORE = Look(100.0, others=(Process(7, 1, 5.0, "ffmpeg", 0, 50.0),))
+BUSY = """
+import sys, time
+print("ready", flush=True)
+while time.process_time() < 60.0: pass
+"""
+
+
+def after(**change: object) -> Look:
+    return replace(BEFORE, seconds=110.0, **change)
+
+
+def test_a_neighbour_is_named_with_the_cpus_that_it_takes() -> None:
+    found = list(causes(BEFORE, after(others=(Process(7, 1, 5.0, "ffmpeg", 0, 65.0),))))
+    assert found == ["ffmpeg (pid 7) takes 1.5 CPUs"]
+
+
+def test_processes_of_other_users_are_not_named() -> None:
+    found = list(causes(BEFORE, after(others=(Process(7, 1, 5.0, "", 0, 60.0),))))
+    assert found == ["another user's process (pid 7) takes 1.0 CPUs"]
+
+
+@pytest.mark.parametrize("other", [Process(7, 1, 6.0, "x", 0, 90.0), Process(7, 1, 5.0, "x", 0, 50.5)])
+def test_another_process_with_that_number_and_an_idle_one_are_no_cause(other: Process) -> None:
+    assert list(causes(BEFORE, after(others=(other,)))) == []
+
+
+def test_swapping_and_quotas_are_causes() -> None:
+    assert list(causes(BEFORE, after(swapped=25_600))) == ["memory is short: 10 MiB/s are swapped"]
+    assert list(causes(BEFORE, after(held_back=4.0))) == ["the CPU quota holds its threads back (0.4 s of each second)"]
+    assert list(causes(BEFORE, after(swapped=100, held_back=0.1))) == []
+
+
+def test_without_a_cause_what_to_do_is_said() -> None:
+    slow = Slowness(lambda: BEFORE)
+    slow.begin()
+    assert slow.words(10.0, 100.0) == f"a step takes 100 ms, the profile measured 10 ms: {UNKNOWN}"
+
+
+def test_a_machine_that_cannot_be_looked_at_stops_nobody() -> None:
+    def broken() -> Look:
+        raise OSError("no /proc")
+
+    slow = Slowness(broken)
+    slow.begin()
+    assert UNKNOWN in slow.words(1.0, 2.0)
+
+
+def test_a_real_neighbour_is_seen_and_a_child_is_not() -> None:
+    """The neighbour's parent is process 1 or a subreaper: it does not descend from this one."""
+    start = [sys.executable, "-c", BUSY]
+    orphan = (
+        "import os, subprocess, sys\n"
+        f"child = subprocess.Popen({start!r}, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\nprint(child.pid, flush=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", orphan], stdout=subprocess.PIPE, text=True, check=True)
+    neighbour = int(done.stdout)
+    child = subprocess.Popen(start, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = _look()
+        seen = {each.pid for each in before.others}
+        assert neighbour in seen
+        assert child.pid not in seen
+        assert os.getpid() not in seen
+        used = before
+        while sum(each.seconds for each in used.others if each.pid == neighbour) < 0.5 + sum(
+            each.seconds for each in before.others if each.pid == neighbour
+        ):
+            used = _look()
+        assert any(f"(pid {neighbour}) takes" in cause for cause in causes(before, used))
+    finally:
+        child.kill()
+        child.wait()
+        os.kill(neighbour, 9)
