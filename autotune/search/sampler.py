@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import optuna
@@ -25,11 +27,20 @@ class StagedSampler(BaseSampler):
         start: the first settings to run.
         seed: of the candidates' sampling.
         thorough: look further if expected gains are small, instead of stopping.
+        known: settings to try first.
     """
 
-    def __init__(self, space: Space, start: Settings, *, seed: int = 0, thorough: bool = False) -> None:
+    def __init__(
+        self,
+        space: Space,
+        start: Settings,
+        *,
+        seed: int = 0,
+        thorough: bool = False,
+        known: Sequence[Settings] = (),
+    ) -> None:
         self._start = start
-        self._planner = Planner(space, start, seed, thorough)
+        self._planner = Planner(space, start, seed, thorough, known)
         self._others = RandomSampler(seed=seed)
         self._planned: tuple[int, Proposal | None] | None = None
 
@@ -73,11 +84,22 @@ class StagedSearch:
         start: the baseline, or the best of the level below.
         thorough: look further if expected gains are small, instead of stopping.
         seed: of the candidates' sampling.
+        known: settings to try first, by level.
     """
 
-    def __init__(self, study: Study, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        study: Study,
+        space: Space,
+        start: Settings,
+        thorough: bool = False,
+        *,
+        seed: int = 0,
+        known: Mapping[str, Sequence[Settings]] = MappingProxyType({}),
+    ) -> None:
         self.study, self._level = study, space.level
-        self._sampler = StagedSampler(space, start, seed=seed, thorough=thorough)
+        own = known.get(space.level, ())
+        self._sampler = StagedSampler(space, start, seed=seed, thorough=thorough, known=own)
 
     def ask(self) -> Proposal | None:
         """See `Search.ask`."""

@@ -48,10 +48,14 @@ class Planner:
         start: the baseline, or the best of the level below.
         seed: of the candidates' sampling.
         thorough: look further if expected gains are small, instead of stopping.
+        known: settings that were good before, on this machine or one like it. They are tried first.
     """
 
-    def __init__(self, space: Space, start: Settings, seed: int, thorough: bool = False) -> None:
+    def __init__(
+        self, space: Space, start: Settings, seed: int, thorough: bool = False, known: Sequence[Settings] = ()
+    ) -> None:
         self._thorough = thorough
+        self._known = tuple(dict.fromkeys(map(space.conformed, known)))
         self._space = space
         self._start = start
         self._seed = seed
@@ -65,6 +69,10 @@ class Planner:
             return Proposal(self._start, "baseline", number)
         if not any(o.rate and o.settings in self._space for o in history):
             return None
+        tried = {observation.settings for observation in history}
+        for settings in self._known:
+            if settings not in tried and settings in self._space:
+                return Proposal(settings, "known", number)
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)

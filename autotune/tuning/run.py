@@ -28,6 +28,7 @@ from autotune.core.space import Space
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
 from autotune.host import compile_cache
+from autotune.host.earlier import earlier_profile
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
@@ -119,9 +120,10 @@ def run(
         patience = options.seconds()
         runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
         schedule = Schedule(time.monotonic, started, options.seconds())
-        neighbours = Neighbours()
-        request = _Request(options, inventory, runner, schedule, neighbours.observing(observe), path, notes, neighbours)
-        return _run_phases(request)
+        neighbours, earlier = Neighbours(), earlier_profile(target, inventory, nnodes)
+        watching, notes = neighbours.observing(observe), (*notes, *earlier.notes)
+        known = earlier.settings
+        return _run_phases(_Request(options, inventory, runner, schedule, watching, path, notes, neighbours, known))
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class _Request:
         path: of the profile.
         notes: what the user should know about the machines.
         neighbours: counts what other processes use meanwhile.
+        known: settings of an earlier profile, by level: the search begins with them.
     """
 
     options: Options
@@ -142,6 +145,7 @@ class _Request:
     path: Path
     notes: tuple[str, ...]
     neighbours: Neighbours
+    known: Mapping[str, Sequence[Settings]]
 
 
 def _run_phases(request: _Request) -> Result:
@@ -256,7 +260,6 @@ def _measure_baseline(
     request.observe(BaselineKnown(wanted, task.unit))
     request.observe(TrialStarted(wanted))
     request.observe(StageStarted("baseline"))
-
     baseline = settle_baseline(wanted, known, partial(_trial, request, bench, study))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
@@ -291,7 +294,7 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
         bench=bench,
         spaces=spaces,
         schedule=request.schedule,
-        new_search=partial(StagedSearch, study, seed=request.options.seed),
+        new_search=partial(StagedSearch, study, seed=request.options.seed, known=request.known),
         rank=rank,
         observe=request.observe,
     )

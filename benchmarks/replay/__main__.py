@@ -106,7 +106,7 @@ def sooner_rows(world: World, levels: Sequence[str], seeds: int) -> list[dict[st
 
 def _qualities(runs: Sequence[Run], modelled: bool, name: str) -> dict[str, Any]:
     marks = TRIALS if modelled else MARKS
-    ours = name == "ours"
+    ours = name in ("ours", "warm")
     found = {}
     for mark in marks:
         trials = [mark if modelled else sum(at <= mark for at in run.clock) for run in runs]
@@ -117,6 +117,7 @@ def _qualities(runs: Sequence[Run], modelled: bool, name: str) -> dict[str, Any]
         "seeds": len(runs),
         "quality": found,
         "seconds_to_good": round(statistics.median(_until_good(run, ours) for run in runs), 1),
+        "trials_to_good": statistics.median(_trials_until_good(run, ours) for run in runs),
         "trials": statistics.median(len(run.history) for run in runs),
         "slowest_proposal_ms": round(1e3 * max(run.slowest for run in runs), 1),
     }
@@ -124,15 +125,18 @@ def _qualities(runs: Sequence[Run], modelled: bool, name: str) -> dict[str, Any]
 
 def _until_good(run: Run, ours: bool) -> float:
     """Seconds until the recommendation is as good as `GOOD`; infinite where it never is."""
-    for trials, at in enumerate(run.clock, start=1):
-        if run.quality(trials, ours) >= GOOD:
-            return at
-    return float("inf")
+    trials = _trials_until_good(run, ours)
+    return run.clock[int(trials) - 1] if math.isfinite(trials) else math.inf
+
+
+def _trials_until_good(run: Run, ours: bool) -> float:
+    counts = (count for count in range(1, len(run.clock) + 1) if run.quality(count, ours) >= GOOD)
+    return next(counts, math.inf)
 
 
 def _text(row: dict[str, Any]) -> str:
     cells = "  ".join(f"{mark}: {middle:.3f} ({low:.3f})" for mark, (middle, low) in row["quality"].items())
-    good = f"{GOOD:g} after {row['seconds_to_good']:.0f} s"
+    good = f"{GOOD:g} after {row['seconds_to_good']:.0f} s and {row['trials_to_good']:g} trials"
     return f"{row['world']:17} {row['level']:5}{row['strategy']:11} {cells}  {good}, {row['trials']:.0f} trials"
 
 

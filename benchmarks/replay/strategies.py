@@ -19,6 +19,8 @@ from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
 """Knobs that follow from others or exist only beside others."""
+EARLIER, EARLIER_SECONDS = 10_000, 60.0
+"""Seed and seconds of the run whose profile a warm start begins with: other draws, another drift."""
 MOST_IDLE = 200
 """Infeasible and repeated draws cost a sampler nothing here; so many in a row say that it has nothing new."""
 
@@ -79,7 +81,10 @@ def after(trials: int) -> Stop:
 
 def staged(run: Run, seed: int, stop: Stop) -> None:
     """Our own search."""
-    planner = Planner(run.world.spaces[run.level], _baseline(run), seed, thorough=True)
+    _planned(run, Planner(run.world.spaces[run.level], _baseline(run), seed, thorough=True), stop)
+
+
+def _planned(run: Run, planner: Planner, stop: Stop) -> None:
     while not stop(run):
         began = time.perf_counter()
         proposal = planner.propose(run.history)
@@ -87,6 +92,14 @@ def staged(run: Run, seed: int, stop: Stop) -> None:
         if proposal is None:
             return
         run.try_(proposal.settings, proposal.give_up_below)
+
+
+def warm(run: Run, seed: int, stop: Stop) -> None:
+    """Our own search once more, on another day: it begins with what a whole run before has found."""
+    space = run.world.spaces[run.level]
+    before = search("ours", run.world, run.level, EARLIER + seed, within(EARLIER_SECONDS))
+    planner = Planner(space, _baseline(run), seed, thorough=True, known=rank(before.history, space, 1))
+    _planned(run, planner, stop)
 
 
 def random(run: Run, seed: int, stop: Stop) -> None:
@@ -135,6 +148,7 @@ def exhaustive(run: Run, seed: int, stop: Stop) -> None:
 Strategy = Callable[[Run, int, Stop], None]
 STRATEGIES: dict[str, Strategy] = {
     "ours": staged,
+    "warm": warm,
     "random": random,
     "tpe": tpe,
     "gp": gp,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autotune.core.outcome import Crashed
+from autotune.core.measurement import Block, Measurement
+from autotune.core.outcome import Completed, Crashed
 from autotune.core.space import Space, build
 from autotune.search import staged
 from autotune.search.candidates import SMALL, candidates, combinations
@@ -53,6 +54,34 @@ def test_two_core_machines_within_16_trials(make, level):
 @pytest.mark.parametrize(("level", "seeds"), [("safe", 1), ("amp", 1), ("max", 3)])
 def test_eight_gpus_within_40_trials(level, seeds):
     assert statistics.median(found(machines.big(), level, 40, range(seeds))) >= 0.97
+
+
+def test_known_settings_are_tried_first_where_they_fit():
+    space = ModelWorld(machines.images()).spaces["safe"]
+    own = space.context.baseline
+    good = next(settings for _, settings in space.moves(own))
+    study = open_study()
+    search_ = StagedSearch(study, space, own, known={"safe": (good, own.but(threads=4096)), "max": (own,)})
+    proposed = []
+    for _ in range(3):
+        proposal = search_.ask()
+        assert proposal is not None
+        proposed.append(proposal)
+        search_.tell(proposal, Completed(measurement=Measurement((Block(640, 1.0, 10),))))
+    assert [each.stage for each in proposed[:2]] == ["baseline", "known"]
+    assert proposed[1].settings == good
+    assert proposed[2].stage != "known"
+
+
+def test_a_warm_start_is_sooner_as_good():
+    world, trials = ModelWorld(machines.transformer()), 6
+    cold, warm = (
+        statistics.median(
+            search(name, world, "amp", seed, after(trials)).quality(trials, by_model=True) for seed in range(5)
+        )
+        for name in ("ours", "warm")
+    )
+    assert warm >= max(cold, 0.97)
 
 
 def test_data_parallel_is_tried_once_beside_processes():
