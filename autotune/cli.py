@@ -14,12 +14,12 @@ import typer
 
 from autotune import __version__
 from autotune.cli_profiles import profiles_app
-from autotune.cli_target import TargetCommand, name_options_of_ours
+from autotune.cli_target import ScriptCommand, TargetCommand
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.core.pins import read_pin
-from autotune.trial.script import Script, recognise_target, started_script
+from autotune.trial.script import recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",
@@ -98,7 +98,6 @@ def tune(
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
     cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
-    name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     command.tune(found, options, cluster, started, as_json, report)
 
@@ -135,7 +134,7 @@ def doctor(as_json: JsonOption = False) -> None:
     raise typer.Exit(command.doctor(as_json))
 
 
-@app.command(context_settings=TARGET_SETTINGS)
+@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
 def run(
     script: Annotated[
         str, typer.Argument(help="Your training script; arguments after it are its own.", metavar="SCRIPT [ARGS]...")
@@ -164,20 +163,16 @@ def run(
 
     cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
     patience = seconds(timeout, "--timeout") if timeout else None
-    name_options_of_ours(context)
     target = started_script(script, context.args, module=module)
     if tune_if_missing and (profile or name or cluster or dry_run):
         raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
-    why_not = _tuned_if_missing(target) if tune_if_missing else None
-    if why_not:
-        command.run(command.unchanged(target, why_not), dry_run)
-    command.run(command.prepare(target, profile, level, name, nproc, cluster, patience), dry_run)
+    why_not = None
+    if tune_if_missing:
+        from autotune.commands.tune_if_missing import tune_if_missing as tuned
 
-
-def _tuned_if_missing(target: Script) -> str | None:
-    from autotune.commands.tune_if_missing import tune_if_missing
-
-    return tune_if_missing(target)
+        why_not = tuned(target)
+    prepared = command.prepare(target, profile, level, name, nproc, cluster, patience, why_not)
+    command.run(prepared, dry_run)
 
 
 @app.command()
@@ -202,7 +197,6 @@ def check(
     """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
     from autotune.commands import check as command
 
-    name_options_of_ours(context)
     found = recognise_target(target, context.args, module=module, network=allow_network)
     verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
     raise typer.Exit(command.EXIT_CODES[verdict])

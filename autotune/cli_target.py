@@ -14,9 +14,18 @@ from autotune.core.errors import UsageError
 from autotune.trial.script import is_script
 
 
-class TargetCommand(TyperCommand):
-    """A command on a target. All that follows a script belongs to the script; a task file takes no arguments, so that
-    our own options may follow it."""
+class ScriptCommand(TyperCommand):
+    """A command on a script. All that follows the script belongs to it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Click's own. Names our own options that stand after the script."""
+        left = super().parse_args(ctx, args)
+        _name_options_of_ours(ctx)
+        return left
+
+
+class TargetCommand(ScriptCommand):
+    """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Click's own. Options may also follow a task file."""
@@ -32,8 +41,8 @@ def _is_script(target: str) -> bool:
     return False
 
 
-def name_options_of_ours(context: typer.Context) -> None:
-    """Say which of our own options stand after the script, where they are its own."""
+def _name_options_of_ours(context: typer.Context) -> None:
+    """Our own options that stand after the script are the script's."""
     ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
     taken = [word for word in context.args if word.partition("=")[0] in ours]
     if taken:

@@ -122,7 +122,7 @@ def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, obs
     while generations < LEAST_GENERATIONS or time.monotonic() + longest < deadline:
         before = time.monotonic()
         with bench.contest(contenders, float("inf")) as contest:
-            rounds += [Round(generations, contest.round(BLOCK_SECONDS), contest.neighbours) for _ in range(ROUNDS)]
+            rounds += contest.rounds(generations, ROUNDS, BLOCK_SECONDS)
         missing = set(contenders) - set(rounds[-1].rates)
         if missing:
             raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")

@@ -67,8 +67,6 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
         NothingUsable: the parts could not be measured.
     """
     with open_runner(target, inventory, 0, 60.0, observe) as runner:
-        observe(StageStarted("measuring what this machine can do"))
-        machine = limits("fp32")
         observe(StageStarted("loading the task"))
         facts = runner.describe(steps=False)
         bench = TrialBench(runner, baseline_settings(facts, inventory))
@@ -80,10 +78,10 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
         bench.remember(baseline.outcome)
         observe(StageStarted("each part by itself"))
         inspection = Inspection.from_dict(bench.inspect(settings, far))
+        observe(StageStarted("measuring what this machine can do"))
+        machine = limits("bf16" if settings.precision == "bf16" else "fp32")
         observe(StageStarted("the step without each of its parts"))
         rounds = _rounds(bench, settings, inventory.budget.threads, deadline)
-        if settings.precision == "bf16":
-            machine = limits("bf16")
         rate = _rate(rounds, baseline.outcome)
         found = diagnose(rounds, inspection, machine, settings, facts.unit, rate)
         observe(StageStarted("a larger batch"))
@@ -108,7 +106,7 @@ def _rounds(bench: TrialBench, settings: Settings, threads: int, deadline: float
     while generation < least or (generation < most and time.monotonic() + longest < deadline):
         begun = time.monotonic()
         with bench.contest(own, float("inf"), without) as contest:
-            rounds += [Round(generation, contest.round(BLOCK_SECONDS)) for _ in range(ROUNDS)]
+            rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
         generation += 1
         longest = max(longest, time.monotonic() - begun)
     return rounds

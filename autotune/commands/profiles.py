@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 from autotune.core.clamp import clamp
-from autotune.core.machine import machine_type, versions
 from autotune.core.match import APPLIED, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.profile import Profile
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.report import match as report
-from autotune.store import fetch, profiles, registry
+from autotune.store import profiles, registry
 from autotune.store.folder import LISTED
 from autotune.store.places import places
 
@@ -22,7 +21,7 @@ def list_profiles() -> None:
     """Print every profile, and every file that should be one; of remote registries the copies that are here."""
     found = registry.list_profiles()
     if not found:
-        where = " or ".join(map(_shown, places()))
+        where = " or ".join(registry.registry_at(place).shown for place in places())
         print(f"no profiles in {where}; make one: autotune tune train.py", file=sys.stderr)
     for item in found:
         print(f"{item.path}  {_line(item.profile)}" if item.profile else item.problem)
@@ -37,10 +36,10 @@ def match(target: str | None, explain: bool = False) -> bool:
         Whether it would be applied.
     """
     machine = inventory.probe()
-    here = Here(machine_type(machine), versions(machine), target)
+    here = Here.on(machine, target)
     if target and target.endswith((".yaml", ".yml")):
         profile = profiles.read(target)
-        own = Here(here.machine, here.software, nnodes=profile.target.nnodes)
+        own = replace(here, target=None, nnodes=profile.target.nnodes)
         return _say(target, profile, compare(profile, own), machine, explain)
     found = registry.search(here)
     best = found.match or found.similar
@@ -68,7 +67,3 @@ def _say(source: str, profile: Profile, comparison: Comparison, machine: Invento
 def _line(profile: Profile) -> str:
     written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
     return f"{profile.target.name} on {profile.key}{written}"
-
-
-def _shown(place: Path | str) -> str:
-    return str(place) if isinstance(place, Path) else fetch.shown(place)

@@ -16,7 +16,6 @@ from autotune.core.clamp import clamp
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
-from autotune.core.machine import machine_type, versions
 from autotune.core.match import NONE, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
@@ -34,6 +33,8 @@ from autotune.store import registry
 from autotune.store.places import places
 from autotune.store.profiles import read
 from autotune.trial.script import Script
+
+DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def prepare(
     processes: int | None = None,
     cluster: Cluster | None = None,
     timeout: float | None = None,
+    why_not: str | None = None,
 ) -> Launch:
     """What `autotune run` starts.
 
@@ -83,17 +85,18 @@ def prepare(
         processes: how many on each machine, instead of the profile's number; the global batch stays.
         cluster: the machines that train together; this one alone if None.
         timeout: the training ends if a process takes no optimizer step for this many seconds.
+        why_not: the script starts without a profile, and this is why; None where it takes one.
 
     Raises:
         UsageError: no such script, no profile for this machine, no such level, no processes, or no route to the others.
     """
     outside, words = overrides(os.environ), _words(target, processes)
-    if outside.disabled:
-        return _as_it_is(words, f"{DISABLE} is set: the script starts as it is, without a profile")
+    if why_not or outside.disabled:
+        return _as_it_is(words, why_not or DISABLED)
     inventory = probe()
     profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
     found = read(profile)
-    comparison = compare(found, Here(machine_type(inventory), versions(inventory), nnodes=found.target.nnodes))
+    comparison = compare(found, Here.on(inventory, nnodes=found.target.nnodes))
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
@@ -112,11 +115,6 @@ def prepare(
     said = (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
     notes = (*filter(None, [comparison.sentence]), *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
-
-
-def unchanged(target: Script, note: str) -> Launch:
-    """The script without a profile, in the user's own environment, and why."""
-    return _as_it_is(_words(target, None), note)
 
 
 def _words(target: Script, processes: int | None) -> tuple[str, ...]:
@@ -159,7 +157,7 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
 def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) -> Path:
     """The best profile for ``nnodes`` machines of this kind and the task ``name``, by default the script's own."""
     name = name or target.name
-    here = Here(machine_type(inventory), versions(inventory), name, nnodes)
+    here = Here.on(inventory, name, nnodes)
     roots = places(os.environ, target.path)
     found = registry.search(here, roots)
     for note in found.notes:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from autotune.core.errors import UsageError
-from autotune.core.machine import machine_type, versions
 from autotune.core.match import Here
 from autotune.probes import inventory
 from autotune.report import diff
@@ -33,7 +32,7 @@ def push(path: Path, to: str | None, replace: bool) -> None:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     file = layout.file_name(profile.target.name, profile.target.nnodes)
     text = profiles.dump(profile, file)
-    target = registry.registry_at(_registry(to, "--to"))
+    target = registry.registry_at(_registries(to, "--to")[0])
     there = target.files(profile.key, (file,))
     if there and _same(there[0], text):
         print(f"{target.source(there[0])}: is there already")
@@ -88,19 +87,24 @@ def remove(what: str, source: str | None, yes: bool) -> None:
     if source is None and path.suffix == layout.SUFFIX:
         root: Place = path.parent.parent
     else:
-        root, path = _registry(source, "--from"), Path(what if what.endswith(layout.SUFFIX) else what + layout.SUFFIX)
+        root, path = (
+            _registries(source, "--from")[0],
+            Path(what if what.endswith(layout.SUFFIX) else what + layout.SUFFIX),
+        )
     key, file = path.parent.name, path.name
     if not key or layout.safe_name(key) != key or file.startswith("."):
         raise UsageError(f"{what}: is no profile. Name a file, or MACHINE-KEY/TARGET and --from REGISTRY")
-    _ask(f"Remove {key}/{file} from {_shown(root)}?", yes)
-    registry.registry_at(root).take_away(key, file)
+    found = registry.registry_at(root)
+    _ask(f"Remove {key}/{file} from {found.shown}?", yes)
+    found.take_away(key, file)
 
 
-def _registry(text: str | None, option: str) -> Place:
-    named = named_places(os.environ)
-    if text is None and not named:
+def _registries(text: str | None, option: str) -> tuple[Place, ...]:
+    """The registry ``text``; all that the environment names if None."""
+    found = named_places(os.environ) if text is None else (place(text),)
+    if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
-    return named[0] if text is None else place(text)
+    return found
 
 
 def _fetched(url: str) -> tuple[str, str]:
@@ -118,12 +122,8 @@ def _matched(target: str | None, source: str | None) -> tuple[str, str]:
     """The text of the profile that fits best, and where it comes from."""
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
-    machine = inventory.probe()
-    here = Here(machine_type(machine), versions(machine), target)
-    roots = (place(source),) if source else named_places(os.environ)
-    if not roots:
-        raise UsageError(f"no registry: give --from FOLDER-OR-URL, or set {VARIABLE}")
-    found = registry.search(here, roots)
+    here = Here.on(inventory.probe(), target)
+    found = registry.search(here, _registries(source, "--from"))
     best = found.match or found.similar
     if best is None:
         raise UsageError("; ".join([f"no profile of {target} fits {here.machine.key}", *found.notes]))
@@ -152,7 +152,3 @@ def _same(path: Path, text: str) -> bool:
 def _age(path: Path) -> str:
     written = profiles.read(path).written
     return f"another profile, of {written.date}," if written else "another profile"
-
-
-def _shown(root: Place) -> str:
-    return str(root) if isinstance(root, Path) else fetch.shown(root)

@@ -10,7 +10,6 @@ from pathlib import Path
 from autotune.commands import sharing
 from autotune.commands.tune import tune
 from autotune.core.errors import AutotuneError
-from autotune.core.machine import machine_type, versions
 from autotune.core.match import Here
 from autotune.core.overrides import overrides
 from autotune.probes.inventory import probe
@@ -31,7 +30,7 @@ def tune_if_missing(target: Script) -> str | None:
     if wishes.disabled or wishes.profile:
         return None
     inventory = probe()
-    here = Here(machine_type(inventory), versions(inventory), target.name)
+    here = Here.on(inventory, target.name)
     if _found(here, target):
         return None
     try:
@@ -50,7 +49,7 @@ def _waiting(target: str) -> None:
 
 def _found(here: Here, target: Script) -> Path | None:
     found = registry.search(here, places(os.environ, target.path)).match
-    return Path(found.path) if found else None
+    return found.path if found else None
 
 
 def _share(path: Path | None) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.core.machine import MachineType
+from autotune.core.machine import MachineType, machine_type, versions
 from autotune.core.profile import Profile
+from autotune.probes.facts import Inventory
 
 EXACT, COMPATIBLE, SIMILAR, NONE = VERDICTS = ("exact", "compatible", "similar", "none")
 APPLIED = (EXACT, COMPATIBLE)
@@ -92,6 +93,11 @@ class Here:
     software: Mapping[str, Any]
     target: str | None = None
     nnodes: int = 1
+
+    @classmethod
+    def on(cls, inventory: Inventory, target: str | None = None, nnodes: int = 1) -> Here:
+        """The machine that ``inventory`` describes."""
+        return cls(machine_type(inventory), versions(inventory), target, nnodes)
 
 
 def compare(profile: Profile, here: Here) -> Comparison:

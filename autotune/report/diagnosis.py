@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.core.proof import Proof
@@ -49,9 +49,9 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
     return "\n".join(rows)
 
 
-def _section(name: str, lines: object) -> Iterator[str]:
+def _section(name: str, lines: Iterable[str]) -> Iterator[str]:
     head = f"{name:<10}"
-    for line in lines:  # type: ignore[attr-defined]
+    for line in lines:
         for part in textwrap.wrap(line, formatting.WIDTH - 10):
             yield f"{head}{part}"
             head = " " * 10
@@ -60,7 +60,8 @@ def _section(name: str, lines: object) -> Iterator[str]:
 def _step(found: Diagnosis) -> Iterator[str]:
     """The step and each part by itself."""
     inspection, loader = found.inspection, found.inspection.loader
-    yield f"{_time(inspection.step_seconds)}, {formatting.rate(found.rate, found.unit)} with {_settings(found)}"
+    rate, settings = formatting.rate(found.rate, found.unit), formatting.summary(found.settings)
+    yield f"{_time(inspection.step_seconds)}, {rate} with {settings}"
     parts = [f"update {_time(inspection.update_seconds)}"]
     if loader is not None:
         parts.insert(0, f"loader {_time(loader.batch_seconds)} a batch")
@@ -71,10 +72,6 @@ def _step(found: Diagnosis) -> Iterator[str]:
         size = formatting.size(inspection.sizes.batch)
         parts.append(f"copy to the device {_time(inspection.copy_seconds)} ({size})")
     yield f"alone: {', '.join(parts)}"
-
-
-def _settings(found: Diagnosis) -> str:
-    return formatting.summary(found.settings)
 
 
 def _bounds(found: Diagnosis) -> list[str]:

@@ -8,21 +8,11 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from autotune.core.knobs.table import BY_NAME
 from autotune.core.proof import WIDE, Proof
 from autotune.core.settings import Settings
 
 WIDTH = 80
-WORDS = {
-    "backend": "over {}",
-    "num_workers": "{} loader workers",
-    "prefetch_factor": "{} batches ahead",
-    "batch_size": "batch {}",
-    "optimizer_impl": "{} optimizer",
-    "precision": "{}",
-    "allocator": "{} allocator",
-    "binding": "bound to {}",
-}
-"""A knob's value in words."""
 
 
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:
@@ -126,7 +116,7 @@ def _words(knob: str, setting: Any) -> str:
         return knob if setting else f"no {knob}"
     if setting is None:
         return f"no {knob}"
-    return WORDS.get(knob, f"{knob} {{}}").format(setting)
+    return (BY_NAME[knob].words or f"{knob} {{}}").format(setting, s="s" * (setting != 1), es="es" * (setting != 1))
 
 
 def summary(settings: Settings) -> str:

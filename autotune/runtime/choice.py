@@ -17,7 +17,6 @@ from autotune.core.errors import ProfileError, UsageError
 from autotune.core.identity import Made
 from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.core.knobs.knob import LEVELS, includes
-from autotune.core.machine import machine_type, versions
 from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
@@ -82,7 +81,7 @@ def find(
     path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Found:
     """Argument before environment before the best match before nothing."""
-    here = Here(machine_type(inventory), versions(inventory))
+    here = Here.on(inventory)
     for origin, path in (("argument", path_or_url), (PROFILE, overrides(environment).profile)):
         if path:
             if is_url(str(path)):

@@ -29,7 +29,7 @@ def structure_of(*models: nn.Module) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
-def parameters_of(models: Iterable[nn.Module]) -> int:
+def parameter_count(models: Iterable[nn.Module]) -> int:
     """The number of parameters of all ``models``, each counted once."""
     found = {id(parameter): parameter for model in models for parameter in model.parameters()}
     return sum(parameter.numel() for parameter in found.values())
@@ -45,8 +45,8 @@ def optimizer_of(optimizer: Optimizer) -> str:
 def prepared(models: list[nn.Module], optimizers: Iterable[Optimizer]) -> Prepared:
     """The marks of what a training has prepared."""
     return Prepared(
-        models=[(parameters_of([model]), structure_of(model)) for model in models],
-        parameters=parameters_of(models),
+        models=[(parameter_count([model]), structure_of(model)) for model in models],
+        parameters=parameter_count(models),
         structure=structure_of(*models),
         optimizers=sorted({optimizer_of(optimizer) for optimizer in optimizers}),
     )

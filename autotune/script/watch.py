@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.script.shared_batch import SharedBatch
 
 Begin = Callable[[], Iterator[Any]]
@@ -170,5 +171,5 @@ class Watch:
 
 def trains(model: nn.Module, optimizers: list[Optimizer]) -> bool:
     """Whether one of ``optimizers`` holds a parameter of ``model``."""
-    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    held = set(map(id, parameters_of(*optimizers)))
     return any(id(parameter) in held for parameter in model.parameters())

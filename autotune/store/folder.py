@@ -28,7 +28,7 @@ class Folder:
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
         """Which of the files ``names`` the machine ``key`` has. No folder is listed."""
         folder = self.root / layout.safe_name(key)
-        return [path for name in names if _is_there(path := folder / name)]
+        return [path for name in names if os.path.lexists(path := folder / name)]
 
     def source(self, path: Path) -> str:
         """Where ``path`` comes from, for people."""
@@ -108,10 +108,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir() and entry.name != layout.INDEX
     except OSError:
         return False
-
-
-def _is_there(path: Path) -> bool:
-    return os.path.lexists(path)
 
 
 def _is_profile(name: str) -> bool:

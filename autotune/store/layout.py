@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from autotune.store.places import FOLDER
+
 SUFFIX = ".yaml"
 INDEX = "index"
 """Folder of a registry with a file for each target: the machine keys that have a profile of it."""
@@ -16,7 +18,7 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9.\-]{0,199}")
 
 def default_path(machine_key: str, target: str, root: Path | None = None, nnodes: int = 1) -> Path:
     """Where the profile of ``target`` on this type of machine, or ``nnodes`` of them together, belongs."""
-    return (root or Path("profiles")) / safe_name(machine_key) / file_name(target, nnodes)
+    return (root or Path(FOLDER)) / safe_name(machine_key) / file_name(target, nnodes)
 
 
 def file_name(target: str, nnodes: int = 1) -> str:

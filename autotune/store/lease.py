@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from autotune.store import layout
-from autotune.store.places import FOLDER, named_places
+from autotune.store.places import named_places
 
 WAIT_SECONDS = 1800.0
 """For another process that tunes the same target on the same type of machine."""
@@ -28,8 +28,8 @@ def lease(machine_key: str, target: str, on_wait: Callable[[str], None]) -> Iter
     Raises:
         OSError: there is no such folder, or another process holds the lease for too long.
     """
-    folders = [place for place in named_places(os.environ) if isinstance(place, Path)]
-    path = layout.default_path(machine_key, target, (folders or [Path(FOLDER)])[0]).with_suffix(".tuning")
+    folders = (place for place in named_places(os.environ) if isinstance(place, Path))
+    path = layout.default_path(machine_key, target, next(folders, None)).with_suffix(".tuning")
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:

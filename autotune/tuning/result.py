@@ -49,7 +49,7 @@ def profile_of(
         partial: True if the run was interrupted.
         nnodes: how many machines took part.
         written: the tool's version and the day.
-        why: the user's step is as slow as it is.
+        why: one sentence on what bounds a step of the user's settings; empty where nobody asked.
     """
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))

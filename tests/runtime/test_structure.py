@@ -12,7 +12,7 @@ from torch import nn
 from autotune.core.identity import Identity
 from autotune.core.profile import Profile
 from autotune.runtime.session import Session
-from autotune.runtime.structure import optimizer_of, parameters_of, structure_of
+from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 
 from .records import network, profile, quiet, shuffled, train
 
@@ -42,7 +42,7 @@ def test_names_and_values_do_not_count_and_shapes_do() -> None:
 
 def test_shared_parameters_count_once() -> None:
     layer = nn.Linear(2, 2)
-    assert parameters_of([layer, nn.Sequential(layer)]) == 6
+    assert parameter_count([layer, nn.Sequential(layer)]) == 6
 
 
 class Own(torch.optim.Optimizer):
@@ -65,7 +65,7 @@ def made_for(model: nn.Module, optimizer: str) -> Profile:
     data = profile(quiet(batch_size=16))
     identity = Identity(structure_of(model), optimizer, ("float32 8", "float32 1"))
     return dataclasses.replace(
-        data, target=dataclasses.replace(data.target, parameters=parameters_of([model]), identity=identity)
+        data, target=dataclasses.replace(data.target, parameters=parameter_count([model]), identity=identity)
     )
 
 

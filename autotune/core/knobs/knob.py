@@ -168,6 +168,7 @@ class Knob:
         start_seconds: of each trial, by value.
         first_seconds: of the first trial with that value, on top.
         added_later: True where the first profiles do not have it.
+        words: how people say a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Knob:
     start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
     first_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
     added_later: bool = False
+    words: str = ""
 
     @property
     def ordinal(self) -> bool:

@@ -39,6 +39,7 @@ def _num_workers(context: Context) -> Choices:
 NUM_WORKERS = Knob(
     name="num_workers",
     what="loader workers of each process",
+    words="{} loader worker{s}",
     offered="0 up to the CPU budget, where `/dev/shm` holds their batches",
     kind=Count(0, 1024),
     neutral=0,
@@ -56,6 +57,7 @@ def _first_workers(before: Any, after: Any, _settings: Chosen) -> str | None:
 PREFETCH_FACTOR = Knob(
     name="prefetch_factor",
     what="batches each worker prepares ahead",
+    words="{} batch{es} ahead",
     offered="1, 2, 4, 8",
     kind=Count(1, 1024),
     neutral=None,

@@ -25,6 +25,7 @@ def _allocator(context: Context) -> Choices:
 ALLOCATOR = Knob(
     name="allocator",
     what="host memory allocator",
+    words="{} allocator",
     offered="default, jemalloc, tcmalloc, where installed; CPU training only",
     kind=Word(ALLOCATORS),
     neutral="default",

@@ -60,6 +60,7 @@ def _optimizer_impl(context: Context) -> Choices:
 OPTIMIZER_IMPL = Knob(
     name="optimizer_impl",
     what="how the optimizer's update is computed",
+    words="{} optimizer",
     offered="default, foreach, fused, as far as the class accepts them",
     kind=Word(OPTIMIZER_IMPLS),
     neutral="default",
@@ -158,6 +159,7 @@ def _precision_gain(settings: Chosen, context: Context) -> float:
 PRECISION = Knob(
     name="precision",
     what="precision of matrix products and convolutions",
+    words="{}",
     offered="fp32, tf32, bf16, fp16, as far as the hardware has them",
     level="amp",
     kind=Word(("fp32", "tf32", "bf16", "fp16")),

@@ -130,6 +130,7 @@ def _no_backend(context: Context) -> str | None:
 BACKEND = Knob(
     name="backend",
     what="gradient exchange between processes",
+    words="over {}",
     offered="on CPUs gloo, mpi and ccl as far as they are usable, on GPUs nccl; others are listed with the reason",
     kind=Word(tuple(BACKENDS)),
     neutral=None,
@@ -184,6 +185,7 @@ def _binding(context: Context) -> Choices:
 BINDING = Knob(
     name="binding",
     what="CPUs and memory that each process keeps",
+    words="bound to {}",
     offered="none; cores where CPUs are left to choose from; numa with several nodes; Linux without a CPU quota",
     kind=Word(BINDINGS),
     neutral="none",
@@ -209,6 +211,7 @@ def _batch_size(context: Context) -> Choices:
 BATCH_SIZE = Knob(
     name="batch_size",
     what="samples per process",
+    words="batch {}",
     offered="at the same global batch; at `max` up to 32 times yours",
     kind=Count(1, 2**24),
     neutral=1,

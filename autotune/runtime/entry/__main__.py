@@ -19,6 +19,7 @@ from typing import Any
 
 from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.runtime.entry import startup
+from autotune.runtime.entry.torchrun import free_port
 
 
 def main(arguments: list[str]) -> None:
@@ -39,7 +40,7 @@ def torchrun_variables(api: Any) -> dict[str, str]:
     single = here.size == world.size
     # As mpiexec was told to find this machine: its own name for itself need not resolve elsewhere.
     name = os.environ.get("PMI_HOSTNAME") or socket.gethostname()
-    address, port = world.bcast(("127.0.0.1" if single else name, _free_port()))
+    address, port = world.bcast(("127.0.0.1" if single else name, free_port()))
     found = {
         "RANK": world.rank,
         "WORLD_SIZE": world.size,
@@ -90,12 +91,6 @@ def _start_mpi() -> None:
     os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # the failing rank says what is wrong
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # mpiexec reads it through a pipe
     os.environ.update(torchrun_variables(mpi.start()))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _said(code: Any) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.averaging import average
 from autotune.runtime.exchange import stop
 from autotune.runtime.loader import moved
@@ -62,7 +63,7 @@ class _Gradients:
         self._hooks = [optimizer.register_step_pre_hook(self._keep) for optimizer in optimizers]
 
     def _keep(self, optimizer: Optimizer, *_: Any) -> None:
-        own = [p for group in optimizer.param_groups for p in group["params"]]
+        own = parameters_of(optimizer)
         self.found += [(p, p.grad.detach().clone()) for p in own if p.grad is not None]
 
     def remove(self) -> None:
@@ -155,7 +156,7 @@ def _timed(loop: MeasuredLoop, work: Callable[[], Any], count: int) -> float:
 def _sizes(loop: MeasuredLoop, kept: _Gradients) -> dict[str, int]:
     """Bytes of what training keeps."""
     optimizers = loop.session.preparer.optimizers
-    parameters = {id(p): p for each in optimizers for group in each.param_groups for p in group["params"]}
+    parameters = {id(p): p for p in parameters_of(*optimizers)}
     state = [value for each in optimizers for entry in each.state.values() for value in entry.values()]
     return {
         "parameters": sum(map(tensor_bytes, parameters.values())),

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from autotune.core.backends import BACKENDS, MPIEXEC
 from autotune.core.binding import VARIABLE, own_affinity
 from autotune.runtime.binding import bind
 from autotune.runtime.entry import as_main
+from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-AS_TORCHRUN = {
-    "MASTER_ADDR": "127.0.0.1",
-    "GROUP_RANK": 0,
-    "GROUP_WORLD_SIZE": 1,
-    "ROLE_NAME": "default",
-    "TORCHELASTIC_RUN_ID": "none",
-    "TORCHELASTIC_RESTART_COUNT": 0,
-    "TORCHELASTIC_MAX_RESTARTS": 0,
-}
-"""What scripts and frameworks look for to see that torchrun has started them, on one machine."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +87,7 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
     world = request.world_size
     ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
     manager = ProcessManager(world) if _meets_through_mpi(request) else None
-    port = _free_port() if request.script is not None and world > 1 else None
+    port = free_port() if request.script is not None and world > 1 else None
     job = Job(request, connection, task, ranks, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in ranks}
     if job.manager is not None:
@@ -125,12 +115,6 @@ def _own_temporary_files(folder: Path) -> None:
 def _meets_through_mpi(request: TrialRequest) -> bool:
     backend = request.spec.settings.backend if request.spec is not None and request.world_size > 1 else None
     return backend is not None and BACKENDS[backend].launcher == MPIEXEC
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _fork_rank(job: Job, rank: int) -> int:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
 MOST_EVENTS = 5_000
@@ -109,8 +110,7 @@ class SavedTensors(saved_tensors_hooks):
 def counting(loop: MeasuredLoop) -> Steps[dict[str, Any]]:
     """One step with its operators counted, without those of the update."""
     optimizers = loop.session.preparer.optimizers
-    parameters = [p for each in optimizers for group in each.param_groups for p in group["params"]]
-    counter, saved = OperatorCounter(), SavedTensors(parameters)
+    counter, saved = OperatorCounter(), SavedTensors(parameters_of(*optimizers))
     hooks = []
     for optimizer in optimizers:
         hooks.append(optimizer.register_step_pre_hook(counter.pause))

@@ -19,7 +19,7 @@ from autotune.core.identity import Identity
 from autotune.core.knobs.model import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
 from autotune.runtime import loader as loading
-from autotune.runtime.structure import optimizer_of, parameters_of, structure_of
+from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 from autotune.script.tuned import BATCHES, as_plain
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.sample_shapes import shapes_of
@@ -77,7 +77,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         name=name,
         samples=None if loader is None else dataset_length(loader.dataset),
         iterable=iterable,
-        parameters=parameters_of(seen.models),
+        parameters=parameter_count(seen.models),
         has_convolutions=any(has_convolutions(model, device) for model in seen.models),
         has_batch_norm=any(isinstance(part, _BatchNorm) for model in seen.models for part in model.modules()),
         optimizer=type(first).__name__ if first is not None else "none",

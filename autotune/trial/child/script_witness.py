@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.loader import reads_like
 from autotune.script.tuned import is_training
 from autotune.script.watch import Begin, Watch, Watcher
@@ -132,8 +133,7 @@ class Witness(Watcher):
         )
 
     def _weights(self) -> str:
-        groups = [group for optimizer in self.watch.optimizers for group in optimizer.param_groups]
-        return _digest(parameter for group in groups for parameter in group["params"])
+        return _digest(parameters_of(*self.watch.optimizers))
 
 
 class _Seen(Iterator[Any]):
@@ -181,7 +181,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _digest(tensors: Iterator[Tensor]) -> str:
+def _digest(tensors: Iterable[Tensor]) -> str:
     """The same for the same bits only."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
@@ -192,8 +192,8 @@ def _digest(tensors: Iterator[Tensor]) -> str:
 
 def _gradient(optimizer: Optimizer) -> float:
     """Norm of all gradients of ``optimizer``."""
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return math.sqrt(sum(float(p.grad.detach().float().norm()) ** 2 for p in parameters if p.grad is not None))
+    gradients = (p.grad.detach() for p in parameters_of(optimizer) if p.grad is not None)
+    return math.sqrt(sum(float(gradient.float().norm()) ** 2 for gradient in gradients))
 
 
 def _mean(values: list[float]) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, Block
 from autotune.core.outcome import Completed, Outcome
+from autotune.core.proof import Round
 from autotune.core.settings import Settings
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
@@ -159,6 +160,10 @@ class TrialContest:
         self.latencies += [(name, block.core_latency) for name, block in blocks.items() if block.core_latency]
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         return {name: block.rate for name, block in blocks.items()}
+
+    def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
+        """``number`` rounds with blocks of ``seconds``."""
+        return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
 
     def _blocks(self, seconds: float) -> dict[str, Block]:
         taken = {name: self._block(self.trials[name], seconds) for name in _shuffled(self._random, self.trials)}
