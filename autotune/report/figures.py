@@ -14,6 +14,8 @@ from autotune.core.settings import Settings
 from autotune.report import formatting
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+MARGIN = 0.06
+"""Of an axis, on both sides of what is drawn."""
 INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
 
 
@@ -30,8 +32,9 @@ def levels(profile: Profile) -> go.Figure:
     whisker = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 2, "width": 8}
     dots = go.Scatter(x=values, y=names, error_x=whisker, mode="markers", marker=_mark(0), name="speedup")
     figure = _figure([dots], "times your settings (95 % interval)", "", legend=False)
-    figure.add_vline(x=1.0, line_dash="dash", line_color=SOFT, annotation_text="your settings")
-    return figure
+    ends = [1.0, *(value - less for value, less in zip(values, below, strict=True))]
+    ends += [value + more for value, more in zip(values, above, strict=True)]
+    return _beside_own(figure, ends, len(names), "your settings")
 
 
 def step(profile: Profile, history: History) -> go.Figure | None:
@@ -56,7 +59,7 @@ def step(profile: Profile, history: History) -> go.Figure | None:
         )
         for label, place, color, shape in parts
     ]
-    figure = _figure(drawn, f"ms for one of the {profile.target.unit}", "")
+    figure = _figure(drawn, f"ms per {profile.target.unit.removesuffix('s')}", "")
     figure.update_layout(barmode="stack")
     return figure
 
@@ -96,8 +99,11 @@ def knobs(found: Sequence[Effect]) -> go.Figure | None:
     if not drawn:
         return None
     figure = _figure(drawn, "times as fast with it as without (single trials, standard error)", "")
-    figure.add_vline(x=1.0, line_dash="dash", line_color=SOFT)
-    return figure
+    ends = [1.0]
+    for dots in drawn:
+        for value, error in zip(dots.x, dots.error_x.array, strict=True):
+            ends += [value - error, value + error]
+    return _beside_own(figure, ends, len({name for dots in drawn for name in dots.y}))
 
 
 def _effects(found: Sequence[Effect]) -> Iterator[go.Scatter]:
@@ -160,6 +166,15 @@ def heat(profile: Profile, history: History, across: str, down: str) -> go.Figur
 
 def _pair(settings: Settings, across: str, down: str) -> tuple[Any, Any]:
     return getattr(settings, across), getattr(settings, down)
+
+
+def _beside_own(figure: go.Figure, ends: Sequence[float], rows: int, own: str = "") -> go.Figure:
+    """``figure`` of ``rows`` rows, the first on top, with a line at 1 and room around it and ``ends``."""
+    room = MARGIN * (max(ends) - min(ends)) or MARGIN
+    figure.add_vline(x=1.0, line_dash="dash", line_color=SOFT, annotation_text=own, annotation_position="top right")
+    figure.update_xaxes(range=[min(ends) - room, max(ends) + room])
+    figure.update_yaxes(range=[rows - 0.5, -0.8])
+    return figure
 
 
 def _mark(number: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from plotly.offline import get_plotlyjs
@@ -70,7 +71,8 @@ def _sections(profile: Profile, history: History, path: Path) -> Iterator[tuple[
     ]
     yield from ((name, _drawn(figure)) for name, figure in drawn if figure is not None)
     yield "What changes, and why", _table(("knob", "from", "to", "why"), _changes(profile))
-    yield "Apply", f"<pre>{escape(chr(10).join(apply_lines(profile, path, 'train.py')))}</pre>"
+    lines = "\n".join(apply_lines(profile, path, "train.py")).removeprefix("Apply")
+    yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>"
     left_out = [(line,) for line in not_offered_groups(profile, EVERYTHING)]
     failures = [(line,) for line in failure_groups(profile, EVERYTHING)]
     for name, rows in (("Left out, and why", left_out), ("Failed", failures)):
