@@ -37,7 +37,7 @@ class Room:
 
 IMPURE = "os time random subprocess logging"
 HOST = "host core launch store trial"
-LOADER = "runtime.session runtime.choice runtime.slowness"
+LOADER = "runtime.session runtime.choice runtime.slowness runtime.observer"
 """They pick the profile that the rest of the runtime applies, and look at the machine where training is slow."""
 
 # The first match wins: the more special rows come first.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from autotune.core.clamp import clamp
 from autotune.core.match import APPLIED, Comparison, Here, compare
@@ -12,7 +13,7 @@ from autotune.core.profile import Profile
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.report import match as report
-from autotune.store import profiles, registry
+from autotune.store import observed, profiles, registry
 from autotune.store.folder import LISTED
 from autotune.store.places import places
 
@@ -24,7 +25,7 @@ def list_profiles() -> None:
         where = " or ".join(registry.registry_at(place).shown for place in places())
         print(f"no profiles in {where}; make one: autotune tune train.py", file=sys.stderr)
     for item in found:
-        print(f"{item.path}  {_line(item.profile)}" if item.profile else item.problem)
+        print(f"{item.path}  {_line(item.profile)}{_seen(item.path, item.profile)}" if item.profile else item.problem)
     if len(found) >= LISTED:
         print(f"at most {LISTED} files of each place are listed", file=sys.stderr)
 
@@ -67,3 +68,9 @@ def _say(source: str, profile: Profile, comparison: Comparison, machine: Invento
 def _line(profile: Profile) -> str:
     written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
     return f"{profile.target.name} on {profile.key}{written}"
+
+
+def _seen(path: Path, profile: Profile) -> str:
+    """How trainings with the profile went, where they left that."""
+    said = observed.summary(observed.read(path), profile.recommended)
+    return f", {said}" if said else ""

@@ -25,6 +25,7 @@ from autotune.core.settings import Settings
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
+from autotune.runtime.observer import RateObserver
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
 from autotune.store.places import is_url, places
@@ -44,6 +45,15 @@ class Choice:
     """What one optimizer step should take, where the settings are exactly the measured ones."""
     made: Made | None = None
     """What the profile was made for."""
+    file: Path | None = None
+    """Of the profile, on this machine."""
+
+    def observer(self, environment: Mapping[str, str]) -> RateObserver | None:
+        """Keeps the training's rate beside the profile, where the user wants that and the profile promises one."""
+        wanted = overrides(environment).observe and self.file is not None
+        if not wanted or self.file is None or self.level is None or self.step_seconds is None:
+            return None
+        return RateObserver(self.file, self.level, self.step_seconds)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class Found:
     notes: tuple[str, ...] = ()
     comparison: Comparison | None = None
     """Of the profile with this machine."""
+    file: Path | None = None
 
 
 def choose(
@@ -74,7 +85,7 @@ def choose(
         first, *others = found.notes
         return Choice(notes=(f"training runs without a profile: {first}", *others))
     choice = decide(found.profile, found.origin, level, environment, inventory)
-    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made)
+    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made, file=found.file)
 
 
 def find(
@@ -88,7 +99,8 @@ def find(
                 raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
             profile = profiles.read(path)
             comparison = compare(profile, replace(here, nnodes=profile.target.nnodes))
-            return Found(profile, f"{origin}: {path}", tuple(filter(None, [comparison.sentence])), comparison)
+            notes = tuple(filter(None, [comparison.sentence]))
+            return Found(profile, f"{origin}: {path}", notes, comparison, Path(path))
     script = _script()
     target = target or (script.stem if script else None)
     search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
@@ -96,7 +108,7 @@ def find(
         return Found(None, notes=(*_missing(target, search.similar), *search.notes))
     comparison = search.match.comparison
     notes = (*filter(None, [comparison.sentence]), *search.notes)
-    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)
+    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison, search.match.path)
 
 
 def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:

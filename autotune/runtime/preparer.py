@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.appliers.precision import Precision
 from autotune.runtime.exchange import Exchange, normalises
 from autotune.runtime.feeder import Feeder
-from autotune.runtime.pace import Pace
 from autotune.runtime.passes import PreparedLoader
 from autotune.runtime.structure import prepared
 
@@ -49,7 +48,11 @@ class Preparer:
     """Knows what a session has prepared, so that preparing twice changes nothing."""
 
     def __init__(
-        self, training: Training, precision: Precision, pace: Pace | None = None, made: Made | None = None
+        self,
+        training: Training,
+        precision: Precision,
+        watchers: Iterable[Callable[[], bool]] = (),
+        made: Made | None = None,
     ) -> None:
         self.training, self.precision = training, precision
         self.models: list[nn.Module] = []
@@ -60,7 +63,7 @@ class Preparer:
         self._layers = sorted(training.appliers.values(), key=lambda applier: applier.depth)
         self._undo = contextlib.ExitStack()
         self._made, self._steps_to_settle = made, SETTLED_STEPS
-        self._pace = pace
+        self._watchers = tuple(watchers)
 
     def prepare(self, objects: tuple[Any, ...], find_unused_parameters: bool) -> tuple[Any, ...]:
         """Models first, whatever the order: loaders and optimizers depend on what became of them."""
@@ -135,8 +138,9 @@ class Preparer:
         self.training.progress.steps += 1
         if first and self._made is not None:
             self._compare_with(self._made)
-        if first and self._pace is not None and not (self.training.progress.measured_batch and self._pace.tick()):
-            self._pace = None
+        if first and self._watchers:
+            measured = self.training.progress.measured_batch
+            self._watchers = tuple(tick for tick in self._watchers if measured and tick())
 
     def _compare_with(self, made: Made) -> None:
         """After a few steps, say where the profile was ``made`` for something else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +44,7 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
         made: what the profile was made for; one warning where something else is trained.
+        watchers: called after each optimizer step while the batch is the measured one, until they return False.
 
     Attributes:
         device: where batches and models go.
@@ -67,6 +68,7 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         step_seconds: float | None = None,
         moves: bool = True,
         made: Made | None = None,
+        watchers: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
@@ -93,7 +95,8 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
             raise
         self._precision = cast(Precision, self._training.appliers["precision"])
         self.autocast = self._precision.autocast
-        self.preparer = Preparer(self._training, self._precision, _pace(step_seconds, self._notes), made)
+        pace = _pace(step_seconds, self._notes)
+        self.preparer = Preparer(self._training, self._precision, (*pace, *watchers), made)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -201,12 +204,12 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         self.close()
 
 
-def _pace(step_seconds: float | None, notes: Notes) -> Pace | None:
+def _pace(step_seconds: float | None, notes: Notes) -> tuple[Callable[[], bool], ...]:
     if step_seconds is None:
-        return None
+        return ()
     from autotune.runtime.slowness import Slowness  # here: trials promise nothing
 
-    return Pace(1 / step_seconds, notes.say, Slowness())
+    return (Pace(1 / step_seconds, notes.say, Slowness()).tick,)
 
 
 def load(
@@ -272,6 +275,7 @@ def _chosen(
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
     kept = take_compiled(choice.settings, os.environ)
+    observer = choice.observer(os.environ)
     session = Session(
         choice.settings,
         choice.device,
@@ -281,7 +285,11 @@ def _chosen(
         step_seconds=choice.step_seconds,
         moves=moves,
         made=choice.made,
+        watchers=(observer.tick,) if observer else (),
     )
     session._restore.callback(kept)
+    if observer is not None and session.is_main:
+        session._restore.callback(observer.keep)
+        atexit.register(observer.keep)
     session._notes.say_together(choice.notes)
     return session

@@ -17,7 +17,7 @@ from autotune.core.errors import ProfileError, UsageError
 from autotune.core.machine import machine_type
 from autotune.core.settings import Settings
 from autotune.runtime.choice import _inventory, decide
-from autotune.store import profiles
+from autotune.store import observed, profiles
 
 from .records import inventory, network, profile, quiet, shuffled, train
 
@@ -276,3 +276,18 @@ def test_any_profile_fits_any_start(settings: Settings, world: int, threads: int
     assert choice.settings.processes == world
     assert choice.settings.threads <= threads
     assert choice.settings.global_batch >= settings.global_batch
+
+
+@pytest.mark.parametrize(("wish", "kept"), [("1", 1), ("no", 0), (None, 0)])
+def test_the_rate_is_kept_beside_the_profile_where_the_user_wants_that(
+    written: Path, monkeypatch: pytest.MonkeyPatch, wish: str | None, kept: int
+) -> None:
+    if wish is not None:
+        monkeypatch.setenv("AUTOTUNE_OBSERVE", wish)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    with autotune.load(written) as tuned:
+        optimizer, _loader = tuned.prepare(torch.optim.SGD([weight], lr=1.0), shuffled(64, 16))
+        for _ in range(120):
+            optimizer.step()
+    found = observed.read(written)
+    assert [(each.level, each.steps) for each in found] == [("safe", 100)] * kept
