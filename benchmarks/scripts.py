@@ -4,7 +4,8 @@
 
 *Trials*: seconds from the request to the end of the first step, of a script that sleeps for ``--prologue`` seconds
 before it trains: forked where it trains, and run from its start because it has a thread of its own. *Start*: wall time
-of a script of five steps under ``autotune run`` less that under ``python``, in pairs. *Step*: CPU microseconds of a
+of a script of five steps under ``autotune run`` less that under ``python``, in turns, where the profile changes nothing
+and where it is applied. Unset ``PYTHONDONTWRITEBYTECODE``: users have bytecode. *Step*: CPU microseconds of a
 step of a tiny model with the watch installed and the user's own settings in force less those of the bare loop, in turns
 in one process.
 """
@@ -26,7 +27,7 @@ from pathlib import Path
 import torch
 
 from autotune.core.baseline import baseline_settings
-from autotune.core.machine import machine_type
+from autotune.core.machine import machine_type, versions
 from autotune.core.profile import Target
 from autotune.core.settings import Settings
 from autotune.host.runner import open_runner
@@ -88,19 +89,33 @@ def starts(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         script = write(folder, steps=5)
-        profile = _profile(folder)
         plain = [sys.executable, str(script)]
-        tuned = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(profile), str(script)]
-        _print("seconds that autotune run adds", [_wall(tuned) - _wall(plain) for _ in range(pairs)])
+        tuned = {name: _started(_profile(folder, name), script) for name in ("nothing to apply", "applied")}
+        added: dict[str, list[float]] = {name: [] for name in tuned}
+        for command in (plain, *tuned.values()):
+            _wall(command)  # bytecode and file caches are there then
+        for _ in range(pairs):
+            bare = _wall(plain)
+            for name, command in tuned.items():
+                added[name].append(_wall(command) - bare)
+        for name, seconds in added.items():
+            _print(f"seconds that autotune run adds, {name}", seconds)
 
 
-def _profile(folder: Path) -> Path:
-    """A profile of this machine in which nothing differs from what the script does by itself."""
+def _started(profile: Path, script: Path) -> list[str]:
+    return [sys.executable, "-m", "autotune.cli", "run", "--profile", str(profile), str(script)]
+
+
+def _profile(folder: Path, name: str) -> Path:
+    """A profile of this machine with the settings that the script has by itself. Where nothing is to be applied, these
+    are its baseline too."""
     inventory = probe()
     own = Settings(threads=inventory.budget.threads, interop_threads=torch.get_num_interop_threads(), batch_size=4)
+    baseline = own if name == "nothing to apply" else own.but(num_workers=1)
     target = Target("train", "samples", "cpu", 5, 20, script=BATCHES)
-    found = replace(profile(own, machine=machine_type(inventory)), target=target)
-    return profiles.write(folder / "train.yaml", found)
+    made = profile(own, machine=machine_type(inventory))
+    found = replace(made, target=target, baseline=baseline, software=versions(inventory))
+    return profiles.write(folder / f"{name}.yaml", found)
 
 
 def _wall(command: list[str]) -> float:
