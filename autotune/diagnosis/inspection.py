@@ -62,6 +62,8 @@ class Sizes:
     Attributes:
         peak: resident on the host, or allocated on a device.
         activations: what forward passes keep for the backward pass.
+        reserved: what PyTorch's allocator holds of the device, or 0.
+        split: of these, unused parts of blocks that are in use elsewhere: only requests that fit get them.
     """
 
     parameters: int
@@ -70,6 +72,8 @@ class Sizes:
     activations: int
     batch: int
     peak: int
+    reserved: int = 0
+    split: int = 0
 
     @property
     def other(self) -> int:
@@ -105,7 +109,7 @@ class Inspection:
     def from_dict(cls, found: Mapping[str, Any]) -> Inspection:
         """From the plain data that a trial sends."""
         seconds = found["seconds"]
-        sizes = {name: int(found[name]) for name in Sizes.__dataclass_fields__}
+        sizes = {name: int(found.get(name, 0)) for name in Sizes.__dataclass_fields__}
         slowest = (
             SlowOperator(row["name"], tuple(map(tuple, row["shapes"])), row["calls"], row["seconds"])
             for row in found["slowest"]

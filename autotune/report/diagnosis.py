@@ -104,6 +104,11 @@ def _memory(found: Diagnosis) -> Iterator[str]:
         f" gradients {formatting.size(sizes.gradients)}, optimizer state {formatting.size(sizes.optimizer_state)},"
         f" activations {formatting.size(sizes.activations)}, Python, data and temporary {formatting.size(sizes.other)}"
     )
+    if sizes.reserved:
+        yield (
+            f"the allocator holds {formatting.size(sizes.reserved)} of the device, {formatting.size(sizes.split)} of it"
+            " in unused parts of blocks (torch.cuda.memory_summary)"
+        )
     if found.largest_batch is not None:
         yield _largest(found.largest_batch)
 

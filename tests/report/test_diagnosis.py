@@ -52,6 +52,14 @@ def test_exchange_and_copies_are_shown_where_there_are_some(found: Diagnosis) ->
     assert "copy to the device 100 us (1 KiB)" in shown
 
 
+def test_what_the_allocator_of_a_device_holds_is_shown(found: Diagnosis) -> None:
+    sizes = replace(found.inspection.sizes, reserved=2**30, split=2**20)
+    on_device = replace(found, inspection=replace(found.inspection, sizes=sizes))
+    shown = " ".join(text("m", on_device, 1.0).split())
+    assert "the allocator holds 1.0 GiB of the device, 1 MiB of it in unused parts of blocks" in shown
+    assert "the allocator holds" not in text("m", found, 1.0)
+
+
 def test_a_small_dataset_fits_whole(found: Diagnosis) -> None:
     small = replace(found, largest_batch=LargestBatch(512, True))
     assert "the whole dataset fits in one batch with 10 % headroom; not run" in " ".join(text("m", small, 1.0).split())

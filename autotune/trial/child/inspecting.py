@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -163,7 +163,14 @@ def _sizes(loop: MeasuredLoop, kept: _Gradients) -> dict[str, int]:
         "gradients": sum(tensor_bytes(gradient) for _, gradient in kept.found),
         "optimizer_state": sum(tensor_bytes(value) for value in state if isinstance(value, Tensor)),
         "batch": tensor_bytes(loop.batch),
+        **(_device_memory(torch.cuda.memory_stats()) if loop.session.device.type == "cuda" else {}),
     }
+
+
+def _device_memory(stats: Mapping[str, int]) -> dict[str, int]:
+    """What the allocator holds, of `torch.cuda.memory_stats`."""
+    held, split = stats.get("reserved_bytes.all.peak", 0), stats.get("inactive_split_bytes.all.current", 0)
+    return {"reserved": held, "split": split}
 
 
 def peak_memory(loop: MeasuredLoop) -> int:

@@ -13,7 +13,7 @@ from autotune.core.parts import LOADER, UPDATE
 from autotune.core.settings import Settings
 from autotune.diagnosis.inspection import Inspection
 from autotune.trial.child import loader_alone, operators
-from autotune.trial.child.inspecting import inspecting
+from autotune.trial.child.inspecting import _device_memory, inspecting
 from autotune.trial.child.operators import OperatorCounter, SavedTensors
 
 from .conftest import BATCH, Workshop, block
@@ -142,3 +142,9 @@ def test_what_others_made_a_loader_wait_is_neither_busy_nor_idle(
     used = loader_alone._Used(running + 5, waiting + 5, 9.0).since(loader_alone._Used(5.0, 5.0, 1.0))
     assert used.busy(seconds) == pytest.approx(busy)
     assert used.read == 8.0
+
+
+def test_what_a_device_allocator_holds() -> None:
+    stats = {"reserved_bytes.all.peak": 2**30, "inactive_split_bytes.all.current": 2**20, "other": 1}
+    assert _device_memory(stats) == {"reserved": 2**30, "split": 2**20}
+    assert _device_memory({}) == {"reserved": 0, "split": 0}
