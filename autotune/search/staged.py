@@ -126,7 +126,7 @@ class Planner:
         self, history: Sequence[Observation], model: Surrogate, best: Settings, avoid: Forbidden
     ) -> Settings | None:
         """Where the expected rate is highest, climbed to move by move; None where this level has jumped already."""
-        if sum(observation.level == self._space.level for observation in history) >= DESIGNED:
+        if len(self._own(history)) >= DESIGNED:
             return None
         settings = self._space.conformed(best)
         top = float(model.log_rates([settings])[0])
@@ -140,7 +140,7 @@ class Planner:
 
     def _halfway(self, history: Sequence[Observation], avoid: Forbidden) -> Settings | None:
         """Between the start and a jump that gained less than half of what was expected: it may have gone too far."""
-        own = [observation for observation in history if observation.level == self._space.level]
+        own = self._own(history)
         if len(own) != DESIGNED or own[-1].settings not in self._space:
             return None
         jumped, rate = own[-1].settings, own[-1].rate
@@ -154,6 +154,10 @@ class Planner:
             near += [s for one in near for what, s in self._space.moves(one, far=True) if what == decision]
         middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
         return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
+
+    def _own(self, history: Sequence[Observation]) -> list[Observation]:
+        """This level's trials, without those that an earlier run proposed."""
+        return [o for o in history if o.level == self._space.level and o.settings not in self._known]
 
     def _replicated(self, history: Sequence[Observation], best: Settings, avoid: Forbidden) -> Settings | None:
         """`torch.nn.DataParallel` in the place of the best's processes, once: many use it, and the report is to say

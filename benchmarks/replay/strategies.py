@@ -19,8 +19,8 @@ from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
 """Knobs that follow from others or exist only beside others."""
-EARLIER, EARLIER_SECONDS = 10_000, 60.0
-"""Seed and seconds of the run whose profile a warm start begins with: other draws, another drift."""
+EARLIER = 10_000
+"""Added to the seed of the run whose profile a warm start begins with: other draws, another drift."""
 MOST_IDLE = 200
 """Infeasible and repeated draws cost a sampler nothing here; so many in a row say that it has nothing new."""
 
@@ -97,7 +97,7 @@ def _planned(run: Run, planner: Planner, stop: Stop) -> None:
 def warm(run: Run, seed: int, stop: Stop) -> None:
     """Our own search once more, on another day: it begins with what a whole run before has found."""
     space = run.world.spaces[run.level]
-    before = search("ours", run.world, run.level, EARLIER + seed, within(EARLIER_SECONDS))
+    before = search("ours", run.world, run.level, EARLIER + seed, stop)
     planner = Planner(space, _baseline(run), seed, thorough=True, known=rank(before.history, space, 1))
     _planned(run, planner, stop)
 
