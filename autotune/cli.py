@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -259,7 +260,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths need not be text
     try:
-        app(args=arguments)
+        try:
+            app(args=arguments)
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _say(f"autotune: the output cannot be written ({error.strerror})")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries once more at its end
+        sys.exit(2)
     except UserCodeError as error:
         _say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))
         sys.exit(error.exit_code)
@@ -269,7 +279,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except Interrupted as interruption:
         name = signal.Signals(interruption.signal).name
         saved = f" the best so far, not proven, is in {interruption.saved};" if interruption.saved else ""
-        _say(f"autotune: interrupted by {name};{saved} --resume goes on from here")
+        given = sys.argv[1:] if arguments is None else arguments
+        more = " --resume goes on from here" if given[:1] == ["tune"] else ""
+        _say(f"autotune: interrupted by {name};{saved}{more}".rstrip(";"))
         sys.exit(interruption.exit_code)
     sys.exit(0)
 

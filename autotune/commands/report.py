@@ -28,12 +28,15 @@ def write(profile: Profile, path: Path, out: Path) -> None:
     """Write the report of ``profile`` to ``out``.
 
     Raises:
-        UsageError: the journal cannot be read, or ``out`` not be written.
+        UsageError: the journal cannot be read, or ``out`` is one of the two or cannot be written.
     """
     from autotune.report.page import html
     from autotune.search.past_run import read_history  # imports optuna
 
     journal = path.with_suffix(".journal")
+    for source in (path, journal):
+        if out.resolve() == source.resolve():
+            raise UsageError(f"{out}: the report would replace {source}. Choose another place: --out report.html")
     try:
         history = read_history(journal)
     except ValueError as error:

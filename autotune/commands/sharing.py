@@ -86,13 +86,14 @@ def remove(what: str, source: str | None, yes: bool) -> None:
     path = Path(what)
     if source is None and path.suffix == layout.SUFFIX:
         root: Place = path.parent.parent
+        path = Path(path.parent.name, path.name)
     else:
         root, path = (
             _registries(source, "--from")[0],
             Path(what if what.endswith(layout.SUFFIX) else what + layout.SUFFIX),
         )
     key, file = path.parent.name, path.name
-    if not key or layout.safe_name(key) != key or file.startswith("."):
+    if not key or len(path.parts) != 2 or layout.safe_name(key) != key or file.startswith("."):
         raise UsageError(f"{what}: is no profile. Name a file, or MACHINE-KEY/TARGET and --from REGISTRY")
     found = registry.registry_at(root)
     _ask(f"Remove {key}/{file} from {found.shown}?", yes)
@@ -100,8 +101,8 @@ def remove(what: str, source: str | None, yes: bool) -> None:
 
 
 def _registries(text: str | None, option: str) -> tuple[Place, ...]:
-    """The registry ``text``; all that the environment names if None."""
-    found = named_places(os.environ) if text is None else (place(text),)
+    """The registry ``text``; all that the environment names if None; an empty ``text`` names none."""
+    found = named_places(os.environ) if text is None else (place(text),) if text.strip() else ()
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
     return found

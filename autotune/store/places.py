@@ -43,6 +43,11 @@ def place(text: str) -> Place:
     return text.rstrip("/") if is_url(text) else Path(text)
 
 
+_SCHEME = r"[a-z][a-z0-9+.\-]*://"
+_ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
+"""One entry of the variable, within a line and between semicolons."""
+
+
 def is_url(text: str) -> bool:
     """Whether ``text`` is a URL, and no path."""
     return re.match(r"[a-z][a-z0-9+.\-]*://", text) is not None
@@ -76,9 +81,9 @@ def _absolute(folder: Callable[..., str], name: str) -> Path | None:
 
 
 def _split(text: str) -> Iterator[str]:
+    """A colon in a URL ends it only before what is surely a path or another URL: ``https://host:8000/x:/folder``."""
     for part in re.split(r"[;\n]", text):
-        between = r":(?!//)(?=[/~.]|[a-z][a-z0-9+.\-]*://)" if "://" in part else re.escape(os.pathsep)
-        yield from filter(None, (entry.strip() for entry in re.split(between, part)))
+        yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
 
 
 def _same(place: Place) -> str:

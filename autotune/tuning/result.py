@@ -20,6 +20,11 @@ from autotune.core.space import LeftOut
 from autotune.core.task import TaskFacts
 from autotune.tuning.state import RunState
 
+NOT_TRIED = "cannot tell: nothing but your own settings was tried"
+NOISY = "cannot tell: faster in single trials, but by less than they vary; a longer --budget tells"
+FASTER = 1.05
+"""From this ratio on, a level that was faster in trials is not said to gain nothing."""
+
 
 def profile_of(
     state: RunState,
@@ -102,13 +107,24 @@ def _recommended(results: Mapping[str, LevelResult], highest: str) -> str:
 def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
     """The result of each level by the proof."""
     results = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
-    reached = {observation.level for observation in state.history}
-    for level in set(levels) - reached - set(state.chosen):
-        results[level] = replace(results[level], note=UNREACHED)
+    for level in set(levels) - set(state.chosen):
+        results[level] = replace(results[level], note=_why_none_chosen(state, level) or results[level].note)
     failure = _why_no_other_precision(state)
     if failure and not lower_precision(results["amp"].settings, state.baseline):
         results["amp"] = replace(results["amp"], note=failure)
     return results
+
+
+def _why_none_chosen(state: RunState, level: str) -> str | None:
+    """What trials leave open about a ``level`` that has no contender; None where nothing tried there is faster."""
+    tried = [o for o in state.history if o.level == level and o.settings != state.baseline]
+    if not tried:
+        return NOT_TRIED if any(o.level == level for o in state.history) else UNREACHED
+    if state.race_rounds:
+        return None
+    below = [state.baseline, *state.chosen.values()]
+    fastest = max((state.estimate(o.settings) for o in tried if o.outcome.measured), default=0.0)
+    return NOISY if fastest > FASTER * max(map(state.estimate, below)) else None
 
 
 def _why_no_other_precision(state: RunState) -> str | None:

@@ -670,3 +670,18 @@ class TestExport:
         assert said.code == 2
         assert words in said.err
         assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "resumable"), [(["tune", "x.py"], True), (["run", "x.py"], False)])
+def test_resume_is_named_where_the_command_has_it(
+    words: list[str], resumable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: Any) -> None:
+        raise Interrupted(2)
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    error = capsys.readouterr().err
+    assert (ended.value.code, "--resume" in error) == (130, resumable)
+    assert error.startswith("autotune: interrupted by SIGINT")

@@ -38,6 +38,17 @@ def test_a_place_that_cannot_be_written(written: Path) -> None:
         command.report(written, written.parent / "none" / "report.html")
 
 
+@pytest.mark.parametrize("name", ["train.yaml", "train.journal", "link.html"])
+def test_a_report_never_replaces_its_profile_or_journal(written: Path, name: str) -> None:
+    pytest.importorskip("plotly")
+    written.with_suffix(".journal").write_text("")
+    (written.parent / "link.html").symlink_to(written)
+    before = written.read_text()
+    with pytest.raises(UsageError, match="the report would replace"):
+        command.report(written, written.parent / name)
+    assert written.read_text() == before
+
+
 def test_a_broken_journal_is_named(written: Path) -> None:
     pytest.importorskip("plotly")
     written.with_suffix(".journal").write_text('{"op_code": 99}\n{"what": 1}\n')

@@ -40,6 +40,8 @@ def test_a_place_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("/a:b:~/c", (Path("/a"), Path("b"), Path("~/c"))),
         ("s3://bucket/x", ("s3://bucket/x",)),
         ("/a:s3://bucket/x/:/b", (Path("/a"), "s3://bucket/x", Path("/b"))),
+        ("a:b:s3://bucket/x:~/c", (Path("a"), Path("b"), "s3://bucket/x", Path("~/c"))),
+        ("::  :a b:/c:s3://b", (Path("a b"), Path("/c"), "s3://b")),
         ("https://host:8000/x:s3://b", ("https://host:8000/x", "s3://b")),
         ("https://user:word@host/x", ("https://user:word@host/x",)),
         ("/a; github://o:r@main/p\n/b", (Path("/a"), "github://o:r@main/p", Path("/b"))),

@@ -124,6 +124,17 @@ def test_a_closed_output_is_no_traceback(words: list[str], tmp_path: Path) -> No
     assert b"Traceback" not in done.stderr, done.stderr.decode()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_output_is_one_sentence(tmp_path: Path) -> None:
+    profiles.write(tmp_path / "p.yaml", profile())
+    environment = {**os.environ, "PYTHONPATH": str(Path(profiles.__file__).parents[2])}
+    command = [sys.executable, "-m", "autotune.cli", "show", "p.yaml"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.stderr.decode() == "autotune: the output cannot be written (No space left on device)\n"
+    assert done.returncode == 2
+
+
 def test_writers_of_one_index_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.core.decide import UNREACHED
+from autotune.core.decide import SAME, UNREACHED
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
 from autotune.core.profile import LevelResult, Profile
-from autotune.core.proof import Proof
+from autotune.core.proof import Proof, Round
 from autotune.search.protocol import Observation
 from autotune.store import profiles
 from autotune.testing.simulator import context, inventory
@@ -47,6 +47,30 @@ def concluded(
         warnings=warnings,
         partial=partial,
     )
+
+
+class TestNotes:
+    """What is said of a level that has no contender for the proof."""
+
+    def note(self, *rates: float, raced: bool = False) -> str:
+        state = RunState(OWN)
+        for rate, settings in zip(rates, (OWN, replace(OWN, interop_threads=OWN.interop_threads + 1)), strict=False):
+            state.add(Observation(settings, _completed(rate), "safe"))
+        state.race_rounds = [Round(0, {"0": 100.0})] if raced else []
+        return result.proven_results(state, LEVELS)["safe"].note
+
+    def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
+        assert self.note(100.0) == result.NOT_TRIED
+
+    @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
+    def test_no_faster_in_trials_is_no_gain(self, rate: float) -> None:
+        assert self.note(100.0, rate) == SAME["safe"]
+
+    def test_faster_in_trials_by_less_than_noise_is_no_answer(self) -> None:
+        assert self.note(100.0, 200.0) == result.NOISY
+
+    def test_a_race_tells_more_than_trials(self) -> None:
+        assert self.note(100.0, 200.0, raced=True) == SAME["safe"]
 
 
 class TestProfile:
