@@ -13,12 +13,18 @@ from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
 from autotune.core.machine import machine_type, versions
+from autotune.core.outcome import NotApplied
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof
 from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
 from autotune.core.task import TaskFacts
+from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
+
+UNCLEAR = (
+    "cannot tell: {values} was tried only with {others}, and that failed; a longer --budget tries it alone: {reason}"
+)
 
 
 def profile_of(
@@ -112,11 +118,32 @@ def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRes
 
 
 def _why_no_other_precision(state: RunState) -> str | None:
-    """Why no other precision ran, if some were tried; None if one ran."""
-    tried = [o for o in state.history if lower_precision(o.settings, state.baseline)]
+    """Why a lower precision never ran, though it was tried; None if all that were tried ran.
+
+    A failure of several settings at once is no fault of the precision where others of them never ran either.
+    """
+    lower = [o for o in state.history if lower_precision(o.settings, state.baseline)]
+    tried = [o for o in lower if o.settings.precision != state.baseline.precision] or lower
     if not tried or any(o.outcome.measured for o in tried):
         return None
-    return f"no {' '.join(lower_precision(tried[-1].settings, state.baseline))}: {tried[-1].outcome.reason}"
+    last = tried[-1].outcome
+    values = " ".join(lower_precision(tried[-1].settings, state.baseline))
+    others = _always_beside(tried, state)
+    if others and not (isinstance(last, NotApplied) and last.knob not in others):
+        return UNCLEAR.format(values=values, others=", ".join(others), reason=last.reason)
+    return f"no {values}: {last.reason}"
+
+
+def _always_beside(failed: Sequence[Observation], state: RunState) -> list[str]:
+    """Knobs of lower levels whose values were part of all ``failed`` trials and of none that ran."""
+    ran = {change for o in state.history if o.outcome.measured for change in _changes(o.settings, state.baseline)}
+    common = set.intersection(*(_changes(o.settings, state.baseline) for o in failed))
+    own = {knob.name for knob in KNOBS if knob.level == "amp"}
+    return sorted(name for name, _ in common - ran if name not in own)
+
+
+def _changes(settings: Settings, baseline: Settings) -> set[tuple[str, object]]:
+    return {(name, mine) for name, (mine, _) in settings.difference(baseline).items()}
 
 
 def lower_precision(settings: Settings, baseline: Settings) -> list[str]:

@@ -256,6 +256,18 @@ class TestRefusedPrecision:
         results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW, other])).run(), LEVELS)
         assert results["amp"].note == SAME["amp"]
 
+    def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
+        products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
+        results = proven_results(make(bench, listed(amp=[products, alone])).run(), LEVELS)
+        assert results["amp"].note == "no bf16: oops"
+
+    def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
+        both = OWN.but(precision="bf16", channels_last=True)
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
+        results = proven_results(make(bench, listed(amp=[both])).run(), LEVELS)
+        assert results["amp"].note.startswith("cannot tell: bf16 was tried only with channels_last")
+
 
 class TestRace:
     def bench(self, winner: Settings) -> FakeBench:
