@@ -74,6 +74,15 @@ def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, mo
             assert set(contest.round(0.2)) == {"baseline", "two"}
 
 
+def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("ddp_parts_later", tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), probe())
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2)
+        outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
+    assert not outcome.measured
+    assert "the weights of the ranks differ at the end of the trial" in outcome.reason
+
+
 def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("plain_loop", tmp_path, monkeypatch) as runner:
         reason = runner.describe().why_not_several
