@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.core.constraints import normalised
-from autotune.core.decide import UNREACHED, decide
+from autotune.core.decide import SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
@@ -22,6 +22,10 @@ from autotune.core.task import TaskFacts
 from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
 
+NOT_TRIED = {
+    "amp": "mixed precision was not tried: same settings as safe",
+    "max": "no other batch size was tried: same settings as amp",
+}
 UNCLEAR = (
     "cannot tell: {values} was tried only with {others}, and that failed; a longer --budget tries it alone: {reason}"
 )
@@ -111,10 +115,19 @@ def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRes
     reached = {observation.level for observation in state.history}
     for level in set(levels) - reached - set(state.chosen):
         results[level] = replace(results[level], note=UNREACHED)
+    for level, note in NOT_TRIED.items():
+        if level in reached and results[level].note == SAME[level] and not _tried(state, level):
+            results[level] = replace(results[level], note=note)
     failure = _why_no_other_precision(state)
     if failure and not lower_precision(results["amp"].settings, state.baseline):
         results["amp"] = replace(results["amp"], note=failure)
     return results
+
+
+def _tried(state: RunState, level: str) -> bool:
+    """Whether a trial had what ``level`` is named for: another precision, or another global batch."""
+    what = "precision" if level == "amp" else "global_batch"
+    return any(getattr(o.settings, what) != getattr(state.baseline, what) for o in state.history)
 
 
 def _why_no_other_precision(state: RunState) -> str | None:
