@@ -12,6 +12,8 @@ STEPS = 3
 OTHER_GRADIENTS = 1.5
 """Gradients of several ranks may be this many times as large as those of one process, or as small: their samples
 differ. Gradients that are added up where they should be averaged differ by the number of ranks."""
+OTHER_SAMPLES = 1.5
+"""Samples of ranks may have this many times the elements of those of one process: a small batch needs less padding."""
 FEW_BATCHES = 4
 """From as many batches in an epoch on, ranks may have one more or less: the last batch is a ragged one."""
 STARTED = "two processes started as torchrun does: "
@@ -26,6 +28,7 @@ class RankEvidence:
         world: ranks of the process group; 1 where there is none.
         backend: what the group exchanges tensors of the CPU with; empty where there is none.
         samples: of the first batch.
+        elements: of all tensors of a sample, on average over the first batches.
         batches: digest of each of the first batches.
         epoch: batches of one pass over the loader; None where nobody knows.
         batches_per_step: between two optimizer steps, on average.
@@ -41,6 +44,7 @@ class RankEvidence:
     world: int
     backend: str
     samples: int
+    elements: float
     batches: tuple[str, ...]
     epoch: int | None
     batches_per_step: float
@@ -91,6 +95,10 @@ def _other_work(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | Non
     other = next((rank for rank in ranks if rank.samples != share), None)
     if other is not None:
         return f"a rank takes batches of {other.samples} samples, where its share of {alone.samples} is {share}"
+    for rank in ranks:
+        size = rank.elements / alone.elements if alone.elements else 1.0
+        if not 1 / OTHER_SAMPLES <= size <= OTHER_SAMPLES:
+            return f"samples of a rank are {size:.2g} times as large as those of one process"
     own = alone.epoch
     allowed = 1 if own is not None and own >= FEW_BATCHES else 0
     if own is None or any(rank.epoch is None or abs(rank.epoch - own) > allowed for rank in ranks):

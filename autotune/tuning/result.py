@@ -8,22 +8,31 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.core.constraints import normalised
-from autotune.core.decide import UNREACHED, decide
+from autotune.core.decide import SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
 from autotune.core.machine import machine_type, versions
+from autotune.core.outcome import NotApplied
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof
 from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
 from autotune.core.task import TaskFacts
+from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
 
-NOT_TRIED = "cannot tell: nothing but your own settings was tried"
+OWN_ONLY = "cannot tell: nothing but your own settings was tried"
 NOISY = "cannot tell: faster in single trials, but by less than they vary; a longer --budget tells"
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not said to gain nothing."""
+NOT_TRIED = {
+    "amp": "mixed precision was not tried: same settings as safe",
+    "max": "no other batch size was tried: same settings as amp",
+}
+UNCLEAR = (
+    "cannot tell: {values} was tried only with {others}, and that failed; a longer --budget tries it alone: {reason}"
+)
 
 
 def profile_of(
@@ -109,6 +118,10 @@ def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRes
     results = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
     for level in set(levels) - set(state.chosen):
         results[level] = replace(results[level], note=_why_none_chosen(state, level) or results[level].note)
+    reached = {observation.level for observation in state.history}
+    for level, note in NOT_TRIED.items():
+        if level in reached and results[level].note == SAME[level] and not _tried(state, level):
+            results[level] = replace(results[level], note=note)
     failure = _why_no_other_precision(state)
     if failure and not lower_precision(results["amp"].settings, state.baseline):
         results["amp"] = replace(results["amp"], note=failure)
@@ -119,7 +132,7 @@ def _why_none_chosen(state: RunState, level: str) -> str | None:
     """What trials leave open about a ``level`` that has no contender; None where nothing tried there is faster."""
     tried = [o for o in state.history if o.level == level and o.settings != state.baseline]
     if not tried:
-        return NOT_TRIED if any(o.level == level for o in state.history) else UNREACHED
+        return OWN_ONLY if any(o.level == level for o in state.history) else UNREACHED
     if state.race_rounds:
         return None
     below = [state.baseline, *state.chosen.values()]
@@ -127,12 +140,39 @@ def _why_none_chosen(state: RunState, level: str) -> str | None:
     return NOISY if fastest > FASTER * max(map(state.estimate, below)) else None
 
 
+def _tried(state: RunState, level: str) -> bool:
+    """Whether a trial had what ``level`` is named for: another precision, or another global batch."""
+    what = "precision" if level == "amp" else "global_batch"
+    return any(getattr(o.settings, what) != getattr(state.baseline, what) for o in state.history)
+
+
 def _why_no_other_precision(state: RunState) -> str | None:
-    """Why no other precision ran, if some were tried; None if one ran."""
-    tried = [o for o in state.history if lower_precision(o.settings, state.baseline)]
+    """Why a lower precision never ran, though it was tried; None if all that were tried ran.
+
+    A failure of several settings at once is no fault of the precision where others of them never ran either.
+    """
+    lower = [o for o in state.history if lower_precision(o.settings, state.baseline)]
+    tried = [o for o in lower if o.settings.precision != state.baseline.precision] or lower
     if not tried or any(o.outcome.measured for o in tried):
         return None
-    return f"no {' '.join(lower_precision(tried[-1].settings, state.baseline))}: {tried[-1].outcome.reason}"
+    last = tried[-1].outcome
+    values = " ".join(lower_precision(tried[-1].settings, state.baseline))
+    others = _always_beside(tried, state)
+    if others and not (isinstance(last, NotApplied) and last.knob not in others):
+        return UNCLEAR.format(values=values, others=", ".join(others), reason=last.reason)
+    return f"no {values}: {last.reason}"
+
+
+def _always_beside(failed: Sequence[Observation], state: RunState) -> list[str]:
+    """Knobs of lower levels whose values were part of all ``failed`` trials and of none that ran."""
+    ran = {change for o in state.history if o.outcome.measured for change in _changes(o.settings, state.baseline)}
+    common = set.intersection(*(_changes(o.settings, state.baseline) for o in failed))
+    own = {knob.name for knob in KNOBS if knob.level == "amp"}
+    return sorted(name for name, _ in common - ran if name not in own)
+
+
+def _changes(settings: Settings, baseline: Settings) -> set[tuple[str, object]]:
+    return {(name, mine) for name, (mine, _) in settings.difference(baseline).items()}
 
 
 def lower_precision(settings: Settings, baseline: Settings) -> list[str]:

@@ -16,6 +16,7 @@ ALONE = RankEvidence(
     world=1,
     backend="",
     samples=32,
+    elements=100.0,
     batches=("a", "b", "c"),
     epoch=32,
     batches_per_step=1.0,
@@ -36,6 +37,7 @@ def ranks(both: dict[str, Any], second: dict[str, Any]) -> list[RankEvidence]:
 def test_ranks_that_share_the_work_of_one_process() -> None:
     assert why_not_shared(ALONE, ranks({}, {})) is None
     assert why_not_shared(ALONE, ranks({"epoch": 33, "gradient": 0.6}, {})) is None, "the last batch may be ragged"
+    assert why_not_shared(ALONE, ranks({"elements": 90.0}, {"elements": 80.0})) is None, "padding may be shorter"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class TestNotes:
         return result.proven_results(state, LEVELS)["safe"].note
 
     def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
-        assert self.note(100.0) == result.NOT_TRIED
+        assert self.note(100.0) == result.OWN_ONLY
 
     @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
     def test_no_faster_in_trials_is_no_gain(self, rate: float) -> None:

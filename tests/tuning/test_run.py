@@ -22,7 +22,7 @@ from autotune.search.protocol import Observation, Search
 from autotune.search.staged import rank
 from autotune.testing import machines
 from autotune.testing.simulator import Machine
-from autotune.tuning.result import partial_results, proven_results
+from autotune.tuning.result import NOT_TRIED, partial_results, proven_results
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
 from autotune.tuning.state import RunState
@@ -65,7 +65,9 @@ class TestAnswers:
             for result in proven_results(state, LEVELS).values():
                 claims += result.proven
                 assert (
-                    result.proven or result.note.startswith("cannot tell") or result.note in (*SAME.values(), UNTRIED)
+                    result.proven
+                    or result.note.startswith("cannot tell")
+                    or result.note in (*SAME.values(), *NOT_TRIED.values(), UNTRIED)
                 )
         assert claims <= 3 * 2, "each claim of level safe is carried by the two above it"
 
@@ -255,6 +257,33 @@ class TestRefusedPrecision:
         )
         results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW, other])).run(), LEVELS)
         assert results["amp"].note == SAME["amp"]
+
+    def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
+        products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
+        results = proven_results(make(bench, listed(amp=[products, alone])).run(), LEVELS)
+        assert results["amp"].note == "no bf16: oops"
+
+    def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
+        both = OWN.but(precision="bf16", channels_last=True)
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
+        results = proven_results(make(bench, listed(amp=[both])).run(), LEVELS)
+        assert results["amp"].note.startswith("cannot tell: bf16 was tried only with channels_last")
+
+
+class TestWhatWasTried:
+    """A level's trials may all have changed something else than what the level is named for."""
+
+    def test_no_gain_is_not_claimed_of_what_was_not_tried(self) -> None:
+        products, other = OWN.but(matmul_precision="medium"), OWN.but(channels_last=True)
+        results = proven_results(make(FakeBench(speeds({})), listed(amp=[products], max=[other])).run(), LEVELS)
+        assert results["amp"].note == "mixed precision was not tried: same settings as safe"
+        assert results["max"].note == "no other batch size was tried: same settings as amp"
+
+    def test_it_is_where_it_was(self) -> None:
+        bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
+        results = proven_results(make(bench, listed(amp=[LOW], max=[LARGE])).run(), LEVELS)
+        assert [results[level].note for level in ("amp", "max")] == [SAME["amp"], SAME["max"]]
 
 
 class TestRace:

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from autotune.runtime.appliers.optimizer import parameters_of
 from autotune.runtime.session import Session
 from autotune.script.shared_batch import SharedBatch
 from autotune.script.tuned import BATCHES, Tuned
@@ -23,13 +26,14 @@ from autotune.trial.child.measuring import Tuner, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.scout import Frontier, leave
-from autotune.trial.child.script_witness import Witness
+from autotune.trial.child.script_witness import Witness, digest
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.user_errors import error_report
 
 OTHER_SHARE = "a process takes {:g} samples, where its share of the batch is {}"
+PARTED = "the weights of the ranks differ at the end of the trial: they trained together in their first steps only"
 TOO_SHORT = "the script ended after {} training steps, before the trial was over: let it train for longer"
 
 
@@ -171,7 +175,19 @@ class _Meter(MeasuredLoop):
 
     def _measuring(self) -> Steps[TrialReport]:
         warmed = yield from warming(self, self.tuner)
-        return (yield from measuring(self, warmed, self.tuner))
+        told = yield from measuring(self, warmed, self.tuner)
+        if self.session.world_size > 1 and not self.spec.without and not self._is_same_everywhere():
+            raise RuntimeError(PARTED)
+        return told
+
+    def _is_same_everywhere(self) -> bool:
+        """Whether all ranks have the same weights, bit for bit."""
+        own = digest(parameters_of(*self.watch.optimizers))
+        least = torch.tensor(list(bytes.fromhex(own)), device=self.session.device)
+        most = least.clone()
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return bool((least == most).all())
 
     def _go_on(self) -> None:
         assert self._measured is not None

@@ -53,6 +53,7 @@ class Witness(Watcher):
         self._skip = 0
         self._loader: DataLoader[Any] | None = None
         self._samples = 0
+        self._elements: list[float] = []
         self._batches: list[str] = []
         self._first_weights = ""
         self._stepped: dict[int, int] = {}
@@ -84,7 +85,9 @@ class Witness(Watcher):
             self._give_up(TOO_FEW.format(MOST_BATCHES))
         if not self._batches:
             self._samples, self._first_weights = batch_length(batch), self._weights()
-        self._batches.append(_digest(_tensors(batch)))
+        tensors = list(_tensors(batch))
+        self._batches.append(digest(tensors))
+        self._elements.append(sum(tensor.numel() for tensor in tensors) / max(1, batch_length(batch)))
 
     def steps(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped; its gradients are still there."""
@@ -121,6 +124,7 @@ class Witness(Watcher):
             world=dist.get_world_size() if grouped else 1,
             backend=_backend() if grouped else "",
             samples=self._samples,
+            elements=sum(self._elements[:STEPS]) / len(self._elements[:STEPS]),
             batches=tuple(self._batches[:STEPS]),
             epoch=_batches_of_epoch(self._loader),
             batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
@@ -133,7 +137,7 @@ class Witness(Watcher):
         )
 
     def _weights(self) -> str:
-        return _digest(parameters_of(*self.watch.optimizers))
+        return digest(parameters_of(*self.watch.optimizers))
 
 
 class _Seen(Iterator[Any]):
@@ -181,7 +185,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _digest(tensors: Iterable[Tensor]) -> str:
+def digest(tensors: Iterable[Tensor]) -> str:
     """The same for the same bits only."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in tensors:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.core.errors import LaunchError, UserCodeError
+from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.core.measurement import Block
 from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
@@ -33,6 +33,9 @@ PATIENCE, USUAL_PATIENCE = 2.0, 15.0
 """Ranks of a script may show no sign of life for so many times what it took until it trained, or these seconds..."""
 MOST_SHARE, LEAST_PATIENCE = 0.25, 5.0
 """...but for this share of the budget that is left, or these seconds."""
+NOT_LOADED = (
+    "the script could not be started again as one of several processes within {:.0f} s; a longer --budget tries it"
+)
 
 
 class Runner:
@@ -113,6 +116,10 @@ class Runner:
         facts = TaskFacts.from_dict(frontier["facts"])
         if facts.why_not_several is not None:
             return facts
+        try:
+            self._zygotes.get("default", min(self.deadline, now + left), several=True)
+        except (NothingUsable, UserCodeError):
+            return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
         return several_processes.shown(facts, lambda ranks: self._witness(ranks, patience))
 
     def _witness(self, ranks: int, patience: float) -> Witnessed:

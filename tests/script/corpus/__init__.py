@@ -108,6 +108,8 @@ WRITTEN_FOR_TORCHRUN = (
     Script("ddp_whole_epochs", apart="an epoch of a rank has 64 batches, where that of one process has 32"),
     Script("adds_gradients", apart="gradients are 2 times as large"),
     Script("group_without_exchange", apart="the weights of the ranks differ", writes=("project/runs/model.pt",)),
+    Script("ddp_shorter_samples", "{steps}", apart="samples of a rank are 0.5 times as large"),
+    Script("ddp_parts_later", "{steps}", processes=True),
     Script("two_copies", apart="makes no process group"),
     Script("wants_nccl", apart="NCCL"),
 )

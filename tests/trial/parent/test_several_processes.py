@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Witnessed, shown
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import TrialReport
 from tests.script import corpus
 from tests.trial.parent.running_scripts import running
@@ -74,12 +78,35 @@ def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, mo
             assert set(contest.round(0.2)) == {"baseline", "two"}
 
 
+def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("ddp_parts_later", tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), probe())
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2)
+        outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
+    assert not outcome.measured
+    assert "the weights of the ranks differ at the end of the trial" in outcome.reason
+
+
 def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("plain_loop", tmp_path, monkeypatch) as runner:
         reason = runner.describe().why_not_several
         assert runner.started == 0
     assert reason is not None
     assert reason.startswith("nothing that the script has loaded makes a process group")
+
+
+def test_no_time_to_try_several_is_a_reason_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second server had loaded nothing when its time was over."""
+    load = Zygotes._load
+
+    def slow(zygotes: Zygotes, zygote: ZygoteProcess, deadline: float, frontier: Mapping[str, Any] | None) -> None:
+        load(zygotes, zygote, deadline if frontier is None else time.monotonic(), frontier)
+
+    monkeypatch.setattr(Zygotes, "_load", slow)
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert reason.startswith("the script could not be started again as one of several processes within")
 
 
 def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:
