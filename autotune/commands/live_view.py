@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from rich.console import Console
@@ -18,6 +18,13 @@ LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
 
 
+class _Console(Console):
+    """A console that goes on in silence where its reader has gone. Rich would end the process, and its answer."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 @contextmanager
 def live_view(budget: float, started: float) -> Iterator[Observer]:
     """An observer that draws only when something happens: a thread that redraws would disturb the trials.
@@ -26,7 +33,7 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
         budget: seconds of the whole run.
         started: its start on the monotonic clock.
     """
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
     said: RunProgress | None = None
     panel = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
@@ -35,11 +42,12 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
         def observe(event: Event) -> None:
             nonlocal progress, said
             progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
-            if live is not None:
-                live.update(render(progress), refresh=True)
-            elif _is_news(said, progress):
-                said = progress
-                console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
+            with suppress(OSError):  # a log on a full disk, a terminal that was closed
+                if live is not None:
+                    live.update(render(progress), refresh=True)
+                elif _is_news(said, progress):
+                    said = progress
+                    console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
         yield observe
 

@@ -7,6 +7,7 @@
     ├── NothingUsable          exit 4: no setting could be measured here, with the reasons
     ├── ProfileError           a profile file is not valid; names the key
     └── LaunchError            a trial process could not be started or obeyed no command
+        └── MachineChanged     the CPUs that the process may use are others than when the run began
 
 `Interrupted` (exit 130) is not an error: it carries on Ctrl-C and SIGTERM after the best so far is saved.
 """
@@ -62,6 +63,10 @@ class LaunchError(AutotuneError):
     """A helper process could not be started."""
 
     exit_code = 4
+
+
+class MachineChanged(LaunchError):
+    """What was measured before and after cannot be compared."""
 
 
 class Interrupted(BaseException):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.core.binding import plan
 from autotune.core.clamp import over_machines
+from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
 from autotune.core.settings import Settings
 from autotune.host.signals import interrupt_on_signals
@@ -22,7 +23,7 @@ from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
-from autotune.trial.paths import StudyPaths
+from autotune.trial.paths import StudyPaths, remove_abandoned
 from autotune.trial.script import Script, Target
 
 
@@ -49,18 +50,21 @@ def open_runner(
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
+        UsageError: the working folder is gone.
         Interrupted: on SIGINT or SIGTERM.
     """
     system = System()
     words = "waiting for the tuning run of process {}"
     waiting = lock.acquire(patience, lambda pid: observe(StageStarted(words.format(pid))))
     with interrupt_on_signals(), waiting:
+        remove_abandoned()
+        origin = _working_folder()
         paths = paths or StudyPaths.create()
         setup = TrialSetup(
             target.path,
             paths,
             partial(allocator_environment, inventory, paths),
-            Path.cwd(),
+            origin,
             seed,
             script=target if isinstance(target, Script) else None,
             users_threads=os.environ.get("OMP_NUM_THREADS", ""),
@@ -70,6 +74,13 @@ def open_runner(
         )
         with Runner(setup, fleet) as runner:
             yield runner
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError("the working folder was deleted: change to one that exists") from error
 
 
 def allocator_environment(inventory: Inventory, paths: StudyPaths, allocator: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ _ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TM
 """Other variables that change the child's result."""
 _OPENMP = ("libiomp5", "libomp", "libgomp")
 """In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
+MPI_SHM = 8 * 2**20
+"""Bytes of shared memory for MPI: two processes take 2 MiB."""
 _LAUNCHERS = ("mpiexec", "mpirun")
 _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
@@ -119,7 +121,8 @@ def _key(system: System) -> list[object]:
     """Everything that the child's result depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
     packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
-    return [2, packages, system.python, system.boot_id(), sorted(system.affinity() or ()), variables, mpiexec(system)]
+    affinity, room = sorted(system.affinity() or ()), _has_room_for_mpi(system)
+    return [3, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
 
 
 def _run_child(system: System) -> Facts:
@@ -149,12 +152,20 @@ def _importable(system: System, found: dict[str, bool]) -> Facts:
 
 def _two_ranks(system: System, launcher: str) -> Facts:
     """Start two MPI processes: the launcher and the library may come from different MPI implementations."""
+    if not _has_room_for_mpi(system):
+        return {"mpi_error": f"/dev/shm, which it exchanges through, has less than {MPI_SHM // 2**20} MiB left"}
     done = system.run([launcher, "-n", "2", system.python, "-c", _TWO_RANKS], timeout=60)
     try:
         return {"mpi": json.loads(done.stdout.splitlines()[-1])}
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
         return {"mpi_error": without_paths(last)}
+
+
+def _has_room_for_mpi(system: System) -> bool:
+    """Where /dev/shm is full, starting MPI kills its processes, and they leave their file there."""
+    space = system.space("/dev/shm")
+    return space is None or space.free >= MPI_SHM
 
 
 def _import_error(system: System, code: str) -> str | None:

@@ -27,7 +27,8 @@ def default_file() -> Path:
 def holder(file: Path | None = None) -> int | None:
     """Process id of the live holder; None where nobody holds the lock or the holder is unknown."""
     try:
-        pid = int(_pid_file(file or default_file()).read_text("ascii")[:20])
+        with open(_pid_file(file or default_file()), "rb", opener=_open_planted) as opened:
+            pid = int(opened.read(20))
     except (OSError, ValueError):
         return None
     return pid if pid > 0 and _alive(pid) else None
@@ -81,16 +82,21 @@ def _pid_file(file: Path) -> Path:
 
 
 def _write_pid(file: Path, text: str) -> None:
-    """Best effort. Never follows a symbolic link, which another user could have made."""
+    """Best effort."""
     with contextlib.suppress(OSError):
-        flags = os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_WRONLY | os.O_TRUNC
         try:
-            handle = os.open(file, flags)
+            handle = _open_planted(file, flags)
         except FileNotFoundError:
-            handle = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = _open_planted(file, flags | os.O_CREAT | os.O_EXCL)
             os.fchmod(handle, 0o666)
         with os.fdopen(handle, "w") as opened:
             opened.write(text)
+
+
+def _open_planted(file: str | Path, flags: int) -> int:
+    """Open a file that another user may have planted: follows no symbolic link, waits for no reader of a pipe."""
+    return os.open(file, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _alive(pid: int) -> bool:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 SCRATCH_PREFIX = "autotune-"
+OWNER = ".autotune-owner"
+"""A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def session_file(task: Path) -> Path:
@@ -20,11 +29,14 @@ class StudyPaths:
     """The scratch folder of one tuning run."""
 
     root: Path
+    owner: IO[bytes] | None = field(default=None, compare=False)
+    """The locked file that says that the run lives; None where there is none."""
 
     @classmethod
     def create(cls) -> StudyPaths:
         """A new private folder in the system's temporary folder."""
-        return cls(Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX)))
+        root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        return cls(root, _own(root))
 
     def trial(self, number: int) -> Path:
         """Working folder of trial ``number``; also its TMPDIR."""
@@ -38,3 +50,53 @@ class StudyPaths:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
+        if self.owner is not None:
+            self.owner.close()
+
+
+def mark(study: Path, trial: Path | None = None) -> str:
+    """The part of the names of Python's shared memory that only ``study`` has, or only its ``trial``."""
+    own = "" if trial is None else f"{trial.name[-60:]}."
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{study.name[-60:]}-{own}")
+
+
+def remove_abandoned() -> None:
+    """Remove scratch folders of this user, and shared memory named after them, whose process ended without doing it.
+
+    A folder without an owner's file is somebody else's work.
+    """
+    for root in sorted(Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*")):
+        with contextlib.suppress(OSError), _lock_of_the_dead(root):
+            for kind in ("psm_", "sem.mp-"):
+                for segment in SHARED_MEMORY.glob(f"{kind}{mark(root)}*"):
+                    segment.unlink()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _own(root: Path) -> IO[bytes] | None:
+    """The locked owner's file of ``root``. It gets its name when it is locked already: nobody finds it unlocked."""
+    try:
+        file = (root / f"{OWNER}.new").open("xb")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(file.name, root / OWNER)
+    except OSError:  # a full disk, or a file system without locks: nobody will remove the folder
+        return None
+    return file
+
+
+@contextlib.contextmanager
+def _lock_of_the_dead(root: Path) -> Iterator[None]:
+    """Hold the lock of a dead process's folder. Raises OSError where the process lives or is another user's."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        owner = os.open(OWNER, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        user = os.fstat(folder).st_uid
+        os.close(folder)
+    try:
+        if user != os.geteuid() or os.fstat(owner).st_uid != user:
+            raise PermissionError(root)
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(owner)

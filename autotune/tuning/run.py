@@ -28,6 +28,7 @@ from autotune.core.space import Space
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
 from autotune.host import compile_cache
+from autotune.host.cpus import on_the_same_cpus
 from autotune.host.earlier import earlier_profile
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
@@ -121,8 +122,8 @@ def run(
         runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
         schedule = Schedule(time.monotonic, started, options.seconds())
         neighbours, earlier = Neighbours(), earlier_profile(target, inventory, nnodes)
-        watching, notes = neighbours.observing(observe), (*notes, *earlier.notes)
-        known = earlier.settings
+        watching = on_the_same_cpus(inventory, neighbours.observing(observe))
+        known, notes = earlier.settings, (*notes, *earlier.notes)
         return _run_phases(_Request(options, inventory, runner, schedule, watching, path, notes, neighbours, known))
 
 
@@ -151,8 +152,7 @@ class _Request:
 def _run_phases(request: _Request) -> Result:
     """From the open runner to the written profile. The study's journal lies beside it."""
     options, schedule = request.options, request.schedule
-    gflops = _matrix_rates(request)
-    task = _load_task(request)
+    gflops, task = _matrix_rates(request), _load_task(request)
     wanted = baseline_settings(task, request.inventory)
     study = _open_study(request, wanted)
     bench = TrialBench(request.runner, wanted, options.seed, schedule.patience)
@@ -163,14 +163,14 @@ def _run_phases(request: _Request) -> Result:
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
     context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
     state = RunState.after(baseline.settings, [*known, *baseline.trials])
-    lowest = options.spaces(context)[LEVELS[0]]
     trial = partial(_trial, request, bench, study)
-    context = compile_once(state, context, lowest, options.budget, trial, request.observe)
+    context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget, trial, request.observe)
     _set_budget(request, context.budget_seconds)
     tools = _tools(request, bench, study, options.spaces(context))
     ended: Interrupted | LaunchError | None = None
     try:
         search_race_prove(state, tools)
+        request.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
     study.keep_rounds(state.rounds)

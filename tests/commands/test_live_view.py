@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -23,3 +25,29 @@ def test_at_most_one_line_in_ten_seconds(trials: int, later: float, news: bool) 
 
 def test_the_first_line_comes_at_once() -> None:
     assert _is_news(None, replace(SAID, elapsed=0.0))
+
+
+WATCHED = """
+import os, sys
+from autotune.commands import live_view
+from autotune.core.events import StageStarted
+
+live_view.LINE_SECONDS = 0.0
+with live_view.live_view(60.0, 0.0) as observe:
+    for stage in ("one", "two", "three"):
+        observe(StageStarted(stage))
+print("the answer")
+"""
+
+
+@pytest.mark.parametrize("log", ["reader that went away", "full disk"])
+def test_a_log_that_takes_no_more_lines_ends_nothing(log: str) -> None:
+    """Before, a run under ``2>&1 | head -1`` ended at its second line, without a profile."""
+    with open("/dev/full", "w") as full:
+        stderr = full if log == "full disk" else subprocess.PIPE
+        process = subprocess.Popen([sys.executable, "-c", WATCHED], stdout=subprocess.PIPE, stderr=stderr, text=True)
+        if process.stderr is not None:
+            process.stderr.close()
+        assert process.stdout is not None
+        assert process.stdout.read() == "the answer\n"
+        assert process.wait(60) == 0

@@ -73,6 +73,16 @@ def test_mpi(tmp_path: Path, facts: Any, program: str | None, says: str | None, 
     assert words in reason(found, "mpi")
 
 
+@pytest.mark.parametrize(("free", "expected"), [(2**16, False), (2**30, True)], ids=["full", "free"])
+def test_mpi_is_not_started_where_shared_memory_is_full(tmp_path: Path, free: int, expected: bool) -> None:
+    """It kills its processes there, and they leave a file behind."""
+    commands = {MPI_CHILD: (0, '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}')}
+    programs, spaces = {"mpiexec": "/usr/bin/mpiexec"}, {"/dev/shm": (2**30, free)}
+    found = software.probe(plain(MPI4PY, programs=programs, commands=commands, spaces=spaces).at(tmp_path))
+    assert usable(found)["mpi"] == expected
+    assert ("less than 8 MiB left" in reason(found, "mpi")) == (not expected)
+
+
 @pytest.mark.parametrize(("returncode", "expected"), [(0, True), (-11, False)])
 def test_ccl_is_loaded_in_a_child_of_its_own(tmp_path: Path, returncode: int, expected: bool) -> None:
     facts = {"found": {"oneccl_bindings_for_pytorch": True}}

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,10 @@ def other_process(file: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
+    guard = threading.Timer(60.0, process.kill)
+    guard.start()
     assert process.stdout.readline() == "held\n"
+    guard.cancel()
     try:
         yield process
     finally:
@@ -113,6 +117,14 @@ def test_a_planted_link_is_not_followed(file: Path, tmp_path: Path) -> None:
     with lock.acquire(0, pytest.fail, file):
         assert precious.read_text() == "keep"
     assert precious.read_text() == "keep"
+
+
+def test_a_planted_pipe_keeps_nobody_waiting(file: Path) -> None:
+    """Before, opening it waited for a reader, for ever."""
+    os.mkfifo(file.with_suffix(".pid"))
+    assert lock.holder(file) is None
+    with other_process(file):
+        assert lock.holder(file) is None
 
 
 def test_a_lock_file_that_cannot_be_opened(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from autotune.trial import paths
 from autotune.trial.paths import StudyPaths
 
 
@@ -31,3 +33,62 @@ class TestStudyPaths:
         names = [paths.trial(1), paths.trial(2), paths.compile_cache]
         assert len(set(names)) == 3
         assert all(name.parent == tmp_path for name in names)
+
+
+class TestAbandoned:
+    @pytest.fixture(autouse=True)
+    def elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "shm").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(paths, "SHARED_MEMORY", tmp_path / "shm")
+
+    def test_what_a_dead_process_left_is_removed(self, tmp_path: Path) -> None:
+        dead, living = StudyPaths.create(), StudyPaths.create()
+        assert dead.owner is not None
+        dead.owner.close()  # as the kernel does where a process ends
+        (dead.trial(1) / "deep").mkdir(parents=True)
+        names = [f"{kind}{paths.mark(each.root)}t1.x" for each in (dead, living) for kind in ("psm_", "sem.mp-")]
+        for name in (*names, "psm_of_others"):
+            (tmp_path / "shm" / name).touch()
+        paths.remove_abandoned()
+        assert not dead.root.exists()
+        assert living.root.exists()
+        assert sorted(each.name for each in (tmp_path / "shm").iterdir()) == sorted([*names[2:], "psm_of_others"])
+
+    def test_a_folder_that_no_run_has_made_stays(self, tmp_path: Path) -> None:
+        (tmp_path / "autotune-results").mkdir()
+        (tmp_path / "autotune-file").touch()
+        (tmp_path / "autotune-link").symlink_to(tmp_path / "autotune-results")
+        paths.remove_abandoned()
+        assert {each.name for each in tmp_path.glob("autotune-*")} == {
+            "autotune-results",
+            "autotune-file",
+            "autotune-link",
+        }
+
+    @pytest.mark.parametrize("planted", ["folder", "owner"])
+    def test_links_are_not_followed(self, tmp_path: Path, planted: str) -> None:
+        dead = StudyPaths.create()
+        assert dead.owner is not None
+        dead.owner.close()
+        place = dead.root.rename(tmp_path / "elsewhere")
+        if planted == "folder":
+            dead.root.symlink_to(place)
+        else:
+            dead.root.mkdir()
+            (dead.root / paths.OWNER).symlink_to(place / paths.OWNER)
+        paths.remove_abandoned()
+        assert (place / paths.OWNER).exists()
+        assert dead.root.exists()
+
+    @pytest.mark.root
+    def test_the_folder_of_another_user_stays(self) -> None:
+        dead = StudyPaths.create()
+        assert dead.owner is not None
+        dead.owner.close()
+        try:
+            os.chown(dead.root, 65534, 65534)
+        except OSError as error:
+            pytest.skip(f"cannot give a folder away: {error}")
+        paths.remove_abandoned()
+        assert dead.root.exists()

@@ -16,13 +16,13 @@ import pytest
 
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
-from autotune.core.events import Event
+from autotune.core.events import Event, TrialFinished
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.core.settings import Settings
+from autotune.host import cpus, speed
 from autotune.host import runner as host_runner
-from autotune.host import speed
 from autotune.report.live import RunProgress, advanced
 from autotune.store import atomic, profiles
 from autotune.testing.simulator import context, inventory
@@ -140,6 +140,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         yield
 
     monkeypatch.setattr(run, "probe", lambda *_: MACHINE)
+    monkeypatch.setattr(cpus.budget, "probe", lambda *_: MACHINE.budget)
     monkeypatch.setattr(host_runner, "Runner", Runner)
     monkeypatch.setattr(run, "TrialBench", Bench)
     monkeypatch.setattr(host_runner.lock, "acquire", unlocked)
@@ -352,6 +353,22 @@ class TestRun:
             run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
         assert not (elsewhere / "out.yaml").exists()
         assert world.closed == 1
+
+    def test_cpus_that_were_taken_away_end_the_run_and_no_proven_profile(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        proven = run.run(TARGET, self.OPTIONS).path
+        before = proven.read_text()
+        fewer = replace(MACHINE.budget, cpus=(0,), limit="affinity mask (1 of 4 CPUs)")
+
+        def taken_in_the_search(event: Event) -> None:
+            if isinstance(event, TrialFinished):
+                monkeypatch.setattr(cpus.budget, "probe", lambda *_: fewer)
+
+        with pytest.raises(LaunchError, match=r"affinity mask \(1 of 4 CPUs\) now[^$]*not proven, is in"):
+            run.run(TARGET, self.OPTIONS, taken_in_the_search)
+        assert proven.read_text() == before
+        assert profiles.read(proven.with_suffix(".partial.yaml")).evidence.partial
 
     def test_a_taken_machine_starts_nothing(
         self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

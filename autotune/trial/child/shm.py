@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.trial import process_tree
+from autotune.trial.paths import mark
 
 FOLDER = Path("/dev/shm")
 KILL_SECONDS = 1.0
@@ -62,7 +63,8 @@ class Segments:
 
     def remove(self) -> None:
         """Delete what is proven to be the trial's and held by no living process."""
-        marks = (f"psm_{_mark(self.folder)}", f"sem.mp-{_mark(self.folder)}")
+        own = _mark(self.folder)
+        marks = f"psm_{own}", f"sem.mp-{own}"
         found = {segment for segment in _segments() if segment[0].startswith(marks) or segment in self.held}
         if found:
             found -= _held_by(map(int, filter(str.isdigit, os.listdir("/proc"))))
@@ -108,7 +110,7 @@ def _command_line(pid: int) -> list[bytes]:
 
 def _mark(folder: Path) -> str:
     """The part of names that only the trial in ``folder`` has; the study's folder has a random name."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", f"{folder.parent.name[-60:]}-{folder.name[-60:]}") + "."
+    return mark(folder.parent, folder)
 
 
 def _segments() -> set[Segment]:

@@ -31,6 +31,7 @@ SCRIPT_SECONDS = 600.0
 STACK_SECONDS = 0.5
 NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or less to do before training starts"
 NOT_STARTED = "the budget ended before the script was started: give a longer --budget"
+NOT_LOADED = "{}: the budget ended before it was imported and its dataset built: give a longer --budget"
 LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
@@ -181,6 +182,7 @@ class Zygotes:
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
+            NothingUsable: not by the ``deadline``.
         """
         from_start = several and self._setup.script is not None
         frontier = self.get("default", deadline).frontier if from_start else None
@@ -224,6 +226,8 @@ class Zygotes:
             if timed_out and script is not None:
                 where = last_place(stacks, script.path.parent)
                 raise UserCodeError(f"{task}: {NO_STEP.format(seconds, where)}")
+            if timed_out and seconds < most:
+                raise NothingUsable(NOT_LOADED.format(task))
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", zygote.tail())
         if reply["error"] is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import UserCodeError
+from autotune.core.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.trial import process_tree
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
@@ -19,15 +19,20 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize(
-    ("source", "seconds", "words"),
+    ("source", "seconds", "error", "words"),
     [
-        ("import ctypes; ctypes.string_at(0)\n", 300.0, "ended with exit code -11 while it was imported"),
-        ("import signal; signal.pause()\n", 0.5, "no end within 0 s while it was imported"),
+        (
+            "import ctypes; ctypes.string_at(0)\n",
+            300.0,
+            UserCodeError,
+            "ended with exit code -11 while it was imported",
+        ),
+        ("import signal; signal.pause()\n", 0.5, NothingUsable, "the budget ended before it was imported"),
     ],
-    ids=["it crashes", "it hangs"],
+    ids=["it crashes", "the budget ends"],
 )
-def test_an_import_that_does_not_end_well_is_an_error_of_the_users(
-    tmp_path: Path, source: str, seconds: float, words: str
+def test_an_import_that_does_not_end_well_is_an_error(
+    tmp_path: Path, source: str, seconds: float, error: type[AutotuneError], words: str
 ) -> None:
     task, paths, before = tmp_path / "model.py", StudyPaths.create(), process_tree.descendants(os.getpid())
     task.write_text(source)
@@ -37,7 +42,7 @@ def test_an_import_that_does_not_end_well_is_an_error_of_the_users(
 
     with Runner(TrialSetup(task, paths, environment, tmp_path)) as runner:
         runner.deadline = time.monotonic() + seconds
-        with pytest.raises(UserCodeError, match=words):
+        with pytest.raises(error, match=words):
             runner.describe()
     assert process_tree.descendants(os.getpid()) == before
     assert not paths.root.exists()

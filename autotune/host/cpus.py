@@ -1,0 +1,37 @@
+"""Whether a run may still use the CPUs that it began with: masks, cpusets and quotas may change meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotune.core.errors import MachineChanged
+from autotune.core.events import Event, Observer
+from autotune.probes import budget
+from autotune.probes.facts import CpuBudget, Inventory
+from autotune.probes.system import System
+
+
+def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[], CpuBudget] | None = None) -> Observer:
+    """``observe``, and at each event a look at the CPUs: nothing is timed then.
+
+    Args:
+        inventory: the machine as the run began.
+        observe: called with each event.
+        read: gives what this process may use now; the kernel is asked if None.
+
+    Returns:
+        An observer that raises `MachineChanged` where CPUs or quota are others than in ``inventory``.
+    """
+    read = read or (lambda: budget.probe(System(), inventory.cpu))
+    before = inventory.budget
+
+    def both(event: Event) -> None:
+        now = read()
+        if (now.cpus, now.quota) != (before.cpus, before.quota):
+            raise MachineChanged(
+                f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
+                " before and after cannot be compared. Tune again."
+            )
+        observe(event)
+
+    return both
