@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ import typer
 
 from autotune import __version__
 from autotune.cli_profiles import profiles_app
+from autotune.cli_streams import prepare_streams
 from autotune.cli_target import ScriptCommand, TargetCommand
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
@@ -254,25 +254,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _open_closed_streams() -> None:
-    """Where standard streams are closed, nobody reads what is written: neither in another stream, nor in a file or
-    socket that happened to get the descriptor."""
-    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != descriptor:
-                os.dup2(opened, descriptor)
-                os.close(opened)
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # as long as the process
-
-
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. Usage errors are shown by typer itself (exit 2)."""
-    _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # paths need not be text
+    prepare_streams()
     try:
         try:
             app(args=arguments)

@@ -75,8 +75,9 @@ TABLE = (
     Room("commands",      "commands*",
          f"commands tuning cluster search report diagnosis doctor export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
-    Room("cli",           "cli cli_profiles cli_target",
-         "cli_profiles cli_target commands core tuning.options trial.script autotune", "typer click", prints=True),
+    Room("cli",           "cli cli_profiles cli_streams cli_target",
+         "cli_profiles cli_streams cli_target commands core tuning.options trial.script autotune", "typer click",
+         prints=True),
     Room("front door",    "autotune",       "runtime.session tuning.from_python core.version"),
     Room("tune.py",       "tune",           "cli"),
 )

@@ -17,6 +17,7 @@ from autotune.core.errors import ProfileError, UsageError
 from autotune.core.identity import Made
 from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.core.knobs.knob import LEVELS, includes
+from autotune.core.knobs.table import BY_NAME
 from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
@@ -174,16 +175,20 @@ def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ..
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
-    """What is not proven about the settings of ``level``."""
-    result = profile.levels[level]
+    """What is not proven about the settings of ``level``, or is more than it allows: ``tune --fix`` and editors can."""
+    result, found = profile.levels[level], []
+    changed = result.settings.difference(profile.baseline)
+    above = [f"{n} {v}" for n, (v, _) in changed.items() if not includes(level, BY_NAME[n].level)]
+    if above:
+        found.append(f"level {level} of the profile sets {', '.join(above)}, which changes results")
     if profile.evidence.partial:
-        return (
-            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on",
+        found.append(
+            "the profile comes from an interrupted run and nothing in it is proven; autotune tune --resume goes on"
         )
-    if not result.proven:
+    elif not result.proven:
         reason = f" ({result.note})" if result.note else ""
-        return (f"level {level} is not proven to be faster than the baseline{reason}",)
-    return ()
+        found.append(f"level {level} is not proven to be faster than the baseline{reason}")
+    return tuple(found)
 
 
 def _as_started(

@@ -40,7 +40,16 @@ def lease(machine_key: str, target: str, on_wait: Callable[[str], None]) -> Iter
     try:
         yield
     finally:
+        _tidy(path)
         lock.release()
+
+
+def _tidy(path: Path) -> None:
+    """Leave nothing behind. Who waits holds the removed file; a third that comes now tunes again at worst."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+        for folder in (path.parent, path.parent.parent):
+            folder.rmdir()
 
 
 def _wait(lock: FileLock) -> None:

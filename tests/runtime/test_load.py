@@ -291,3 +291,10 @@ def test_the_rate_is_kept_beside_the_profile_where_the_user_wants_that(
             optimizer.step()
     found = observed.read(written)
     assert [(each.level, each.steps) for each in found] == [("safe", 100)] * kept
+
+
+def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "edited.yaml"
+    path.write_text(profiles.dump(profile(quiet(batch_size=16), safe=quiet(batch_size=16, precision="bf16"))))
+    with autotune.load(path):
+        assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))

@@ -1,0 +1,45 @@
+"""Who tunes first, and what that leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from autotune.store.lease import lease
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AUTOTUNE_PROFILES", raising=False)
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    with lease("key", "train", lambda _target: pytest.fail("nobody holds it")):
+        assert list(tmp_path.rglob("*.tuning"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_a_profile_stays(tmp_path: Path) -> None:
+    with lease("key", "train", lambda _target: None):
+        (tmp_path / "profiles" / "key" / "train.yaml").touch()
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["train.yaml"]
+
+
+def test_a_second_one_waits(tmp_path: Path) -> None:
+    waiting, second = threading.Event(), threading.Event()
+
+    def later() -> None:
+        with lease("key", "train", lambda _target: waiting.set()):
+            second.set()
+
+    other = threading.Thread(target=later)
+    with lease("key", "train", lambda _target: None):
+        other.start()
+        assert waiting.wait(30)
+        assert not second.is_set()
+    other.join(30)
+    assert second.is_set()
+    assert list(tmp_path.iterdir()) == []
