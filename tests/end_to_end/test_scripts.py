@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report import browser
+
 from .harness import autotune
 
 SCRIPT = """
@@ -60,6 +62,17 @@ def digest(folder: Path) -> str:
 
 def losses(text: str) -> list[float]:
     return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
+
+
+@pytest.mark.skipif(browser.BROWSER is None, reason="needs chromium")
+def test_its_report_opens_in_a_browser(tuned: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="the extra [report] is not installed")
+    page = tmp_path / "report.html"
+    done = autotune(tuned, "report", str(next(tuned.glob("profiles/*/train.yaml"))), "--out", str(page))
+    assert done.code == 0, done.err
+    opened = browser.open_page(page)
+    assert (opened.console, opened.asked) == ((), ())
+    assert opened.document.count("js-plotly-plot") >= 3
 
 
 def test_the_profile_says_how_a_step_is_known(tuned: Path) -> None:
