@@ -49,8 +49,8 @@ class Server(Protocol):
 
 
 NO_TRAINING = (
-    "the script came to its end without a training step that could be seen: no optimizer stepped and no loss went"
-    " backward in this process"
+    "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
+    " torch.nn was called in training, in this process"
 )
 VANISHED = "the script's process ended without a word before it trained"
 SPAWNS = (
