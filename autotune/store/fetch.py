@@ -150,7 +150,9 @@ def _in_time(work: Callable[[], Any], url: str) -> Any:
 
 
 def _said(error: BaseException, url: str) -> ProfileError:
-    """The error by its class alone: texts of libraries quote addresses and keys."""
+    """The error by its class and HTTP status alone: texts of libraries quote addresses and keys."""
     if isinstance(error, ProfileError):
         return error
-    return Unreachable(f"{shown(url)}: cannot be read or written ({type(error).__name__})")
+    status = getattr(error, "status", None)
+    why = f"HTTP status {status}" if isinstance(status, int) and status >= 400 else type(error).__name__
+    return Unreachable(f"{shown(url)}: cannot be read or written ({why})")

@@ -148,7 +148,7 @@ def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("endless", "is larger than 64 KB"),
         ("slow", "no answer within 0.5 s"),
         ("around", "cannot be read or written (TooManyRedirects)"),
-        ("broken", "cannot be read or written (ClientResponseError)"),
+        ("broken", "cannot be read or written (HTTP status 500)"),
         ("short", "cannot be read or written (ClientPayloadError)"),
     ],
 )
