@@ -88,10 +88,8 @@ def remove(what: str, source: str | None, yes: bool) -> None:
         root: Place = path.parent.parent
         path = Path(path.parent.name, path.name)
     else:
-        root, path = (
-            _registries(source, "--from")[0],
-            Path(what if what.endswith(layout.SUFFIX) else what + layout.SUFFIX),
-        )
+        root = _registries(source, "--from")[0]
+        path = Path(what.removesuffix(layout.SUFFIX) + layout.SUFFIX)
     key, file = path.parent.name, path.name
     if not key or len(path.parts) != 2 or layout.safe_name(key) != key or file.startswith("."):
         raise UsageError(f"{what}: is no profile. Name a file, or MACHINE-KEY/TARGET and --from REGISTRY")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from autotune.core.events import Event, Observer
 from autotune.core.load import MENTIONED, Load, Neighbour
-from autotune.probes.processes import Process, processes
+from autotune.probes.processes import Process, below, processes
 
 SAMPLE_SECONDS = 5.0
 """Between two looks at all processes, at least..."""
@@ -71,19 +71,6 @@ class Neighbours:
                 self._ours.add(_key(each))
             elif not (mine and each.cpus) or mine & each.cpus:
                 self._latest[_key(each)] = each
-
-
-def below(seen: Sequence[Process], root: int) -> set[int]:
-    """Process ids of ``root`` and all below it."""
-    children: dict[int, list[int]] = {}
-    for each in seen:
-        children.setdefault(each.parent, []).append(each.pid)
-    found, frontier = {root}, [root]
-    while frontier:
-        new = [pid for pid in children.get(frontier.pop(), ()) if pid not in found]
-        found.update(new)
-        frontier += new
-    return found
 
 
 def _key(process: Process) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FIELDS = ["pid", "ppid", "create_time", "name", "nice", "uids", "cpu_times", "cpu_affinity"]
@@ -49,4 +50,17 @@ def processes() -> list[Process]:
                     cpus=frozenset(facts.get("cpu_affinity") or ()),
                 )
             )
+    return found
+
+
+def below(seen: Sequence[Process], root: int) -> set[int]:
+    """Process ids of ``root`` and all below it."""
+    children: dict[int, list[int]] = {}
+    for each in seen:
+        children.setdefault(each.parent, []).append(each.pid)
+    found, frontier = {root}, [root]
+    while frontier:
+        new = [pid for pid in children.get(frontier.pop(), ()) if pid not in found]
+        found.update(new)
+        frontier += new
     return found

@@ -21,7 +21,7 @@ INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
 
 def levels(profile: Profile) -> go.Figure:
     """Each level's speedup over the baseline: dot and whisker."""
-    names, values, below, above = [], [], [], []
+    names, values, below, above, ends = [], [], [], [], [1.0]
     for name, result in profile.levels.items():
         gain = result.speedup
         if gain.rounds and gain.high < float("inf"):
@@ -29,11 +29,10 @@ def levels(profile: Profile) -> go.Figure:
             values.append(gain.value)
             below.append(gain.value - gain.low)
             above.append(gain.high - gain.value)
+            ends += [gain.low, gain.high]
     whisker = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 2, "width": 8}
     dots = go.Scatter(x=values, y=names, error_x=whisker, mode="markers", marker=_mark(0), name="speedup")
     figure = _figure([dots], "times your settings (95 % interval)", "", legend=False)
-    ends = [1.0, *(value - less for value, less in zip(values, below, strict=True))]
-    ends += [value + more for value, more in zip(values, above, strict=True)]
     return _beside_own(figure, ends, len(names), "your settings")
 
 

@@ -51,10 +51,9 @@ class Choice:
 
     def observer(self, environment: Mapping[str, str]) -> RateObserver | None:
         """Keeps the training's rate beside the profile, where the user wants that and the profile promises one."""
-        wanted = overrides(environment).observe and self.file is not None
-        if not wanted or self.file is None or self.level is None or self.step_seconds is None:
+        if self.file is None or self.level is None or self.step_seconds is None:
             return None
-        return RateObserver(self.file, self.level, self.step_seconds)
+        return RateObserver(self.file, self.level, self.step_seconds) if overrides(environment).observe else None
 
 
 @dataclass(frozen=True)

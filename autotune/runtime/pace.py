@@ -10,14 +10,14 @@ WARMUP_STEPS = 10
 STEPS = 20
 """Optimizer steps of one window."""
 WINDOWS = 15
-"""That are looked at: the first few hundred steps."""
+"""So many windows are looked at: the first few hundred steps."""
 SLOW_WINDOWS = 3
 """So many windows in a row must be slow: a burst of other work is no reason to warn."""
 TOLERANCE = 1.5
 
 
 class Slow(Protocol):
-    """Words of the warning."""
+    """Makes the warning."""
 
     def begin(self) -> None:
         """A slow window is over; the next may be slow too."""

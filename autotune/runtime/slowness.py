@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.core.load import MENTIONED, Neighbour
 from autotune.probes import cgroup
-from autotune.probes.processes import Process, processes
+from autotune.probes.processes import Process, below, processes
 from autotune.probes.system import System
 
 SWAPPED_BYTES = 2**20
-"""A second, from and to disk, that slow training down."""
+"""So many bytes a second, read from swap or written to it, slow training down."""
 HELD_BACK = 0.05
-"""Share of the time in which a CPU quota held this container back, that is worth a word."""
+"""A quota is named as a cause from this share of the time on."""
 NAMED = 2
+"""Processes that are named; the others are summed up."""
 PAGE = 4096
 UNKNOWN = "this machine or its software may have changed; autotune check PROFILE TARGET measures again"
 
@@ -91,15 +92,8 @@ def _look() -> Look:
 def _others(seen: Sequence[Process]) -> tuple[Process, ...]:
     """All processes but those of this training: this one, its fellows of the same launcher, and what they started."""
     root = os.getppid() if int(os.environ.get("WORLD_SIZE") or 1) > 1 else os.getpid()
-    parents = {each.pid: each.parent for each in seen}
-    return tuple(each for each in seen if not _descends(each.pid, root, parents))
-
-
-def _descends(pid: int, root: int, parents: Mapping[int, int]) -> bool:
-    line = [pid]
-    while line[-1] != root and (parent := parents.get(line[-1], 0)) not in (0, *line):
-        line.append(parent)
-    return line[-1] == root
+    ours = below(seen, root)
+    return tuple(each for each in seen if each.pid not in ours)
 
 
 def _swapped(vmstat: str) -> int:

@@ -16,6 +16,9 @@ FOLDER = "profiles"
 
 Place = Path | str
 """A folder, or the URL of a registry."""
+_SCHEME = r"[a-z][a-z0-9+.\-]*://"
+_ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
+"""One entry of the variable, within a line and between semicolons."""
 
 
 def places(environment: Mapping[str, str] | None = None, script: Path | None = None) -> tuple[Place, ...]:
@@ -43,14 +46,9 @@ def place(text: str) -> Place:
     return text.rstrip("/") if is_url(text) else Path(text)
 
 
-_SCHEME = r"[a-z][a-z0-9+.\-]*://"
-_ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
-"""One entry of the variable, within a line and between semicolons."""
-
-
 def is_url(text: str) -> bool:
     """Whether ``text`` is a URL, and no path."""
-    return re.match(r"[a-z][a-z0-9+.\-]*://", text) is not None
+    return re.match(_SCHEME, text) is not None
 
 
 def user_folder() -> Path | None:
