@@ -186,7 +186,7 @@ def training(rounds: int) -> dict[str, Any]:
     """Rows per second of examples/tabular_mlp.py in the tuner's own trials, and the losses that they check."""
     paths = StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**33)
 
     rates: dict[str, list[float]] = {"gloo": [], "mpi": []}

@@ -58,7 +58,7 @@ def measure(folder: Path, trials: int) -> dict[str, float]:
     fresh: list[float] = []
     wall = cpu = 0.0
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**33)
 
     with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:

@@ -55,6 +55,11 @@ class Settings(_Values):
         """Samples of one batch, over all processes."""
         return self.processes * self.batch_size
 
+    @property
+    def inherited(self) -> tuple[Any, ...]:
+        """Values of the knobs that a process must start with: a running one, or its fork, cannot take them any more."""
+        return tuple(getattr(self, knob.name) for knob in KNOBS if knob.inherited)
+
     def but(self, **changes: Any) -> Settings:
         """These settings with ``changes``, canonical again."""
         return Settings(**(vars(self) | changes))

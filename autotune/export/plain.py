@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from autotune.core.knobs.knob import Count, Knob
 from autotune.core.knobs.memory import GLIBC_KEEPS
+from autotune.core.knobs.processes import OMP_WAIT_POLICY
 from autotune.export.target import Plan
 
 PRECISION = {
@@ -57,6 +58,7 @@ PLAIN: dict[str, Callable[[object, Plan], str]] = {
     "processes": lambda value, plan: f"start {value} processes: {plan.command}",
     "threads": lambda value, _plan: f"torch.set_num_threads({value})",
     "interop_threads": lambda value, _plan: f"torch.set_num_interop_threads({value}), before any parallel work",
+    "omp_wait_policy": lambda _value, plan: f"start with {before_python(plan, OMP_WAIT_POLICY)}",
     "backend": lambda _value, plan: f'torch.distributed.init_process_group("{plan.exchange}")',
     "data_parallel": lambda _value, _plan: "model = torch.nn.DataParallel(model)",
     "binding": lambda _value, plan: f"start processes on their CPUs: {plan.command}",

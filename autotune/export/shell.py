@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from autotune.core.knobs.processes import OMP_WAIT_POLICY
 from autotune.export.plain import GLIBC_VARIABLES, variables
 from autotune.export.target import Line, Missing, Plan, Row, Target, line
 
@@ -55,6 +56,7 @@ def assignments(lines: Mapping[str, list[str]], prefix: str = "") -> str:
 
 VARIABLES: dict[str, Row] = {
     "threads": in_environment("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+    "omp_wait_policy": in_environment(OMP_WAIT_POLICY),
     "backend": network,
     "allocator": allocator,
     "malloc": in_environment(*GLIBC_VARIABLES),

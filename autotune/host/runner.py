@@ -14,7 +14,7 @@ from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
 from autotune.core.settings import Settings
 from autotune.host.signals import interrupt_on_signals
-from autotune.launch.environment import environment, scrub
+from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
@@ -63,7 +63,7 @@ def open_runner(
         setup = TrialSetup(
             target.path,
             paths,
-            partial(allocator_environment, inventory, paths),
+            partial(start_environment, inventory, paths),
             origin,
             seed,
             script=target if isinstance(target, Script) else None,
@@ -83,8 +83,9 @@ def _working_folder() -> Path:
         raise UsageError("the working folder was deleted: change to one that exists") from error
 
 
-def allocator_environment(inventory: Inventory, paths: StudyPaths, allocator: str) -> dict[str, str]:
-    """Environment of the zygote that serves ``allocator``."""
-    preload = environment(Settings(allocator=allocator), inventory, {}).set.get("LD_PRELOAD")
+def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
+    """Environment of the zygote for what a process must start with of ``settings``."""
+    tuned = environment(settings, inventory, {}).set
+    inherited = {name: value for name, value in tuned.items() if name in INHERITED}
     threads, memory = inventory.budget.threads, inventory.memory.limit
-    return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, preload=preload)
+    return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, tuned=inherited)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.core.backends import BACKENDS
+from autotune.core.knobs.processes import OMP_WAIT_POLICY
 from autotune.core.settings import Settings
 from autotune.launch import allocators
 from autotune.probes.facts import Inventory
@@ -34,6 +35,8 @@ JOB_VARIABLES = (
 )
 JOB_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
 """Variables of a surrounding job: a process that inherits them takes itself for one of that job's ranks."""
+INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
+"""Variables that libraries read when they are loaded: a fork cannot change what they say."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def environment(
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
+    if settings.omp_wait_policy != "default":
+        wanted[OMP_WAIT_POLICY] = settings.omp_wait_policy
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
     kept = [
         KeptVariable(name, base_env[name], value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.compiling import compile_once
 from autotune.tuning.finalists import finalists, leaders
+from autotune.tuning.journal import study_beside
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
 from autotune.tuning.race import race
@@ -161,7 +161,10 @@ def _run_phases(request: _Request) -> Result:
     _set_budget(request, options.seconds(baseline.outcome))
     short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
-    context = Context(request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget)
+    others = request.neighbours.load(request.inventory.budget.threads).taken
+    context = Context(
+        request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
+    )
     state = RunState.after(baseline.settings, [*known, *baseline.trials])
     trial = partial(_trial, request, bench, study)
     context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget, trial, request.observe)
@@ -233,23 +236,10 @@ def _load_task(request: _Request) -> TaskFacts:
 
 
 def _open_study(request: _Request, wanted: Settings) -> Study:
-    """The study in the journal beside the profile. Another task text, machine or baseline is another study in it."""
-    from autotune.search.study import open_study
-
-    path, runner = request.path, request.runner
-    journal = path.with_suffix(".journal")
-    if not request.options.resume:
-        journal.unlink(missing_ok=True)
-    own = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
-    own += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
-    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
-    try:
-        return open_study(journal, f"{path.stem}-{digest}")
-    except Exception as error:
-        raise UsageError(
-            f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
-            " starts a new one."
-        ) from error
+    runner = request.runner
+    words = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
+    words += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    return study_beside(request.path, words, resume=request.options.resume)
 
 
 def _measure_baseline(

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.core.settings import Settings
 from autotune.probes.facts import Backend, Gpu
 from autotune.testing.simulator import GIB, context, inventory
 
@@ -105,6 +106,23 @@ def test_precision_on_gpus_goes_by_capability(capability, expected):
 def test_pinned_memory_only_with_an_accelerator():
     assert offered("pin_memory", context(inventory(), 64)) == (False,)
     assert offered("pin_memory", with_gpu((8, 0))) == (False, True)
+
+
+def test_threads_that_sleep_compete_beside_other_processes_only():
+    quiet = context(inventory(), 64)
+    beside = replace(quiet, neighbours=0.9)
+    assert offered("omp_wait_policy", quiet) == ("default",)
+    assert "none was seen" in reasons("omp_wait_policy", quiet)["passive"]
+    assert offered("omp_wait_policy", beside) == ("default", "passive")
+    host = inventory()
+    own = replace(host, software=replace(host.software, environment=(("GOMP_SPINCOUNT", "0"),)))
+    assert offered("omp_wait_policy", replace(beside, inventory=own)) == ("default",)
+    assert offered("omp_wait_policy", replace(with_gpu((8, 0)), neighbours=0.9)) == ("default",)
+
+
+def test_threads_that_sleep_mean_nothing_to_one_thread():
+    assert Settings(threads=1, omp_wait_policy="passive") == Settings(threads=1)
+    assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -30,4 +30,7 @@ GPU = Plan(
     gpus=2,
     environment={"OMP_NUM_THREADS": "4"},
 )
-PLANS = {"one": ONE, "two": TWO, "gpu": GPU}
+SLEEPING = Plan(
+    ONE.settings.but(omp_wait_policy="passive"), environment={"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+)
+PLANS = {"one": ONE, "two": TWO, "gpu": GPU, "sleeping": SLEEPING}

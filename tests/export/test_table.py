@@ -13,13 +13,14 @@ from autotune.core.errors import UsageError
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.export.table import TARGETS, target_of, text
 from autotune.export.target import Plan
-from tests.export.plans import GPU, ONE, PLANS, TWO
+from tests.export.plans import GPU, ONE, PLANS, SLEEPING, TWO
 
 MPI = "torchrun starts gloo, whose rate was not measured"
 CHANGES: dict[str, tuple[Plan, Any]] = {
     "processes": (TWO, 4),
     "threads": (ONE, 1),
     "interop_threads": (ONE, 2),
+    "omp_wait_policy": (SLEEPING, "default"),
     "backend": (TWO, "mpi"),
     "data_parallel": (GPU, True),
     "binding": (ONE, "cores"),
@@ -47,6 +48,8 @@ def changed(knob: str) -> tuple[Plan, Plan]:
     other = replace(plan, settings=plan.settings.but(**{knob: value}))
     if knob == "threads":
         other = replace(other, environment={"OMP_NUM_THREADS": str(value)})
+    if knob == "omp_wait_policy":
+        other = replace(other, environment={"OMP_NUM_THREADS": "2"})
     if knob == "allocator":
         other = replace(other, environment={**plan.environment, "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"})
     if knob in ("processes", "binding"):

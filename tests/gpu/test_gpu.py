@@ -77,7 +77,7 @@ def test_the_probe_agrees_with_torch() -> None:
 def test_trials_run_forked_on_the_device(folder: Path, settings: Settings) -> None:
     paths = StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
     with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.host.runner import allocator_environment
+from autotune.core.settings import Settings
+from autotune.host.runner import start_environment
 from autotune.testing.simulator import inventory
 from autotune.trial.paths import StudyPaths
 
@@ -22,7 +23,7 @@ class TestEnvironment:
         for name in ("MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"):
             monkeypatch.setenv(name, "7")
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-        found = allocator_environment(MACHINE, StudyPaths(tmp_path), "default")
+        found = start_environment(MACHINE, StudyPaths(tmp_path), Settings())
         assert not {"MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"} & set(found)
         assert found["CUDA_VISIBLE_DEVICES"] == "1"
         assert found["TMPDIR"] == str(tmp_path)
@@ -30,4 +31,12 @@ class TestEnvironment:
 
     def test_an_allocator_that_is_not_here_is_not_preloaded(self, tmp_path: Path) -> None:
         gone = replace(MACHINE, software=replace(MACHINE.software, allocators=()))
-        assert "LD_PRELOAD" not in allocator_environment(gone, StudyPaths(tmp_path), "jemalloc")
+        assert "LD_PRELOAD" not in start_environment(gone, StudyPaths(tmp_path), Settings(allocator="jemalloc"))
+
+    def test_threads_that_sleep_are_asked_for_before_openmp_is_loaded(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        passive = Settings(threads=2, omp_wait_policy="passive")
+        assert start_environment(MACHINE, StudyPaths(tmp_path), passive)["OMP_WAIT_POLICY"] == "passive"
+        assert "OMP_WAIT_POLICY" not in start_environment(MACHINE, StudyPaths(tmp_path), Settings())

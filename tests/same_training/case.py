@@ -64,6 +64,7 @@ class Case:
     optimizer_impl: str = "default"
     allocator: str = "default"
     malloc: str = "default"
+    omp_wait_policy: str = "default"
     cudnn_benchmark: bool = False
     compile: str = "off"
     precision: str = "fp32"
@@ -132,6 +133,7 @@ AXES: dict[str, dict[Any, float]] = {
     "optimizer_impl": {"default": 2, "foreach": 1, "fused": 1},
     "allocator": {"default": 10, "jemalloc": 1, "tcmalloc": 1},
     "malloc": {"default": 4, "keep": 1},
+    "omp_wait_policy": {"default": 6, "passive": 1},
     "cudnn_benchmark": {False: 8, True: 1},
     "compile": {"off": 120, "default": 1, "reduce-overhead": 0.3, "max-autotune": 0.3},
     "precision": {"fp32": 8, "tf32": 1, "bf16": 2, "fp16": 1},

@@ -12,6 +12,8 @@ from autotune.probes.facts import Inventory
 
 LEVELS = ("safe", "amp", "max")
 """Each level includes the ones before it."""
+SERVER_SECONDS = 3.0
+"""Until a fresh Python has imported torch and the task."""
 MORE, LESS = "more", "less"
 """The two directions in which a `Count` moves, in `Knob.why`."""
 
@@ -43,6 +45,8 @@ class Context:
     """What the run may take."""
     compile_seconds: float | None = None
     """What the first compiled step took; infinite where it did not come to its end, None where none was tried."""
+    neighbours: float = 0.0
+    """Processors that other processes kept busy until the search began, on average."""
 
     @property
     def cuda(self) -> bool:
@@ -167,6 +171,7 @@ class Knob:
             makes more than the usual one, by value.
         start_seconds: of each trial, by value.
         first_seconds: of the first trial with that value, on top.
+        inherited: True where a process must start with the value: a fork cannot change it.
         added_later: True where the first profiles do not have it.
         words: how people say a value: ``batch {}``, ``{} worker{s}``, ``{} batch{es}``; else its name and value.
     """
@@ -196,6 +201,7 @@ class Knob:
     loss_tolerance: Mapping[Any, float] = field(default_factory=dict, repr=False)
     start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
     first_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)
+    inherited: bool = False
     added_later: bool = False
     words: str = ""
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.knobs.knob import Choices, Context, Effect, Knob, Word
+from autotune.core.knobs.knob import SERVER_SECONDS, Choices, Context, Effect, Knob, Word
 
-SERVER_SECONDS = 3.0
-"""Until a fresh Python has imported torch and the task."""
 ALLOCATOR_GAIN = {"default": 0.0, "jemalloc": 0.03, "tcmalloc": 0.04}
 """tcmalloc goes first: on the grid of jpeg_folder it gains 28 % (median), where jemalloc loses 24 %."""
 ALLOCATORS = tuple(ALLOCATOR_GAIN)
@@ -40,6 +38,7 @@ ALLOCATOR = Knob(
     gain=lambda settings, _context: ALLOCATOR_GAIN[settings.allocator],
     acts_on=("compute", "load"),
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
+    inherited=True,
     applier="allocator:Allocator",
 )
 

@@ -9,6 +9,7 @@ from autotune.core.binding import BINDINGS, why_not_offered
 from autotune.core.knobs.knob import (
     LESS,
     MORE,
+    SERVER_SECONDS,
     Choices,
     Chosen,
     Context,
@@ -102,6 +103,52 @@ INTEROP_THREADS = Knob(
     effect=Effect(0.03, 2.0),
     acts_on=("compute",),
     applier="threads:InteropThreads",
+)
+
+OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
+WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""What says how OpenMP's threads wait."""
+BESIDE_CPUS = 0.3
+"""From so many processors that others keep busy, threads that spin wait for one that does not run."""
+PASSIVE_GAIN = 0.5
+"""Expected beside a neighbour (docs/decisions/023): 1.5 to 30 times were measured."""
+
+
+def _omp_wait_policy(context: Context) -> Choices:
+    reason = _why_not_passive(context)
+    return Choices(("default",), (("passive", reason),)) if reason else Choices(("default", "passive"))
+
+
+def _why_not_passive(context: Context) -> str | None:
+    own = [f"{name}={value}" for name, value in context.inventory.software.environment if name in WAIT_VARIABLES]
+    if own:
+        return f"{own[0]} is yours and stays"
+    if context.cuda:
+        return "training is on the GPU"
+    if context.neighbours < BESIDE_CPUS:
+        return "helps only beside other processes, and none was seen"
+    return None
+
+
+OMP_WAIT = Knob(
+    name="omp_wait_policy",
+    what="how OpenMP's threads wait for each other",
+    words="{} waiting",
+    offered="default (they spin), passive (they sleep), where other processes were seen; CPU training only",
+    kind=Word(("default", "passive")),
+    neutral="default",
+    applied="launch",
+    choices=_omp_wait_policy,
+    devices=("cpu",),
+    applies=lambda settings: settings.threads > 1,
+    why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
+    effect=Effect(0.3),
+    gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
+    acts_on=("compute",),
+    first_seconds={"passive": SERVER_SECONDS},
+    inherited=True,
+    added_later=True,
+    applier="threads:OmpWaitPolicy",
 )
 
 

@@ -19,6 +19,7 @@ from autotune.core.knobs.processes import (
     BINDING,
     DATA_PARALLEL,
     INTEROP_THREADS,
+    OMP_WAIT,
     PROCESSES,
     THREADS,
 )
@@ -27,6 +28,7 @@ KNOBS: tuple[Knob, ...] = (
     PROCESSES,
     THREADS,
     INTEROP_THREADS,
+    OMP_WAIT,
     BACKEND,
     DATA_PARALLEL,
     BINDING,

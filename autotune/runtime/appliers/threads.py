@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
+from autotune.core.knobs.processes import OMP_WAIT_POLICY
 from autotune.runtime.applier import Applier
 
 
@@ -44,3 +47,18 @@ class InteropThreads(Applier):
         except RuntimeError:
             return f"too late: {found} are in force since the first parallel work; start with autotune run"
         return None
+
+
+class OmpWaitPolicy(Applier):
+    """How OpenMP's threads wait: read when PyTorch is imported, so that a running process can only look."""
+
+    def start(self) -> str | None:
+        """Nothing can be done any more: read back."""
+        return self.why_not()
+
+    def why_not(self) -> str | None:
+        """Why this process may wait otherwise, or None."""
+        found = os.environ.get(OMP_WAIT_POLICY, "")
+        if self.value == "default" or found.lower() == self.value:
+            return None
+        return f"{OMP_WAIT_POLICY} must be {self.value} before Python starts; autotune run sets it"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.core.measurement import Block
+from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence
@@ -25,6 +26,7 @@ from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 
+PLAIN = Settings()
 REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
@@ -75,13 +77,13 @@ class Runner:
         self.setup.paths.remove()
         process_tree.become_subreaper(False)
 
-    def warm(self, allocator: str = "default") -> ZygoteProcess:
-        """The zygote for ``allocator``, started and loaded if need be.
+    def warm(self) -> ZygoteProcess:
+        """The zygote for most settings, started and loaded if need be.
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        return self._zygotes.get(allocator, self.deadline)
+        return self._zygotes.get(PLAIN, self.deadline)
 
     def describe(self, *, steps: bool = True) -> TaskFacts:
         """Load the task and read its facts in a child.
@@ -117,7 +119,7 @@ class Runner:
         if facts.why_not_several is not None:
             return facts
         try:
-            self._zygotes.get("default", min(self.deadline, now + left), several=True)
+            self._zygotes.get(PLAIN, min(self.deadline, now + left), several=True)
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
         return several_processes.shown(facts, lambda ranks: self._witness(ranks, patience))
@@ -190,9 +192,9 @@ class Runner:
         self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None, *, ranks: int = 1
     ) -> RunningTrial:
         """Have a zygote start the leader of a trial."""
-        allocator = spec.settings.allocator if spec is not None else "default"
-        ranks = max(ranks, spec.settings.processes if spec is not None else 1)
-        zygote = self._zygotes.get(allocator, self.deadline, several=ranks > 1)
+        settings = spec.settings if spec is not None else PLAIN
+        ranks = max(ranks, settings.processes)
+        zygote = self._zygotes.get(settings, self.deadline, several=ranks > 1)
         self.started = number = self.started + 1
         if not self.trials:
             zygote.forget_log()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import THREAD_VARIABLES
 
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 def trial_environment(
-    base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int, preload: str | None = None
+    base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int, tuned: Mapping[str, str] = EMPTY
 ) -> dict[str, str]:
     """``base`` (already free of other launchers' variables) with what trials need on top.
 
@@ -21,7 +23,7 @@ def trial_environment(
         paths: the study's scratch folder.
         threads: CPU budget; bounds TorchInductor's compile pool.
         memory: memory limit in bytes; likewise.
-        preload: allocator library for LD_PRELOAD, resolved on this machine.
+        tuned: variables of the settings that a process must start with.
     """
     compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
     environment = dict(base) | {
@@ -41,6 +43,5 @@ def trial_environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUTOTUNE_TRIAL": "1",
     }
-    if preload:
-        environment["LD_PRELOAD"] = " ".join(filter(None, (preload, base.get("LD_PRELOAD", ""))))
-    return environment
+    preload = " ".join(filter(None, (tuned.get("LD_PRELOAD"), base.get("LD_PRELOAD"))))
+    return environment | dict(tuned) | ({"LD_PRELOAD": preload} if preload else {})

@@ -19,7 +19,7 @@ class TrialSetup:
     Attributes:
         task: the task file, or the script's.
         paths: scratch folder of the study.
-        environment: environment of the zygote that serves an allocator.
+        environment: environment of the zygote for what a process must start with.
         origin: the user's working folder, mirrored for each trial.
         seed: of data order and weights.
         script: how an unmodified script is started; None for a task file.
@@ -31,7 +31,7 @@ class TrialSetup:
 
     task: Path
     paths: StudyPaths
-    environment: Callable[[str], Mapping[str, str]]
+    environment: Callable[[Settings], Mapping[str, str]]
     origin: Path
     seed: int = 0
     script: Script | None = None

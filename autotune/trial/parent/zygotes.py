@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
+from autotune.core.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
 from autotune.trial.isolation.reasons import explain
@@ -162,21 +163,21 @@ class ZygoteProcess:
 
 
 class Zygotes:
-    """One zygote for each allocator, which a process must start with. Each is started when it is first needed.
+    """One zygote for each choice of what a process must start with. Each is started when it is first needed.
 
-    Several processes of a script make their group before they train, so they cannot be forked where it trains: another
-    zygote for each allocator runs them from the script's start.
+    Several processes of a script make their group before they train, so they cannot be forked where it trains: further
+    zygotes run them from the script's start.
     """
 
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
-        self._living: dict[tuple[str, bool], ZygoteProcess] = {}
+        self._living: dict[tuple[tuple[Any, ...], bool], ZygoteProcess] = {}
 
-    def get(self, allocator: str, deadline: float, *, several: bool = False) -> ZygoteProcess:
-        """The zygote for ``allocator``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
+    def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ZygoteProcess:
+        """The zygote for ``settings``, with the task loaded; it may take until ``deadline`` on the monotonic clock.
 
         Args:
-            allocator: that its processes start with.
+            settings: of its trials; only what a process must start with counts.
             deadline: of loading.
             several: for trials of several processes.
 
@@ -185,12 +186,12 @@ class Zygotes:
             NothingUsable: not by the ``deadline``.
         """
         from_start = several and self._setup.script is not None
-        frontier = self.get("default", deadline).frontier if from_start else None
-        key = allocator, from_start
+        frontier = self.get(Settings(), deadline).frontier if from_start else None
+        key = settings.inherited, from_start
         zygote = self._living.get(key)
         if zygote is None or zygote.gone:
             setup = self._setup
-            zygote = ZygoteProcess.launch(setup.environment(allocator), setup.origin, self._loop)
+            zygote = ZygoteProcess.launch(setup.environment(settings), setup.origin, self._loop)
             self._living[key] = zygote
             self._load(zygote, deadline, frontier)
         return zygote

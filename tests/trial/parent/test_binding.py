@@ -82,7 +82,7 @@ def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
     (folder / "masks.py").write_text(TASK.format(out=str(out)))
     paths = StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
     with Runner(TrialSetup(folder / "masks.py", paths, environment, folder)) as runner:

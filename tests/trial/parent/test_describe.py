@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner
@@ -56,7 +57,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     (folder / "model.py").write_text(TASK)
     paths = StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=1, memory=2**34)
 
     with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import AutotuneError, NothingUsable, UserCodeError
+from autotune.core.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
@@ -37,7 +38,7 @@ def test_an_import_that_does_not_end_well_is_an_error(
     task, paths, before = tmp_path / "model.py", StudyPaths.create(), process_tree.descendants(os.getpid())
     task.write_text(source)
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=1, memory=2**34)
 
     with Runner(TrialSetup(task, paths, environment, tmp_path)) as runner:

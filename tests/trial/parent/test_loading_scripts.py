@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import NothingUsable, UserCodeError
+from autotune.core.settings import Settings
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
@@ -36,7 +37,7 @@ def load(folder: Path, source: str, seconds: float) -> None:
     (folder / "train.py").write_text(source)
     script, paths = Script(folder / "train.py", (), "train.py"), StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=1, memory=2**34)
 
     with Runner(TrialSetup(script.path, paths, environment, folder, script=script)) as runner:

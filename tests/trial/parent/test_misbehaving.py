@@ -116,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(folder: Path) -> Iterator[Runner]:
     paths = StudyPaths.create()
 
-    def environment(_: str) -> dict[str, str]:
+    def environment(_: Settings) -> dict[str, str]:
         return trial_environment(os.environ, paths, threads=2, memory=2**34)
 
     with Runner(TrialSetup(folder / "stub.py", paths, environment, folder)) as runner:

@@ -77,7 +77,7 @@ def test_compile_workers_fit_processors_and_memory(threads: int, gib: int, worke
 def test_the_allocator_comes_before_the_users_own_preloads(
     base: dict[str, str], preload: str | None, expected: str | None
 ) -> None:
-    assert made(base, preload=preload).get("LD_PRELOAD") == expected
+    assert made(base, tuned={"LD_PRELOAD": preload} if preload else {}).get("LD_PRELOAD") == expected
 
 
 @given(
