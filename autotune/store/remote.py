@@ -21,13 +21,15 @@ class Remote:
         self.url, self.shown = url.rstrip("/"), fetch.shown(url)
         self._cache = Cache(self.url, cache if cache is not None else places.cache_folder())
         self._said: list[str] = []
-        self._down = False
+        self._down = ""
+        self._copied = False
         self._sources: dict[Path, str] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Why the registry was not reached, or what of it cannot be used."""
-        return tuple(dict.fromkeys(self._said))
+        down = f"{self._down}: {'copies of what was read before are used' if self._copied else 'no copy is here'}"
+        return tuple(dict.fromkeys([*([down] if self._down else []), *self._said]))
 
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
         """Copies of the files ``names`` of the machine ``key``, as far as the registry or the cache has them."""
@@ -63,15 +65,24 @@ class Remote:
         self._index(layout.target_of(file), layout.safe_name(key), there=True)
         return f"{self.shown}/{name}"
 
-    def take_away(self, key: str, file: str) -> None:
-        """Remove a profile and its place in the index.
+    def check_there(self, key: str, file: str) -> None:
+        """Does nothing where the profile is there, whatever it holds.
 
         Raises:
-            ProfileError: the registry cannot be reached or written.
+            ProfileError: it is not, or the registry cannot be reached.
         """
         name = f"{layout.safe_name(key)}/{file}"
         if fetch.read(f"{self.url}/{name}", profiles.MAX_BYTES) is None:
             raise ProfileError(f"{self.shown}/{name}: no such profile")
+
+    def take_away(self, key: str, file: str) -> None:
+        """Remove a profile and its place in the index.
+
+        Raises:
+            ProfileError: it is not there, or the registry cannot be reached or written.
+        """
+        self.check_there(key, file)
+        name = f"{layout.safe_name(key)}/{file}"
         fetch.remove(f"{self.url}/{name}")
         self._index(layout.target_of(file), layout.safe_name(key), there=False)
 
@@ -104,6 +115,7 @@ class Remote:
             self._said.append(f"{source}: no folder for a copy can be written")
         else:
             self._sources[path] = source
+            self._copied |= bool(self._down)
         return path
 
     def _read(self, name: str, most: int) -> str | None:
@@ -112,8 +124,7 @@ class Remote:
             try:
                 raw = fetch.read(f"{self.url}/{name}", most)
             except ProfileError as error:
-                self._down = True
-                self._said.append(f"{error}: copies of what was read before are used")
+                self._down = str(error)
             else:
                 return self._text(name, raw, most)
         return self._cache.read(name)
