@@ -22,6 +22,7 @@ from autotune.store.folder import Folder
 from autotune.store.layout import file_names
 from autotune.store.places import Place, places
 from autotune.store.remote import Remote
+from autotune.store.validation import quote
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
@@ -134,12 +135,20 @@ def _candidates(
         keys = keys[:NEIGHBOURS]  # its index says that they have one; a wrong one must not cost a request for each
     folders = (files for key in keys if (files := registry.files(key, names)))
     for path in itertools.chain.from_iterable(itertools.islice(folders, NEIGHBOURS)):
-        item = _read(path)
+        item = _made_for(target, _read(path), registry.source(path))
         seen.append(item)
         if item.profile is not None:
             comparison = match.compare(item.profile, here)
             if comparison.verdict != match.NONE:
                 yield Match(item.profile, path, registry.source(path), comparison)
+
+
+def _made_for(target: str, item: ProfileFile, source: str) -> ProfileFile:
+    """``item``; a problem in place of the profile where that is another target's, whatever its file is called."""
+    if item.profile is None or item.profile.target.name == target:
+        return item
+    made = item.profile.target.name
+    return ProfileFile(item.path, None, f"{source}: was made for the target {quote(made)}, not for {quote(target)}")
 
 
 def _settles(found: Match, here: Here) -> bool:
