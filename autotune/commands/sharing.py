@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.core.errors import UsageError
+from autotune.core.errors import NothingUsable, ProfileError, UsageError
 from autotune.core.match import Here
 from autotune.probes import inventory
 from autotune.report import diff
@@ -55,7 +55,8 @@ def pull(what: str | None, source: str | None, to: Path | None, sha256: str | No
         yes: do not ask.
 
     Raises:
-        UsageError: nothing fits, the digest differs, or there is nobody to ask.
+        UsageError: no such registry, the digest differs, or there is nobody to ask.
+        NothingUsable: no profile fits.
         ProfileError: no valid profile, or it cannot be written.
     """
     text, shown = _fetched(what) if what and is_url(what) else _matched(what, source)
@@ -68,7 +69,10 @@ def pull(what: str | None, source: str | None, to: Path | None, sha256: str | No
     if path.exists():
         print(diff.text(profiles.read(path), profile, ("here", "pulled")), file=sys.stderr)
     _ask(f"Write {path}?", yes)
-    print(profiles.write(path, profile))
+    try:
+        print(profiles.write(path, profile))
+    except ProfileError as error:
+        raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
 
 
 def remove(what: str, source: str | None, yes: bool) -> None:
@@ -94,6 +98,7 @@ def remove(what: str, source: str | None, yes: bool) -> None:
     if not key or len(path.parts) != 2 or layout.safe_name(key) != key or file.startswith("."):
         raise UsageError(f"{what}: is no profile. Name a file, or MACHINE-KEY/TARGET and --from REGISTRY")
     found = registry.registry_at(root)
+    found.check_there(key, file)
     _ask(f"Remove {key}/{file} from {found.shown}?", yes)
     found.take_away(key, file)
 
@@ -121,12 +126,17 @@ def _matched(target: str | None, source: str | None) -> tuple[str, str]:
     """The text of the profile that fits best, and where it comes from."""
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
+    roots = _registries(source, "--from")
+    folders = (root for root in roots if isinstance(root, Path))
+    missing = [f"{folder}: no such folder" for folder in folders if not os.path.isdir(os.path.expanduser(folder))]
+    if len(missing) == len(roots):
+        raise UsageError("; ".join(missing))
     here = Here.on(inventory.probe(), target)
-    found = registry.search(here, _registries(source, "--from"))
-    best = found.match or found.similar
+    found = registry.search(here, roots)
+    best, notes = found.match or found.similar, (*missing, *found.notes)
     if best is None:
-        raise UsageError("; ".join([f"no profile of {target} fits {here.machine.key}", *found.notes]))
-    for note in (*filter(None, [best.comparison.sentence]), *found.notes):
+        raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
+    for note in (*filter(None, [best.comparison.sentence]), *notes):
         print(note, file=sys.stderr)
     return best.path.read_text("utf-8"), best.source
 

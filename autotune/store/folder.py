@@ -64,6 +64,15 @@ class Folder:
         self._index(layout.target_of(file), layout.safe_name(key), there=True)
         return str(path)
 
+    def check_there(self, key: str, file: str) -> None:
+        """Does nothing where the profile is there.
+
+        Raises:
+            ProfileError: it is not.
+        """
+        if not self.files(key, (file,)):
+            raise ProfileError(f"{self.root / layout.safe_name(key) / file}: no such profile")
+
     def take_away(self, key: str, file: str) -> None:
         """Remove a profile and its place in the index.
 

@@ -199,7 +199,7 @@ def _interrupted(path: Path) -> bool:
 
 
 def _not_written(path: Path, error: OSError) -> ProfileError:
-    return ProfileError(f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml")
+    return ProfileError(f"{path}: cannot be written ({_reason(error)})")
 
 
 def _plain(facts: Any) -> dict[str, Any]:
