@@ -103,7 +103,9 @@ def _protocol(url: str) -> str:
 
 def _check_writable(url: str) -> None:
     if _protocol(url) == OF_THIS_PROCESS:
-        raise ProfileError(f"{shown(url)}: nobody else could read it, and it ends with this command. Name another place")
+        raise ProfileError(
+            f"{shown(url)}: nobody else could read it, and it ends with this command. Name another place"
+        )
     if _protocol(url) in WRITABLE_NOT:
         raise ProfileError(
             f"{shown(url)}: files can only be read there. Push to the folder or bucket behind it: profiles push --to"

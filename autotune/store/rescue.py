@@ -74,7 +74,5 @@ def writable(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise UsageError(
-            f"{path.parent}: profiles cannot be written there ({error.strerror}). {ADVICE}"
-        ) from error
+        raise UsageError(f"{path.parent}: profiles cannot be written there ({error.strerror}). {ADVICE}") from error
     return path

@@ -188,7 +188,7 @@ def test_what_only_this_process_could_read_is_not_written() -> None:
 
 
 def test_an_unknown_scheme_is_named() -> None:
-    with pytest.raises(ProfileError, match="^foo://x: foo:// is no scheme that fsspec knows$"):
+    with pytest.raises(ProfileError, match=r"^foo://x: foo:// is no scheme that fsspec knows$"):
         fetch.read("foo://x")
 
 
