@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.store.lease import lease
+from autotune.store.lease import FileLock, lease
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +26,20 @@ def test_a_folder_with_a_profile_stays(tmp_path: Path) -> None:
     with lease("key", "train", lambda _target: None):
         (tmp_path / "profiles" / "key" / "train.yaml").touch()
     assert [path.name for path in tmp_path.rglob("*.*")] == ["train.yaml"]
+
+
+def test_a_folder_that_the_one_before_removes_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acquire, removed = FileLock.acquire, []
+
+    def after_removal(lock: FileLock, timeout: float) -> object:
+        if not removed:
+            removed.append((tmp_path / "profiles" / "key").rmdir())
+        return acquire(lock, timeout)
+
+    monkeypatch.setattr(FileLock, "acquire", after_removal)
+    with lease("key", "train", lambda _target: pytest.fail("nobody holds it")):
+        assert list(tmp_path.rglob("*.tuning"))
+    assert removed
 
 
 def test_a_second_one_waits(tmp_path: Path) -> None:
