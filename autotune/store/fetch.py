@@ -59,7 +59,7 @@ def write(url: str, content: bytes) -> None:
         Unreachable: as `read`.
         ProfileError: the registry is read only.
     """
-    _check_writable(url)
+    check_writable(url)
 
     def work() -> None:
         files, path = _open(url)
@@ -77,7 +77,7 @@ def remove(url: str) -> None:
         Unreachable: as `read`.
         ProfileError: the registry is read only.
     """
-    _check_writable(url)
+    check_writable(url)
 
     def work() -> None:
         files, path = _open(url)
@@ -101,7 +101,12 @@ def _protocol(url: str) -> str:
     return url.partition("://")[0]
 
 
-def _check_writable(url: str) -> None:
+def check_writable(url: str) -> None:
+    """Does nothing where files may be written at ``url``.
+
+    Raises:
+        ProfileError: they may not.
+    """
     if _protocol(url) == OF_THIS_PROCESS:
         raise ProfileError(
             f"{shown(url)}: nobody else could read it, and it ends with this command. Name another place"

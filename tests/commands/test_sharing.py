@@ -4,58 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autotune import cli
 from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
-from autotune.testing.simulator import inventory
 
-from ..store.records import profile
 from ..store.servers import folder_server
+from .conftest import Say
 
-Say = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Inventory:
-    """A machine of eight cores, already probed."""
-    found = inventory(8, 8)
-    monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
-    return found
-
-
-@pytest.fixture
-def saved(tmp_path: Path, machine: Inventory) -> Path:
-    """A profile of this machine."""
-    made = profile(machine_type(machine), software={"torch": machine.software.torch, "cuda": machine.software.cuda})
-    return profiles.write(tmp_path / "tuned.yaml", made)
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Run ``autotune profiles ARGUMENTS``."""
-
-    def run(*words: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["profiles", *map(str, words)])
-        return (int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_pushed_once_matched_pulled_and_removed(say: Say, saved: Path, machine: Inventory, tmp_path: Path) -> None:
