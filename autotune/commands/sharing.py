@@ -175,12 +175,12 @@ def _ask(question: str, yes: bool) -> None:
         raise UsageError("nothing was changed")
 
 
-def _password() -> str:
-    """The password of the secret key, without echo."""
+def _password(secret_key: Path) -> str:
+    """The password of the file ``secret_key``, without echo."""
     if not sys.stdin.isatty():
-        raise UsageError("the secret key has a password and there is nobody to ask: sign in a terminal")
+        raise UsageError(f"{secret_key}: has a password and there is nobody to ask: sign in a terminal")
     try:
-        return getpass.getpass("Password of the secret key: ")
+        return getpass.getpass(f"Password of {secret_key}: ")
     except EOFError:
         raise UsageError("without the password nothing was signed") from None
 

@@ -89,14 +89,14 @@ def refusal(content: bytes, signature: bytes | None, keys: Keys) -> str:
     return f"is signed by the key {signer}, which {keys.source} does not name. Name it if you trust it"
 
 
-def sign(content: bytes, name: str, secret_key: Path, ask: Callable[[], str]) -> Signature:
+def sign(content: bytes, name: str, secret_key: Path, ask: Callable[[Path], str]) -> Signature:
     """Sign ``content``, as the program minisign does.
 
     Args:
         content: what is signed.
         name: of its file, for the signature's comment.
         secret_key: the file with the key.
-        ask: gives the key's password. Called only where it has one.
+        ask: gives the password of the file. Called only where it has one.
 
     Raises:
         UsageError: no secret key of minisign, or not its password.
@@ -170,11 +170,11 @@ def _secret(path: Path) -> Any:
         raise UsageError(f"{path}: is no secret key of minisign (minisign -G makes one)") from None
 
 
-def _unlock(key: Any, path: Path, ask: Callable[[], str]) -> None:
+def _unlock(key: Any, path: Path, ask: Callable[[Path], str]) -> None:
     if not key.is_encrypted():
         return
     try:
-        key.decrypt(ask())
+        key.decrypt(ask(path))
     except MemoryError:
         raise UsageError(f"{path}: there is not enough memory to check its password, which takes about 1 GB") from None
     except ValueError as error:

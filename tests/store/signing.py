@@ -25,7 +25,7 @@ class Key:
 
     def signature(self, content: bytes, name: str = "resnet.yaml") -> str:
         """The text of a signature of ``content``."""
-        return signatures.sign(content, name, self.secret, lambda: "").text
+        return signatures.sign(content, name, self.secret, lambda _path: "").text
 
     @property
     def keys(self) -> Keys:

@@ -35,7 +35,7 @@ SBlHmfxLUpcuS3xdPJzrMzW3TcoCuXoFi2Q8LZ4fQwOPV7gZ2gZ8GlGN7ujrI1K4bIBykVcHWnTKSpDj
 KEYS = Keys("KEYS", (PROGRAM,))
 
 
-def nobody() -> str:
+def nobody(_path: Path) -> str:
     pytest.fail("nobody is asked for a password")
 
 
@@ -172,10 +172,10 @@ def test_what_is_signed_is_checked_and_names_nobody(tmp_path: Path) -> None:
 
 def test_a_password_is_asked_for_where_the_key_has_one(tmp_path: Path) -> None:
     key = make_key(tmp_path, password="secret-word")
-    made = sign(CONTENT, "x", key.secret, lambda: "secret-word")
+    made = sign(CONTENT, "x", key.secret, lambda _path: "secret-word")
     assert refusal(CONTENT, made.text.encode(), key.keys) == ""
     with pytest.raises(UsageError, match=r"team\.key: cannot be unlocked \(wrong password") as caught:
-        sign(CONTENT, "x", key.secret, lambda: "secret-w0rd")
+        sign(CONTENT, "x", key.secret, lambda _path: "secret-w0rd")
     assert "secret" not in str(caught.value).partition(": ")[2]
 
 
@@ -186,7 +186,7 @@ def test_a_key_that_needs_more_memory_than_there_is(tmp_path: Path, monkeypatch:
     key = make_key(tmp_path, password="x")
     monkeypatch.setattr(minisign.SecretKey, "decrypt", full)
     with pytest.raises(UsageError, match="not enough memory"):
-        sign(CONTENT, "x", key.secret, lambda: "x")
+        sign(CONTENT, "x", key.secret, lambda _path: "x")
 
 
 @pytest.mark.parametrize("damage", ["missing", "folder", "public", "empty", "short", "huge", "swapped"])
