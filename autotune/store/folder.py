@@ -33,10 +33,13 @@ class Folder:
         """Why the file ``path`` is not to be used, before it is read; empty where nothing speaks against it."""
         return ""
 
+    def has(self, key: str, names: tuple[str, ...]) -> bool:
+        """Whether the machine ``key`` has one of the files ``names``, whatever it holds. No folder is listed."""
+        return bool(self._there(key, names))
+
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
-        """Which of the files ``names`` the machine ``key`` has. No folder is listed."""
-        folder = self.root / layout.safe_name(key)
-        return [path for name in names if os.path.lexists(path := folder / name)]
+        """Those of the files ``names`` that the machine ``key`` has and that may be read."""
+        return self._there(key, names)
 
     def source(self, path: Path) -> str:
         """Where ``path`` comes from, for people."""
@@ -78,7 +81,7 @@ class Folder:
         Raises:
             ProfileError: it is not.
         """
-        if not self.files(key, (file,)):
+        if not self.has(key, (file,)):
             raise ProfileError(f"{self.root / layout.in_registry(key, file)}: no such profile")
 
     def take_away(self, key: str, file: str) -> None:
@@ -94,8 +97,12 @@ class Folder:
         with contextlib.suppress(OSError):
             (self.root / name).parent.rmdir()
         target = layout.target_of(file)
-        if not self.files(key, layout.file_names(target)):
+        if not self.has(key, layout.file_names(target)):
             self._index(target, layout.safe_name(key), there=False)
+
+    def _there(self, key: str, names: tuple[str, ...]) -> list[Path]:
+        folder = self.root / layout.safe_name(key)
+        return [path for name in names if os.path.lexists(path := folder / name)]
 
     def _index(self, target: str, key: str, *, there: bool) -> None:
         """Web servers over this folder cannot list it: the index says which machines have the target."""

@@ -135,10 +135,9 @@ def _candidates(
     """Profiles of ``target`` in the folder of this machine, or in those of the machines most like it."""
     names, own = file_names(target, here.nnodes), here.machine.key
     keys = nearest(own, set(registry.keys(target)) - {own}) if nearby else [own]
-    if isinstance(registry, Remote):
-        keys = keys[:NEIGHBOURS]  # its index says that they have one; a wrong one must not cost a request for each
-    folders = (files for key in keys if (files := registry.files(key, names)))
-    for path in itertools.chain.from_iterable(itertools.islice(folders, NEIGHBOURS)):
+    there = (key for key in keys if registry.has(key, names))
+    folders = (registry.files(key, names) for key in itertools.islice(there, NEIGHBOURS))
+    for path in itertools.chain.from_iterable(folders):
         item = _made_for(target, _read(path), registry.source(path))
         seen.append(item)
         if item.profile is not None:

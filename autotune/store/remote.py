@@ -52,6 +52,10 @@ class Remote:
             return str(error)
         return ""
 
+    def has(self, _key: str, _names: tuple[str, ...]) -> bool:
+        """True: its index says so. Where that is wrong, it must not cost a request for each machine."""
+        return True
+
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
         """Copies of the files ``names`` of the machine ``key``, as far as the registry or the cache has them."""
         wanted = [name for name in names if not name.endswith(f".partial{layout.SUFFIX}")]

@@ -40,7 +40,7 @@ class SignedFolder(Folder):
 
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
         """Copies of those of the files ``names`` of the machine ``key`` that one of the keys signed."""
-        return [copy for path in super().files(key, names) if (copy := self._copy(path)) is not None]
+        return [copy for path in self._there(key, names) if (copy := self._copy(path)) is not None]
 
     def source(self, path: Path) -> str:
         """Where ``path`` comes from, for people."""

@@ -231,6 +231,14 @@ def test_a_reader_in_the_midst_of_a_push_reads_again(turn: int, root: Path, key:
     assert found.content.decode() == (OTHER if turn < 2 else TEXT)
 
 
+def test_of_a_registry_without_signatures_no_more_is_read_than_of_another(root: Path, key: Key) -> None:
+    for number in range(30):
+        Folder(root).put(f"amd-epyc-zen{number}-8c-32g", "resnet.yaml", TEXT)
+    assert len(notes(root, make_key(root / "keys", "other"))) == 1 + registry.NEIGHBOURS
+    found = registry.search(replace(HERE, target="none"), [Signed(root, key.keys)])
+    assert (found.match, found.notes) == (None, ())
+
+
 def test_a_push_without_a_signature_leaves_no_old_one(root: Path, key: Key) -> None:
     Folder(root).put(MACHINE.key, "resnet.yaml", OTHER)
     assert [path.name for path in (root / MACHINE.key).iterdir()] == ["resnet.yaml"]
