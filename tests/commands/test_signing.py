@@ -48,12 +48,15 @@ def test_signed_pushed_checked_and_pulled(
     assert "is there already" in say("push", saved, "--to", "shared", "--sign", key.secret)[1]
     assert "is there already" in say("push", saved, "--to", "shared")[1]
     monkeypatch.setenv(VARIABLE, key.public)
-    with folder_server(Path("shared")) as (url, _asked):
+    with folder_server(Path("shared")) as (url, asked):
         for source in ("shared", url):
             code, out, err = say("pull", "resnet", "--from", source, "--yes", "--to", "own")
             assert (code, f"signed by a key of {VARIABLE}" in err) == (0, True)
         whole = f"{url}/{machine_type(machine).key}/resnet.yaml"
-        assert say("pull", f"{whole}?token=secret-word", "--yes", "--to", "own")[0] == 0
+        code, out, err = say("pull", f"{whole}?token=secret-word", "--yes", "--to", "own")
+        assert (code, "secret-word" in out + err) == (0, False)
+        address = f"/{file.relative_to('shared')}"
+        assert asked[-2:] == [f"{address}?token=secret-word", f"{address}.minisig?token=secret-word"]
         file.write_text(f"{file.read_text()}# all is well\n")
         code, _out, err = say("pull", whole, "--yes", "--to", "own")
         assert (code, f"{whole}: does not fit its signature" in err) == (2, True)
