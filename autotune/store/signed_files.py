@@ -42,7 +42,7 @@ def read(files: Readable, name: str, most: int, keys: Keys | None, shown: str) -
     """The file ``name``; None where there is none. ``shown`` is what messages call it.
 
     Raises:
-        Untrusted: none of ``keys`` signed it.
+        Untrusted: none of ``keys`` signed it, or it is too large to be checked.
         ProfileError: it cannot be read.
     """
     why, before = "", ()  # type: str, tuple[bytes | None, ...]
@@ -50,8 +50,10 @@ def read(files: Readable, name: str, most: int, keys: Keys | None, shown: str) -
         content = files.read(name, most)
         if content is None:
             return None
-        if keys is None or len(content) > most:  # too large to be anything, signed or not
+        if keys is None:
             return Stored(content)
+        if len(content) > most:
+            raise Untrusted(f"{shown}: is larger than {most // 1024} KB, which no profile is")
         found: tuple[bytes | None, ...] = (content,)
         for suffix in (SUFFIX, NEXT):
             signature = files.read(name + suffix, MAX_BYTES)
