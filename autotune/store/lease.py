@@ -16,6 +16,9 @@ from autotune.store.places import location_of, named_places
 WAIT_SECONDS = 1800.0
 """For another process that tunes the same target on the same type of machine."""
 
+TRIES = 100
+"""So often the folder of the lease may vanish while it is taken."""
+
 
 @contextlib.contextmanager
 def lease(machine_key: str, target: str, on_wait: Callable[[str], None]) -> Iterator[None]:
@@ -53,12 +56,16 @@ def _tidy(path: Path) -> None:
 
 
 def _acquire(lock: FileLock, path: Path, seconds: float) -> None:
-    """Who held it before removes its folder, too: it is made anew until the lock lies in it."""
+    """Who held it before removes its folder, too, at any moment: it is made anew until the lock lies in it."""
     end = time.monotonic() + seconds
-    while not lock.is_locked:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
+    for left in reversed(range(TRIES)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=max(0.0, end - time.monotonic()))
+            return
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
 
 
 def _wait(lock: FileLock, path: Path) -> None:

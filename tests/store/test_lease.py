@@ -42,6 +42,26 @@ def test_a_folder_that_the_one_before_removes_is_made_anew(tmp_path: Path, monke
     assert removed
 
 
+@pytest.mark.parametrize("error", [FileExistsError, FileNotFoundError])
+def test_a_folder_that_vanishes_while_it_is_made(error: type[OSError], monkeypatch: pytest.MonkeyPatch) -> None:
+    make, failures = Path.mkdir, [error(), error()]
+
+    def vanishing(path: Path, *words: int, **options: bool) -> None:
+        if failures:
+            raise failures.pop()
+        make(path, *words, **options)
+
+    monkeypatch.setattr(Path, "mkdir", vanishing)
+    with lease("key", "train", lambda _target: pytest.fail("nobody holds it")):
+        assert failures == []
+
+
+def test_a_place_that_is_no_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "profiles").touch()
+    with pytest.raises(OSError), lease("key", "train", lambda _target: pytest.fail("nobody holds it")):
+        pytest.fail("there is no lease")
+
+
 def test_a_second_one_waits(tmp_path: Path) -> None:
     waiting, second = threading.Event(), threading.Event()
 
