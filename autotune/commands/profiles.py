@@ -45,7 +45,8 @@ def match(target: str | None, explain: bool = False) -> bool:
     found = registry.search(here)
     best = found.match or found.similar
     if best is None:
-        wanted = f" and {target}{did_you_mean(target, registry.targets(here))}" if target else ""
+        others = set(registry.targets(here)) - {target}
+        wanted = f" and {target}{did_you_mean(target, others)}" if target else ""
         print(f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py")
     applied = best is not None and _say(best.source, best.profile, best.comparison, machine, explain)
     for note in (*found.notes, *([f"files read: {found.read}"] if explain else [])):

@@ -166,7 +166,7 @@ def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) 
         if found.similar is not None:
             sentence = found.similar.comparison.sentence
             raise UsageError(f"{found.similar.path} is not applied by itself (--profile does it): {sentence}")
-        known = registry.targets(here, roots)
+        known = [each for each in registry.targets(here, roots) if each != name]
         others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
         start = f"-m {target.module}" if target.module else target.written
         raise UsageError(

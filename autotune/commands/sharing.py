@@ -2,49 +2,69 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
 import sys
 from pathlib import Path
 
-from autotune.core.errors import UsageError
+from autotune.core.errors import NothingUsable, ProfileError, UsageError
 from autotune.core.match import Here
 from autotune.probes import inventory
 from autotune.report import diff
-from autotune.store import fetch, layout, profiles, registry
-from autotune.store.places import VARIABLE, Place, is_url, named_places, place, user_folder
+from autotune.store import fetch, files, layout, plain_file, profiles, registry, signatures, signed_files
+from autotune.store.places import (
+    VARIABLE,
+    Location,
+    is_url,
+    location_of,
+    named_places,
+    place,
+    user_folder,
+    with_keys,
+)
+from autotune.store.signatures import Keys, Signature
 
 
-def push(path: Path, to: str | None, replace: bool) -> None:
+def push(path: Path, to: str | None, replace: bool, secret_key: Path | None = None) -> None:
     """Copy a profile into a registry, and print where it is now.
 
     Args:
         path: the profile.
         to: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
-        replace: take the place of another profile of the same machine and target.
+        replace: take the place of another profile of the same machine and target, or of another signature.
+        secret_key: a file of minisign, to sign with; there is no signature if None.
 
     Raises:
-        UsageError: no registry, an interrupted run's profile, or another one is there.
-        ProfileError: no valid profile, or the registry cannot be written.
+        UsageError: no registry, an interrupted run's profile, another one is there, or the key cannot be used.
+        ProfileError: no valid profile, or the registry cannot be read or written.
     """
     profile = profiles.read(path)
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     file = layout.file_name(profile.target.name, profile.target.nnodes)
-    text = profiles.dump(profile, file)
-    target = registry.registry_at(_registries(to, "--to")[0])
-    there = target.files(profile.key, (file,))
-    if there and _same(there[0], text):
-        print(f"{target.source(there[0])}: is there already")
-        return
-    if there and not replace:
-        raise UsageError(
-            f"{target.source(there[0])}: {_age(there[0])} is there. Compare them (autotune diff), or give --replace"
-        )
-    print(target.put(profile.key, file, text))
+    text, place = profiles.dump(profile, file), _registries(to, "--to")[0]
+    signature = signatures.sign(text.encode(), file, secret_key, _password) if secret_key is not None else None
+    if isinstance(place, str):
+        fetch.check_writable(place)
+    target = registry.registry_at(place)
+    there = signed_files.look(target.stored, layout.in_registry(profile.key, file), profiles.MAX_BYTES)
+    where = f"{target.shown}/{layout.in_registry(profile.key, file)}"
+    if there is not None and there.content == text.encode():
+        if signature is None or _by_the_same_key(there, signature):
+            print(f"{where}: is there already")
+            return
+        if there.signature is not None and not replace:
+            raise UsageError(f"{where}: another signature is there. Give --replace to put yours in its place")
+    elif there is not None and not replace:
+        raise UsageError(f"{where}: {_age(there.content)} is there. Compare them (autotune diff), or give --replace")
+    print(target.put(profile.key, file, text, signature.text if signature else None))
+    _say_who_trusts(signature)
 
 
-def pull(what: str | None, source: str | None, to: Path | None, sha256: str | None, yes: bool) -> None:
+def pull(
+    what: str | None, source: str | None, to: Path | None, sha256: str | None, yes: bool, key: str | None = None
+) -> None:
     """Copy a profile from a registry to this user's own, after showing what it is.
 
     Args:
@@ -53,22 +73,31 @@ def pull(what: str | None, source: str | None, to: Path | None, sha256: str | No
         to: the folder to write to; the user's own if None.
         sha256: what the file must have, in hexadecimal digits.
         yes: do not ask.
+        key: the public key that must have signed it, or its file; those of ``AUTOTUNE_TRUSTED_KEYS`` if None.
 
     Raises:
-        UsageError: nothing fits, the digest differs, or there is nobody to ask.
-        ProfileError: no valid profile, or it cannot be written.
+        UsageError: no such registry or key, the digest differs, or there is nobody to ask.
+        NothingUsable: no profile fits.
+        ProfileError: no valid profile, not signed by such a key, or it cannot be written.
     """
-    text, shown = _fetched(what) if what and is_url(what) else _matched(what, source)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    keys = signatures.named(key, "--key") if key is not None else signatures.trusted(os.environ)
+    if key is not None and keys is not None and keys.problems:
+        raise UsageError("; ".join(keys.problems))
+    content, shown = _fetched(what, keys) if what and is_url(what) else _matched(what, source, keys)
+    digest = hashlib.sha256(content).hexdigest()
     if sha256 is not None and sha256.lower() != digest:
         raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
-    profile = profiles.parse(text, shown)
+    profile = profiles.parse(profiles.decoded(content, shown), shown)
     path = layout.default_path(profile.key, profile.target.name, to or user_folder(), profile.target.nnodes)
-    print(f"{shown}: {profile.target.name} on {profile.key}, sha256 {digest}", file=sys.stderr)
+    signed = f", signed by a key of {keys.source}" if keys is not None else ""
+    print(f"{shown}: {profile.target.name} on {profile.key}, sha256 {digest}{signed}", file=sys.stderr)
     if path.exists():
         print(diff.text(profiles.read(path), profile, ("here", "pulled")), file=sys.stderr)
     _ask(f"Write {path}?", yes)
-    print(profiles.write(path, profile))
+    try:
+        print(profiles.write(path, profile))
+    except ProfileError as error:
+        raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
 
 
 def remove(what: str, source: str | None, yes: bool) -> None:
@@ -85,7 +114,7 @@ def remove(what: str, source: str | None, yes: bool) -> None:
     """
     path = Path(what)
     if source is None and path.suffix == layout.SUFFIX:
-        root: Place = path.parent.parent
+        root: Location = path.parent.parent
         path = Path(path.parent.name, path.name)
     else:
         root = _registries(source, "--from")[0]
@@ -94,41 +123,46 @@ def remove(what: str, source: str | None, yes: bool) -> None:
     if not key or len(path.parts) != 2 or layout.safe_name(key) != key or file.startswith("."):
         raise UsageError(f"{what}: is no profile. Name a file, or MACHINE-KEY/TARGET and --from REGISTRY")
     found = registry.registry_at(root)
+    found.check_there(key, file)
     _ask(f"Remove {key}/{file} from {found.shown}?", yes)
     found.take_away(key, file)
 
 
-def _registries(text: str | None, option: str) -> tuple[Place, ...]:
+def _registries(text: str | None, option: str) -> tuple[Location, ...]:
     """The registry ``text``; all that the environment names if None; an empty ``text`` names none."""
-    found = named_places(os.environ) if text is None else (place(text),) if text.strip() else ()
+    named = map(location_of, named_places(os.environ))
+    found = tuple(named) if text is None else (place(text),) if text.strip() else ()
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
     return found
 
 
-def _fetched(url: str) -> tuple[str, str]:
-    """The text at ``url``, and how it is shown."""
-    raw, shown = fetch.read(url, profiles.MAX_BYTES), fetch.shown(url)
-    if raw is None:
+def _fetched(url: str, keys: Keys | None) -> tuple[bytes, str]:
+    """What is at ``url``, and how it is shown."""
+    (there, name), shown = files.at_url(url), fetch.shown(url)
+    found = signed_files.read(there, name, profiles.MAX_BYTES, keys, shown)
+    if found is None:
         raise UsageError(f"{shown}: no such file")
-    try:
-        return raw.decode("utf-8"), shown
-    except UnicodeDecodeError:
-        raise UsageError(f"{shown}: is not UTF-8 text") from None
+    return found.content, shown
 
 
-def _matched(target: str | None, source: str | None) -> tuple[str, str]:
-    """The text of the profile that fits best, and where it comes from."""
+def _matched(target: str | None, source: str | None, keys: Keys | None) -> tuple[bytes, str]:
+    """The profile that fits best, and where it comes from."""
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
+    roots = _registries(source, "--from")
+    folders = (root for root in roots if isinstance(root, Path))
+    missing = [f"{folder}: no such folder" for folder in folders if not os.path.isdir(os.path.expanduser(folder))]
+    if len(missing) == len(roots):
+        raise UsageError("; ".join(missing))
     here = Here.on(inventory.probe(), target)
-    found = registry.search(here, _registries(source, "--from"))
-    best = found.match or found.similar
+    found = registry.search(here, [with_keys(root, keys) for root in roots])
+    best, notes = found.match or found.similar, (*missing, *found.notes)
     if best is None:
-        raise UsageError("; ".join([f"no profile of {target} fits {here.machine.key}", *found.notes]))
-    for note in (*filter(None, [best.comparison.sentence]), *found.notes):
+        raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
+    for note in (*filter(None, [best.comparison.sentence]), *notes):
         print(note, file=sys.stderr)
-    return best.path.read_text("utf-8"), best.source
+    return plain_file.read(best.path, profiles.MAX_BYTES), best.source
 
 
 def _ask(question: str, yes: bool) -> None:
@@ -141,13 +175,32 @@ def _ask(question: str, yes: bool) -> None:
         raise UsageError("nothing was changed")
 
 
-def _same(path: Path, text: str) -> bool:
+def _password(secret_key: Path) -> str:
+    """The password of the file ``secret_key``, without echo."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{secret_key}: has a password and there is nobody to ask: sign in a terminal")
     try:
-        return path.read_text("utf-8") == text
-    except (OSError, UnicodeDecodeError):
-        return False
+        return getpass.getpass(f"Password of {secret_key}: ")
+    except EOFError:
+        raise UsageError("without the password nothing was signed") from None
 
 
-def _age(path: Path) -> str:
-    written = profiles.read(path).written
+def _by_the_same_key(there: signed_files.Stored, signature: Signature) -> bool:
+    """Whether the signature that is there is good, and of the key that made ``signature``."""
+    return not signatures.refusal(there.content, there.signature, Keys("--sign", (signature.public,)))
+
+
+def _say_who_trusts(signature: Signature | None) -> None:
+    """Which key checks the new signature, or who skips a profile without one."""
+    if signature is not None:
+        print(f"signed; others check it with {signatures.VARIABLE}={signature.public}", file=sys.stderr)
+    elif signatures.trusted(os.environ) is not None:
+        print(f"not signed (--sign): who sets {signatures.VARIABLE} skips it", file=sys.stderr)
+
+
+def _age(content: bytes) -> str:
+    try:
+        written = profiles.parse(profiles.decoded(content, ""), "").written
+    except ProfileError:
+        return "a file that is no profile"
     return f"another profile, of {written.date}," if written else "another profile"

@@ -4,7 +4,7 @@
     ├── UsageError             exit 2: the command line or the task file's contract is off
     │   └── ContractError      the task file lacks something; shows the lines that would satisfy it
     ├── UserCodeError          exit 3: the user's own code failed; carries its own traceback, untouched
-    ├── NothingUsable          exit 4: no setting could be measured here, with the reasons
+    ├── NothingUsable          exit 4: no setting could be measured here, or no profile fits; with the reasons
     ├── ProfileError           a profile file is not valid; names the key
     └── LaunchError            a trial process could not be started or obeyed no command
         └── MachineChanged     the CPUs that the process may use are others than when the run began
@@ -48,7 +48,7 @@ class UserCodeError(AutotuneError):
 
 
 class NothingUsable(AutotuneError):
-    """Nothing could be measured on this machine."""
+    """Nothing could be measured on this machine, or no profile fits it."""
 
     exit_code = 4
 

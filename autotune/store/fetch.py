@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autotune.core.errors import ProfileError
+from autotune.core.near import did_you_mean
 
 SECONDS = 10.0
 """A request that takes longer is given up: training must start."""
@@ -22,6 +23,8 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 WRITABLE_NOT = ("http", "https", "github", "git")
 """Protocols by which files are read only."""
+OF_THIS_PROCESS = "memory"
+"""The protocol of files that end with the process."""
 
 
 class Unreachable(ProfileError):
@@ -56,7 +59,7 @@ def write(url: str, content: bytes) -> None:
         Unreachable: as `read`.
         ProfileError: the registry is read only.
     """
-    _check_writable(url)
+    check_writable(url)
 
     def work() -> None:
         files, path = _open(url)
@@ -74,7 +77,7 @@ def remove(url: str) -> None:
         Unreachable: as `read`.
         ProfileError: the registry is read only.
     """
-    _check_writable(url)
+    check_writable(url)
 
     def work() -> None:
         files, path = _open(url)
@@ -98,7 +101,16 @@ def _protocol(url: str) -> str:
     return url.partition("://")[0]
 
 
-def _check_writable(url: str) -> None:
+def check_writable(url: str) -> None:
+    """Does nothing where files may be written at ``url``.
+
+    Raises:
+        ProfileError: they may not.
+    """
+    if _protocol(url) == OF_THIS_PROCESS:
+        raise ProfileError(
+            f"{shown(url)}: nobody else could read it, and it ends with this command. Name another place"
+        )
     if _protocol(url) in WRITABLE_NOT:
         raise ProfileError(
             f"{shown(url)}: files can only be read there. Push to the folder or bucket behind it: profiles push --to"
@@ -109,9 +121,13 @@ def _open(url: str) -> tuple[Any, str]:
     """fsspec's file system and path of ``url``."""
     try:
         from fsspec.core import url_to_fs
+        from fsspec.registry import available_protocols, registry
     except ImportError:
         raise ProfileError("registries at a URL need fsspec: pip install 'torch-autotune[remote]'") from None
     protocol = _protocol(url).replace("https", "http")
+    known = {*available_protocols(), *registry}
+    if protocol not in known:
+        raise ProfileError(f"{shown(url)}: {protocol}:// is no scheme that fsspec knows{did_you_mean(protocol, known)}")
     try:
         files, path = url_to_fs(url, **OPTIONS.get(protocol, {}), use_listings_cache=False)
     except ImportError as error:

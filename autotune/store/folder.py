@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.core.errors import ProfileError
-from autotune.store import atomic, layout, profiles
+from autotune.store import atomic, layout, signed_files
+from autotune.store.files import FolderFiles
 
 LISTED = 500
 """Files of a folder that are read to list it: a wrong folder must not delay anybody."""
@@ -18,17 +19,27 @@ LISTED = 500
 class Folder:
     """Reads and writes the profiles in ``root``. Looking never raises."""
 
-    notes: tuple[str, ...] = ()
-    """What is worth knowing of a lookup; a folder has nothing to say."""
-
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser() if str(root).startswith("~") else root
         self.shown = str(root)
+        self.stored = FolderFiles(self.root)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing of a lookup; a folder has nothing to say."""
+        return ()
+
+    def problem(self, _path: Path) -> str:
+        """Why the file ``path`` is not to be used, before it is read; empty where nothing speaks against it."""
+        return ""
+
+    def has(self, key: str, names: tuple[str, ...]) -> bool:
+        """Whether the machine ``key`` has one of the files ``names``, whatever it holds. No folder is listed."""
+        return bool(self._there(key, names))
 
     def files(self, key: str, names: tuple[str, ...]) -> list[Path]:
-        """Which of the files ``names`` the machine ``key`` has. No folder is listed."""
-        folder = self.root / layout.safe_name(key)
-        return [path for name in names if os.path.lexists(path := folder / name)]
+        """Those of the files ``names`` that the machine ``key`` has and that may be read."""
+        return self._there(key, names)
 
     def source(self, path: Path) -> str:
         """Where ``path`` comes from, for people."""
@@ -53,16 +64,25 @@ class Folder:
                 break
         return found[:LISTED]
 
-    def put(self, key: str, file: str, text: str) -> str:
-        """Write a profile's ``text``, and name its machine in the target's index. Returns where it is.
+    def put(self, key: str, file: str, text: str, signature: str | None = None) -> str:
+        """Write a profile and its signature, and name its machine in the target's index. Returns where it is.
 
         Raises:
             ProfileError: the folder cannot be written.
         """
-        path = self.root / layout.safe_name(key) / file
-        profiles.write_text(path, text)
+        name = layout.in_registry(key, file)
+        signed_files.put(self.stored, name, text, signature)
         self._index(layout.target_of(file), layout.safe_name(key), there=True)
-        return str(path)
+        return str(self.root / name)
+
+    def check_there(self, key: str, file: str) -> None:
+        """Does nothing where the profile is there.
+
+        Raises:
+            ProfileError: it is not.
+        """
+        if not self.has(key, (file,)):
+            raise ProfileError(f"{self.root / layout.in_registry(key, file)}: no such profile")
 
     def take_away(self, key: str, file: str) -> None:
         """Remove a profile and its place in the index.
@@ -70,16 +90,19 @@ class Folder:
         Raises:
             ProfileError: it is not there, or the folder cannot be written.
         """
-        path = self.root / layout.safe_name(key) / file
-        try:
-            path.unlink()
-        except OSError as error:
-            raise ProfileError(f"{path}: cannot be removed ({error.strerror or error})") from error
+        self.check_there(key, file)
+        name = layout.in_registry(key, file)
+        self.stored.remove(name)
+        signed_files.remove_signatures(self.stored, name)
         with contextlib.suppress(OSError):
-            path.parent.rmdir()
+            (self.root / name).parent.rmdir()
         target = layout.target_of(file)
-        if not self.files(key, layout.file_names(target)):
+        if not self.has(key, layout.file_names(target)):
             self._index(target, layout.safe_name(key), there=False)
+
+    def _there(self, key: str, names: tuple[str, ...]) -> list[Path]:
+        folder = self.root / layout.safe_name(key)
+        return [path for name in names if os.path.lexists(path := folder / name)]
 
     def _index(self, target: str, key: str, *, there: bool) -> None:
         """Web servers over this folder cannot list it: the index says which machines have the target."""

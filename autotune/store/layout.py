@@ -26,6 +26,11 @@ def file_name(target: str, nnodes: int = 1) -> str:
     return safe_name(target) + (f".{nnodes}nodes" if nnodes > 1 else "") + SUFFIX
 
 
+def in_registry(machine_key: str, file: str) -> str:
+    """The file ``file`` of a machine, relative to the registry."""
+    return f"{safe_name(machine_key)}/{file}"
+
+
 def file_names(target: str, nnodes: int = 1) -> tuple[str, ...]:
     """Files that may hold a profile of ``target`` for ``nnodes`` machines, the best first; no folder is listed."""
     name = safe_name(target)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from autotune.store import layout
-from autotune.store.places import named_places
+from autotune.store.places import location_of, named_places
 
 WAIT_SECONDS = 1800.0
 """For another process that tunes the same target on the same type of machine."""
+
+TRIES = 100
+"""So often the folder of the lease may vanish while it is taken."""
 
 
 @contextlib.contextmanager
@@ -28,15 +32,14 @@ def lease(machine_key: str, target: str, on_wait: Callable[[str], None]) -> Iter
     Raises:
         OSError: there is no such folder, or another process holds the lease for too long.
     """
-    folders = (place for place in named_places(os.environ) if isinstance(place, Path))
+    folders = (found for place in named_places(os.environ) if isinstance(found := location_of(place), Path))
     path = layout.default_path(machine_key, target, next(folders, None)).with_suffix(".tuning")
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        _acquire(lock, path, 0.0)
     except Timeout:
         on_wait(target)
-        _wait(lock)
+        _wait(lock, path)
     try:
         yield
     finally:
@@ -52,8 +55,21 @@ def _tidy(path: Path) -> None:
             folder.rmdir()
 
 
-def _wait(lock: FileLock) -> None:
+def _acquire(lock: FileLock, path: Path, seconds: float) -> None:
+    """Who held it before removes its folder, too, at any moment: it is made anew until the lock lies in it."""
+    end = time.monotonic() + seconds
+    for left in reversed(range(TRIES)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=max(0.0, end - time.monotonic()))
+            return
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+
+
+def _wait(lock: FileLock, path: Path) -> None:
     try:
-        lock.acquire(timeout=WAIT_SECONDS)
+        _acquire(lock, path, WAIT_SECONDS)
     except Timeout:
         raise OSError(f"another process has tuned for {WAIT_SECONDS / 60:.0f} minutes") from None

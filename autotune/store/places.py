@@ -6,16 +6,31 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import site_data_dir, user_cache_dir, user_data_dir
+
+from autotune.store import signatures
+from autotune.store.signatures import Keys
 
 APPLICATION = "torch-autotune"
 VARIABLE = "AUTOTUNE_PROFILES"
 FOLDER = "profiles"
 
-Place = Path | str
+Location = Path | str
 """A folder, or the URL of a registry."""
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A place whose profiles are used only where one of ``keys`` signed them."""
+
+    location: Location
+    keys: Keys
+
+
+Place = Location | Signed
 _SCHEME = r"[a-z][a-z0-9+.\-]*://"
 _ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
 """One entry of the variable, within a line and between semicolons."""
@@ -30,16 +45,31 @@ def places(environment: Mapping[str, str] | None = None, script: Path | None = N
     """
     found: dict[str, Place] = {}
     for place in _all(os.environ if environment is None else environment, script):
-        found.setdefault(_same(place), place)
+        same = _same(location_of(place))
+        if isinstance(place, Signed) or same not in found:
+            found[same] = place
     return tuple(found.values())
 
 
 def named_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """What ``AUTOTUNE_PROFILES`` names: folders and URLs with ``:`` or ``;`` between them."""
-    return tuple(map(place, _split(environment.get(VARIABLE, ""))))
+    """What ``AUTOTUNE_PROFILES`` names: folders and URLs with ``:`` or ``;`` between them. Others write there, so their
+    profiles need a signature where ``AUTOTUNE_TRUSTED_KEYS`` asks for one."""
+    locations = tuple(map(place, _split(environment.get(VARIABLE, ""))))
+    keys = signatures.trusted(environment) if locations else None
+    return tuple(with_keys(each, keys) for each in locations)
 
 
-def place(text: str) -> Place:
+def with_keys(location: Location, keys: Keys | None) -> Place:
+    """``location``, where one of ``keys`` must have signed what is used; where any may, if None."""
+    return location if keys is None else Signed(location, keys)
+
+
+def location_of(place: Place) -> Location:
+    """The folder or URL of ``place``."""
+    return place.location if isinstance(place, Signed) else place
+
+
+def place(text: str) -> Location:
     """The folder or registry that ``text`` names."""
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
@@ -84,6 +114,6 @@ def _split(text: str) -> Iterator[str]:
         yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
 
 
-def _same(place: Place) -> str:
+def _same(location: Location) -> str:
     """Equal for two names of one place."""
-    return place if isinstance(place, str) else os.path.realpath(os.path.expanduser(place))
+    return location if isinstance(location, str) else os.path.realpath(os.path.expanduser(location))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from pydantic import ValidationError
 
 from autotune.core.errors import ProfileError
 from autotune.core.profile import READABLE, SCHEMA, Profile
-from autotune.store import atomic, redaction, yaml_text
+from autotune.store import atomic, plain_file, redaction, yaml_text
 from autotune.store.fields import MAX_ITEMS, MAX_NAME, MAX_NUMBER, MAX_TEXT, look_alike
 from autotune.store.schema import KEYS, from_data
 from autotune.store.validation import describe, quote
@@ -55,6 +53,22 @@ def parse(text: str, name: str) -> Profile:
     except ValidationError as error:
         lines = [f"{name}: {line}" for line in describe(error, yaml_text.lines(text), KEYS).splitlines()]
         raise ProfileError("\n".join([*lines, f"Correct the file, or tune again. Format: {SCHEMA}."])) from None
+
+
+def decoded(raw: bytes, name: str) -> str:
+    """The text of a profile's file; ``name`` is what errors call it.
+
+    Raises:
+        ProfileError: too large, or no text.
+    """
+    if b"\0" in raw and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ProfileError(f"{name}: is a binary file, not a profile.")
+    if len(raw) > MAX_BYTES:
+        raise _too_large(name)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{name}: is not UTF-8 text (byte {error.start}). {RETUNE}") from None
 
 
 def dump(profile: Profile, name: str = "PROFILE") -> str:
@@ -138,23 +152,11 @@ def to_data(profile: Profile) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        # opening a named pipe must not block
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ProfileError(f"{path}: is not a plain file.")
-            raw = file.read(MAX_BYTES + 1)
+        return decoded(plain_file.read(path, MAX_BYTES), str(path))
     except FileNotFoundError:
         raise ProfileError(f"{path}: no such file. See which profiles there are: autotune profiles list") from None
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read ({_reason(error)}).") from error
-    if b"\0" in raw and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ProfileError(f"{path}: is a binary file, not a profile.")
-    if len(raw) > MAX_BYTES:
-        raise _too_large(str(path))
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: is not UTF-8 text (byte {error.start}). {RETUNE}") from None
 
 
 def _load(text: str, name: str) -> Any:
@@ -199,7 +201,7 @@ def _interrupted(path: Path) -> bool:
 
 
 def _not_written(path: Path, error: OSError) -> ProfileError:
-    return ProfileError(f"{path}: cannot be written ({_reason(error)}). Choose another place: --profile OUT.yaml")
+    return ProfileError(f"{path}: cannot be written ({_reason(error)})")
 
 
 def _plain(facts: Any) -> dict[str, Any]:

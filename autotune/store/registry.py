@@ -20,8 +20,10 @@ from autotune.core.profile import Profile
 from autotune.store import profiles
 from autotune.store.folder import Folder
 from autotune.store.layout import file_names
-from autotune.store.places import Place, places
+from autotune.store.places import Place, Signed, location_of, places
 from autotune.store.remote import Remote
+from autotune.store.signed_folder import SignedFolder
+from autotune.store.validation import quote
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
@@ -82,7 +84,10 @@ class ProfileFile:
 
 def registry_at(place: Place) -> Registry:
     """The registry in the folder, or at the URL, ``place``."""
-    return Folder(place) if isinstance(place, Path) else Remote(place)
+    location, keys = location_of(place), place.keys if isinstance(place, Signed) else None
+    if isinstance(location, str):
+        return Remote(location, keys=keys)
+    return Folder(location) if keys is None else SignedFolder(location, keys)
 
 
 def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
@@ -104,7 +109,7 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
         if any(_settles(one, here) for one in found):
             break
     skipped = tuple(f"skipped {item.problem}" for item in seen if item.profile is None)
-    notes = (*skipped, *itertools.chain.from_iterable(registry.notes for registry in registries))
+    notes = tuple(dict.fromkeys([*skipped, *itertools.chain.from_iterable(each.notes for each in registries)]))
     best = min(found, key=_rank, default=None)
     lookup = Lookup(best, notes, read=len(seen))
     return lookup if best is None or best.verdict in match.APPLIED else replace(lookup, match=None, similar=best)
@@ -113,7 +118,7 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
 def list_profiles(roots: Sequence[Place] | None = None) -> tuple[ProfileFile, ...]:
     """Profile files in all places, readable or not; of remote registries the copies."""
     registries = (registry_at(place) for place in (places() if roots is None else roots))
-    return tuple(_read(path) for registry in registries for path in registry.all_files())
+    return tuple(_listed(registry, path) for registry in registries for path in registry.all_files())
 
 
 def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
@@ -130,16 +135,23 @@ def _candidates(
     """Profiles of ``target`` in the folder of this machine, or in those of the machines most like it."""
     names, own = file_names(target, here.nnodes), here.machine.key
     keys = nearest(own, set(registry.keys(target)) - {own}) if nearby else [own]
-    if isinstance(registry, Remote):
-        keys = keys[:NEIGHBOURS]  # its index says that they have one; a wrong one must not cost a request for each
-    folders = (files for key in keys if (files := registry.files(key, names)))
-    for path in itertools.chain.from_iterable(itertools.islice(folders, NEIGHBOURS)):
-        item = _read(path)
+    there = (key for key in keys if registry.has(key, names))
+    folders = (registry.files(key, names) for key in itertools.islice(there, NEIGHBOURS))
+    for path in itertools.chain.from_iterable(folders):
+        item = _made_for(target, _read(path), registry.source(path))
         seen.append(item)
         if item.profile is not None:
             comparison = match.compare(item.profile, here)
             if comparison.verdict != match.NONE:
                 yield Match(item.profile, path, registry.source(path), comparison)
+
+
+def _made_for(target: str, item: ProfileFile, source: str) -> ProfileFile:
+    """``item``; a problem in place of the profile where that is another target's, whatever its file is called."""
+    if item.profile is None or item.profile.target.name == target:
+        return item
+    made = item.profile.target.name
+    return ProfileFile(item.path, None, f"{source}: was made for the target {quote(made)}, not for {quote(target)}")
 
 
 def _settles(found: Match, here: Here) -> bool:
@@ -163,6 +175,11 @@ def _how_to_name_the_target(here: Here, registries: Sequence[Registry]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     known = f"; this machine has profiles for: {', '.join(names[:NAMED])}{more}" if names else ""
     return f"no script names the target: write {NAMING}{known}"
+
+
+def _listed(registry: Registry, path: Path) -> ProfileFile:
+    problem = registry.problem(path)
+    return ProfileFile(path, None, problem) if problem else _read(path)
 
 
 def _read(path: Path) -> ProfileFile:

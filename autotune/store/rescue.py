@@ -11,6 +11,8 @@ from autotune.core.profile import Profile
 from autotune.store import layout, profiles
 from autotune.store.places import user_folder
 
+ADVICE = "Choose another place: --profile OUT.yaml"
+
 
 def write(path: Path, profile: Profile) -> tuple[Path, str]:
     """Write ``profile`` to ``path``; else to the user's folder, else to the temporary one.
@@ -30,7 +32,7 @@ def write(path: Path, profile: Profile) -> tuple[Path, str]:
             return profiles.write(other, profile), str(first)
         except (ProfileError, OSError):
             continue
-    raise first
+    raise ProfileError(f"{first}. {ADVICE}")
 
 
 def own_place(machine_key: str, target: str, nnodes: int) -> Path:
@@ -72,8 +74,5 @@ def writable(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise UsageError(
-            f"{path.parent}: profiles cannot be written there ({error.strerror}). Choose another place:"
-            " --profile OUT.yaml"
-        ) from error
+        raise UsageError(f"{path.parent}: profiles cannot be written there ({error.strerror}). {ADVICE}") from error
     return path

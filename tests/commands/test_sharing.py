@@ -4,58 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autotune import cli
 from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
-from autotune.testing.simulator import inventory
 
-from ..store.records import profile
 from ..store.servers import folder_server
+from .conftest import Say
 
-Say = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Inventory:
-    """A machine of eight cores, already probed."""
-    found = inventory(8, 8)
-    monkeypatch.setattr("autotune.probes.inventory.probe", lambda *_: found)
-    return found
-
-
-@pytest.fixture
-def saved(tmp_path: Path, machine: Inventory) -> Path:
-    """A profile of this machine."""
-    made = profile(machine_type(machine), software={"torch": machine.software.torch, "cuda": machine.software.cuda})
-    return profiles.write(tmp_path / "tuned.yaml", made)
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Run ``autotune profiles ARGUMENTS``."""
-
-    def run(*words: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["profiles", *map(str, words)])
-        return (int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_pushed_once_matched_pulled_and_removed(say: Say, saved: Path, machine: Inventory, tmp_path: Path) -> None:
@@ -100,27 +61,51 @@ def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_
         (["push", "tuned.yaml", "--to", "https://example.org/p"], "cannot be read or written|can only be read"),
         (["pull"], "name the target"),
         (["pull", "resnet"], "no registry: give --from"),
-        (["pull", "resnet", "--from", "empty"], "no profile of resnet fits"),
+        (["pull", "resnet", "--from", "nosuchdir"], "nosuchdir: no such folder"),
+        (["pull", "resnet", "--from", "tuned.yaml"], "tuned.yaml: no such folder"),
+        (["pull", "resnet", "--from", "shared", "--yes", "--to", "/proc/x"], "Choose another place: --to FOLDER"),
+        (["push", "tuned.yaml", "--to", "/proc/x"], "cannot be written (No such file or directory)\n"),
+        (["push", "tuned.yaml", "--to", "htp://x"], "htp:// is no scheme that fsspec knows; did you mean http?"),
+        (["push", "tuned.yaml", "--to", "memory://x"], "nobody else could read it, and it ends"),
         (["rm", "nothing", "--from", "shared"], "is no profile"),
         (["rm", "../x", "--from", "shared"], "is no profile"),
         (["rm", "a/b/c", "--from", "shared", "--yes"], "is no profile"),
         (["rm", "../key/c", "--from", "shared", "--yes"], "is no profile"),
         (["push", "tuned.yaml", "--to", ""], "no registry: give --to"),
         (["pull", "resnet", "--from", " "], "no registry: give --from"),
-        (["rm", "none/none.yaml", "--yes"], "cannot be removed"),
+        (["rm", "none/none.yaml", "--yes"], "none/none.yaml: no such profile"),
+        (["rm", "none/none.yaml"], "none/none.yaml: no such profile"),
+        (["rm", "none/none", "--from", "shared"], "shared/none/none.yaml: no such profile"),
+        (
+            ["rm", "none/none", "--from", "https://example.org/p"],
+            "https://example.org/p/none/none.yaml: no such profile",
+        ),
         (["rm", "tuned.yaml"], "is no profile"),
-        (["rm", "some/tuned.yaml"], "There is nobody to ask"),
+        (["rm", "shared/some/tuned.yaml"], "There is nobody to ask"),
     ],
 )
-@pytest.mark.usefixtures("saved")
 def test_what_cannot_be_done_is_said(
-    words: list[str], said: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], said: str, say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    say("push", saved, "--to", "shared")
+    profiles.write("shared/some/tuned.yaml", profiles.read(saved))
     monkeypatch.setattr("autotune.store.fetch.SECONDS", 1.0)
     monkeypatch.setattr("autotune.store.fetch.read", lambda *_: None)
     code, _out, err = say(*words)
     assert code == 2
     assert any(part in err for part in said.split("|")), err
+    assert "--profile" not in err
+
+
+@pytest.mark.usefixtures("saved")
+def test_where_nothing_fits_nothing_is_usable(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _out, err = say("pull", "resnet", "--from", "empty")
+    assert (code, "no profile of resnet fits" in err) == (4, True)
+    monkeypatch.setenv("AUTOTUNE_PROFILES", "empty:nosuchdir")
+    code, _out, err = say("pull", "resnet")
+    assert (code, "nosuchdir: no such folder" in err) == (4, True)
+    assert say("match", "resnet")[0] == 4
 
 
 def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import sys
 from collections.abc import Iterator
@@ -218,3 +219,54 @@ def _numbers() -> dict[str, str]:
         "order": instead("low: 1.55", "low: 1.65"),
         "huge value": instead("value: nccl", f"value: {'9' * 90}"),
     }
+
+
+def hostile_signatures(good: bytes, legacy: bytes) -> dict[str, bytes]:
+    """Signature files that must not be trusted, made of two good ones: a usual one, and one of the older kind."""
+    untrusted, line, trusted, last = good.splitlines()
+    older = legacy.splitlines()
+    raw = bytearray(base64.b64decode(line))
+
+    def with_line(changed: bytes) -> bytes:
+        return b"\n".join([untrusted, base64.b64encode(changed), trusted, last])
+
+    def with_bytes(start: int, *values: int) -> bytes:
+        return with_line(bytes(raw[:start]) + bytes(values) + bytes(raw[start + len(values) :]))
+
+    found = {
+        "empty": b"",
+        "blank lines": b"\n\n\n\n",
+        "noise": bytes(range(256)),
+        "nul bytes": b"\0" * 300,
+        "not text": b"untrusted comment: \xff\n" + good.split(b"\n", 1)[1],
+        "utf-16": good.decode().encode("utf-16"),
+        "byte order mark": b"\xef\xbb\xbf" + good,
+        "five lines": good + b"more\n",
+        "two signatures": good + good,
+        "a public key": b"untrusted comment: x\nRWTYej0jYc9wOrJr6vBLyShjYQsxJ2v5I+Vay8RyU5O7gD9nH+mjHOEl\n",
+        "a profile": TEXT.encode(),
+        "ten megabytes": good + b"\n" * 10_000_000,
+        "just too large": untrusted + b"x" * 16 * 1024 + good[len(untrusted) :],
+        "long comment": good.replace(trusted, trusted + b"x" * 9000),
+        "unknown algorithm": with_bytes(0, *b"XX"),
+        "hashed said to be plain": with_bytes(0, *b"Ed"),
+        "plain said to be hashed": b"\n".join([older[0], b"RU" + older[1][2:], *older[2:]]),
+        "another key": with_bytes(2, *range(8)),
+        "zero signature": with_bytes(10, *[0] * 64),
+        "one bit": with_bytes(40, raw[40] ^ 1),
+        "short line": with_line(bytes(raw[:-1])),
+        "long line": with_line(bytes(raw) + b"\0"),
+        "no padding": good.replace(line, line.rstrip(b"=")),
+        "blanks inside": good.replace(line, line[:20] + b" " + line[20:]),
+        "other alphabet": good.replace(line, line.replace(b"/", b"_").replace(b"+", b"-")),
+        "no trusted comment": b"\n".join([untrusted, line, last]),
+        "trusted comment of another": b"\n".join([untrusted, line, older[2], last]),
+        "changed trusted comment": good.replace(b"timestamp:1", b"timestamp:2"),
+        "escape codes in trusted comment": good.replace(trusted, trusted + b"\x1b]0;owned\x07"),
+        "wrong prefix": good.replace(b"trusted comment: ", b"Trusted comment: "),
+        "last line of another": b"\n".join([untrusted, line, trusted, older[3]]),
+        "zero last line": b"\n".join([untrusted, line, trusted, base64.b64encode(bytes(64))]),
+        "older with newer": b"\n".join([older[0], older[1], trusted, last]),
+        "lines in another order": b"\n".join([trusted, last, untrusted, line]),
+    }
+    return found | {f"cut at {size}": good[:size] for size in range(1, len(good) - 1, 29)}

@@ -242,7 +242,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["/proc/p.yaml", "/dev/null/p.yaml"])
 def test_a_folder_that_cannot_be_written(place: str) -> None:
-    with pytest.raises(ProfileError, match=r"cannot be written .*--profile OUT\.yaml") as caught:
+    with pytest.raises(ProfileError, match=r"cannot be written \(.*\)$") as caught:
         profiles.write(place, profile())
     assert place in str(caught.value)
 

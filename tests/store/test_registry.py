@@ -181,6 +181,13 @@ def test_unreadable_files_are_skipped_with_a_note(tmp_path: Path, content: bytes
     assert [item.profile is None for item in registry.list_profiles([tmp_path])] == [True, False]
 
 
+def test_a_file_of_another_target_is_skipped_with_a_note(tmp_path: Path) -> None:
+    path = put(tmp_path, target="other").rename(layout.default_path(MACHINE.key, "resnet", tmp_path))
+    found = search(MACHINE, "resnet", [tmp_path])
+    assert found.match is None
+    assert found.notes == (f"skipped {path}: was made for the target 'other', not for 'resnet'",)
+
+
 def test_looking_in_strange_places_finds_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "resnet.yaml").mkdir()

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from autotune.core.machine import MachineType
 from autotune.core.match import COMPATIBLE, EXACT, Here
 from autotune.store import fetch, layout, profiles, registry
 from autotune.store.folder import Folder
+from autotune.store.places import Signed
 from autotune.store.remote import Remote
 
 from .records import MACHINE, find, profile
@@ -90,7 +92,8 @@ def test_a_registry_that_is_not_reached_is_asked_once(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(fetch, "read", down)
     found = registry.search(here(), ["http://127.0.0.1:9"])
-    assert (found.match, len(asked), len(found.notes)) == (None, 1, 1)
+    assert (found.match, len(asked)) == (None, 1)
+    assert found.notes == ("down: no copy can be used",)
 
 
 def test_what_is_gone_there_is_forgotten_here(tmp_path: Path) -> None:
@@ -181,6 +184,16 @@ def test_a_web_server_cannot_be_written(tmp_path: Path) -> None:
         fetch.remove("http://example.org/p")
 
 
+def test_what_only_this_process_could_read_is_not_written() -> None:
+    with pytest.raises(ProfileError, match="nobody else could read it"):
+        fetch.write("memory://profiles/x", b"")
+
+
+def test_an_unknown_scheme_is_named() -> None:
+    with pytest.raises(ProfileError, match=r"^foo://x: foo:// is no scheme that fsspec knows$"):
+        fetch.read("foo://x")
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
     with pytest.raises(ProfileError, match="a package is missing"):
@@ -224,6 +237,22 @@ def test_a_bucket_is_shared_by_machines(bucket: str, tmp_path: Path, monkeypatch
     assert find(here(), [bucket]) is None
     with pytest.raises(ProfileError, match="no such profile"):
         Remote(bucket).take_away(MACHINE.key, "resnet.yaml")
+
+
+def test_a_bucket_with_signed_profiles(bucket: str) -> None:
+    pytest.importorskip("minisign")
+    from .signing import make_key
+
+    text, file = profiles.dump(profile(target="signed"), "signed.yaml"), "signed.yaml"
+    with tempfile.TemporaryDirectory() as folder:
+        key = make_key(Path(folder))
+        Remote(bucket).put(MACHINE.key, file, text, key.signature(text.encode(), file))
+    place = Signed(bucket, key.keys)
+    assert find(here(target="signed"), [place]) is not None
+    Remote(bucket).put(MACHINE.key, file, text.replace("recommended: amp", "recommended: safe"))
+    assert "is not signed" in registry.search(here(target="signed"), [place]).notes[0]
+    Remote(bucket).take_away(MACHINE.key, file)
+    assert registry.search(here(target="signed"), [place]).notes == ()
 
 
 def test_writers_at_once_lose_no_place_in_the_index(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
