@@ -258,7 +258,7 @@ def hostile_signatures(good: bytes, legacy: bytes) -> dict[str, bytes]:
         "long line": with_line(bytes(raw) + b"\0"),
         "no padding": good.replace(line, line.rstrip(b"=")),
         "blanks inside": good.replace(line, line[:20] + b" " + line[20:]),
-        "other alphabet": good.replace(line, line.replace(b"/", b"_").replace(b"+", b"-")),
+        "other alphabet": good.replace(line, line[:20] + b"_" + line[21:]),
         "no trusted comment": b"\n".join([untrusted, line, last]),
         "trusted comment of another": b"\n".join([untrusted, line, older[2], last]),
         "changed trusted comment": good.replace(b"timestamp:1", b"timestamp:2"),

@@ -198,9 +198,15 @@ def test_python_signs_what_it_makes_in_a_trial_and_its_forks(tmp_path: Path) -> 
 TRACKED = """
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
+from autotune.trial.child import shm
 block = shared_memory.SharedMemory(create=True, size=16, name=sys.argv[1])
+pid = resource_tracker._resource_tracker._pid
+for _ in range(100_000):
+    if shm.is_tracker(pid):
+        break  # until then it is a fork of this process
+    os.sched_yield()
 print("ready", flush=True)
-print(resource_tracker._resource_tracker._pid, flush=True)
+print(pid, flush=True)
 sys.stdin.read()
 """
 
