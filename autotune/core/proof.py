@@ -31,8 +31,8 @@ NARROW = 0.06
 """An interval is narrow if its half-width is no more..."""
 WIDE = 0.25
 """...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
-LIKELY = 0.02
-"""A ratio may still grow by this much: what is further below a gain is given up early."""
+LIKELY, LIKELY_SHARE = 0.02, 0.25
+"""A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
 """A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
 
@@ -84,7 +84,8 @@ class Proof:
     @property
     def undecided(self) -> bool:
         """True where more rounds may well turn the answer into a gain."""
-        return self.low <= MIN_GAIN < min(self.high, self.value + LIKELY)
+        likely = self.value * math.exp(max(LIKELY, LIKELY_SHARE * self.half_width))
+        return self.low <= MIN_GAIN < min(self.high, likely)
 
 
 IDENTITY = Proof(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE, rounds=0)

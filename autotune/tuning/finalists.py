@@ -28,8 +28,7 @@ def near_best(state: RunState, spaces: Mapping[str, Space]) -> dict[str, list[Se
 
     If the host moved the cores during the search, rates of trials cannot be compared, and any settings may be.
     """
-    moved = any(far_apart(state.history))
-    margin = 1.0 if moved else max(CLOSE, CLOSE_NOISE * state.noise)
+    margin = 1.0 if moved(state) else max(CLOSE, CLOSE_NOISE * state.noise)
     near = dict[str, list[Settings]]()
     lower = {state.baseline}
     for level, space in spaces.items():
@@ -38,6 +37,11 @@ def near_best(state: RunState, spaces: Mapping[str, Space]) -> dict[str, list[Se
         near[level] = [settings for settings in known if settings not in lower and state.estimate(settings) >= bar]
         lower.update(known)
     return near
+
+
+def moved(state: RunState) -> bool:
+    """Whether the host moved the cores during the search, so that rates of trials cannot be compared."""
+    return any(far_apart(state.history))
 
 
 def finalists(state: RunState, tools: Tools) -> dict[str, list[Settings]]:

@@ -1,17 +1,20 @@
 """The race: finalists run side by side, and the slower half leaves after each rung (successive halving).
 
-A race chooses the contenders of the proof. Its rounds prove nothing, since they are what the choice was made by.
+A race chooses the contenders of the proof, together with the trials. Its rounds prove nothing, since they are what the
+choice was made by.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from autotune.core.decide import typical_rate
 from autotune.core.events import RaceStarted
 from autotune.core.settings import Settings
-from autotune.tuning.finalists import leaders
+from autotune.tuning.finalists import leaders, moved
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds, rounds_per_generation
 from autotune.tuning.state import RunState
@@ -32,15 +35,29 @@ def race(state: RunState, tools: Tools, finalists: Mapping[str, Sequence[Setting
     """
     left = {level: list(settings) for level, settings in finalists.items()}
     winners = leaders(state, left, state.estimate)
+    looks: list[Mapping[Settings, float]] = [] if moved(state) else [state.estimates]
     for _ in range(RUNGS):
         left = _affordable(state, tools, left)
         if all(len(settings) < 2 for settings in left.values()):
             break
-        rates = _rung(state, tools, _runners(state, left))
-        left = {level: sorted(settings, key=lambda s: -rates[s]) for level, settings in left.items()}
-        winners = leaders(state, left, rates.__getitem__)
+        looks.append(_rung(state, tools, _runners(state, left)))
+        score = partial(_score, tuple(looks), state.baseline)
+        left = {level: sorted(settings, key=score, reverse=True) for level, settings in left.items()}
+        winners = leaders(state, left, score)
         left = {level: left[level][: math.ceil(len(left[level]) / 2)] for level in winners}
     return winners
+
+
+def _score(looks: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:
+    """Speed over the baseline: the geometric mean of what trials and rungs say. One process may be off by a third.
+
+    Args:
+        looks: items per second by settings, each with the baseline's.
+        baseline: the user's settings.
+        settings: of which a look may know nothing; 0 where they failed in one.
+    """
+    ratios = [look[settings] / look[baseline] for look in looks if settings in look and look.get(baseline)]
+    return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else 0.0
 
 
 def _affordable(state: RunState, tools: Tools, finalists: Mapping[str, list[Settings]]) -> dict[str, list[Settings]]:

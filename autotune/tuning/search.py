@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 
 from autotune.core.events import StageStarted, TrialFinished, TrialStarted
+from autotune.core.proof import LOOKS
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.search.protocol import Observation, Proposal
 from autotune.tuning.finalists import improving, near_best
-from autotune.tuning.schedule import generation_seconds
+from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
 
@@ -49,7 +50,7 @@ def _search_level(
     """Search one level until ``share`` of the searching time is used; returns the best settings known in it."""
     searching = tools.new_search(space, start, thorough)
     tools.observe(StageStarted(f"searching: {space.level}"))
-    while not _is_over(state, tools, share):
+    while not _is_over(state, tools, share) or _must_be_tried(state, tools, space.level):
         proposal = _repeat_baseline(state) or searching.ask()
         if proposal is None:
             break
@@ -80,6 +81,17 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
 def _is_over(state: RunState, tools: Tools, share: float) -> bool:
     """True once another trial would take time that belongs to the next level or to the proof."""
     return _used_share(state, tools, statistics.median(state.trial_seconds or [0.0])) > share
+
+
+def _must_be_tried(state: RunState, tools: Tools, level: str) -> bool:
+    """Whether nothing of ``level`` was tried yet, though the proof's first look of one contender fits behind a trial.
+
+    What was never tried can never be proven.
+    """
+    if any(o.level == level and o.settings != state.baseline for o in state.history):
+        return False
+    look = min(LOOKS) * PROOF_MARGIN * generation_seconds(state, [state.baseline, state.best])
+    return statistics.median(state.trial_seconds or [0.0]) + look < tools.schedule.left
 
 
 def _used_share(state: RunState, tools: Tools, ahead: float = 0.0) -> float:

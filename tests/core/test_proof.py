@@ -85,9 +85,19 @@ class TestLooks:
         clear = rounds([[2.0], [2.02], [1.98], [2.0]])
         assert compare(clear, "ours", "theirs", final=False) == compare(clear, "ours", "theirs")
 
-    @pytest.mark.parametrize(("value", "open_still"), [(0.9, False), (0.985, False), (1.0, True), (1.04, True)])
-    def test_what_lies_below_a_gain_is_given_up(self, value: float, open_still: bool) -> None:
-        assert Proof(value, 0.8, 1.3, CONFIDENCE, 9).undecided is open_still
+    @pytest.mark.parametrize(
+        ("value", "width", "open_still"),
+        [
+            (0.985, 0.06, False),
+            (1.0, 0.06, True),
+            (1.04, 0.06, True),
+            (0.9, 0.25, False),
+            (0.96, 0.25, True),  # what is known little may yet be a gain
+        ],
+    )
+    def test_what_lies_below_a_gain_is_given_up(self, value: float, width: float, open_still: bool) -> None:
+        low, high = value * math.exp(-width), value * math.exp(width)
+        assert Proof(value, low, high, CONFIDENCE, 9).undecided is open_still
 
 
 class TestRoundVariance:

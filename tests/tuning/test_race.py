@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning.finalists import leaders
@@ -52,8 +54,19 @@ class TestRace:
 
     def test_a_level_no_faster_than_the_baseline_is_left_out(self) -> None:
         bench = FakeBench(speeds({FINALISTS[0]: 0.98, LOW[0]: 1.2}), noise=EXACT)
-        state, tools = searched(bench, {FINALISTS[0]: 1100.0, FINALISTS[1]: 1090.0, LOW[0]: 1300.0})
+        state, tools = searched(bench, {FINALISTS[0]: 1010.0, FINALISTS[1]: 1005.0, LOW[0]: 1300.0})
         assert race(state, tools, {"safe": FINALISTS[:1], "amp": LOW[:2]}) == {"amp": LOW[0]}
+
+    def test_trials_count_beside_rungs(self) -> None:
+        bench = FakeBench(speeds({FINALISTS[0]: 1.2, FINALISTS[1]: 1.25}), noise=EXACT)
+        trials = {FINALISTS[0]: 1400.0, FINALISTS[1]: 1100.0}
+        assert race(*searched(bench, trials), {"safe": FINALISTS[:2]}) == {"safe": FINALISTS[0]}
+
+    def test_they_do_not_where_the_host_moved_the_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("autotune.tuning.race.moved", lambda _: True)
+        bench = FakeBench(speeds({FINALISTS[0]: 1.2, FINALISTS[1]: 1.25}), noise=EXACT)
+        trials = {FINALISTS[0]: 1400.0, FINALISTS[1]: 1100.0}
+        assert race(*searched(bench, trials), {"safe": FINALISTS[:2]}) == {"safe": FINALISTS[1]}
 
     def test_no_time_no_race(self) -> None:
         bench = FakeBench(speeds({}), noise=EXACT)

@@ -205,6 +205,17 @@ class TestDeadline:
         assert counts[0] > max(counts[1:])
         assert min(counts) > 0
 
+    def test_every_level_is_tried_once_though_one_trial_took_the_time_of_all(self) -> None:
+        class Slow(FakeBench):
+            def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+                self.spend(60.0 * (settings == FAST))
+                return super().measure(settings, give_up_below, deadline)
+
+        by_level = {"safe": [FAST, FASTER], "amp": [LOW, LOW.but(num_workers=3)], "max": [LARGE]}
+        state = make(Slow(speeds({FAST: 1.2})), listed(**by_level)).run()
+        assert [o.settings for o in state.history if o.settings != OWN] == [FAST, LOW, LARGE]
+        assert proven_results(state, LEVELS)["safe"].proven
+
     def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
         many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
 
