@@ -77,6 +77,9 @@ CANDIDATES = {
         "OMP_WAIT_POLICY=passive beside a busy process", NOISY, variables={"OMP_WAIT_POLICY": "passive"}, neighbour=True
     ),
     "passive_quiet": Candidate("OMP_WAIT_POLICY=passive", NOISY, variables={"OMP_WAIT_POLICY": "passive"}),
+    "passive_workers": Candidate(
+        "OMP_WAIT_POLICY=passive beside loader workers", LOADED, WORKERS, variables={"OMP_WAIT_POLICY": "passive"}
+    ),
     "interop_1": Candidate("interop threads 1", NOISY, changed={"interop_threads": 1}),
     "prefetch_8": Candidate("prefetch factor 8", LOADED, WORKERS, changed={"prefetch_factor": 8}),
     "batch_32": Candidate("batch of 32 times today's, not 16", BATCHED, times=2),

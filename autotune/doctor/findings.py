@@ -68,7 +68,7 @@ def _neighbour(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "neighbour",
             f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
-            "end them, or start them with nice -n 19; else tune and train with OMP_WAIT_POLICY=passive",
+            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
             f"up to {threads / left:.1f}x where all CPUs are used",
         )
 
