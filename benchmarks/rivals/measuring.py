@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from autotune.core import binding
 from autotune.core import settings as core
+from autotune.core.knobs.processes import OMP_WAIT_POLICY
 from autotune.launch.binding import system_tools
 from autotune.launch.command import command
 from autotune.probes.inventory import probe
@@ -89,8 +90,10 @@ def commands(settings: Settings, launcher: str, folder: Path) -> list[tuple[list
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """This environment with the threads and the allocator of ``settings``."""
+    """This environment with the threads, their waiting and the allocator of ``settings``."""
     found = os.environ | {"OMP_NUM_THREADS": str(settings["threads"]), "GLOO_SOCKET_IFNAME": "lo"}
+    if settings.get("omp_wait_policy", "default") != "default":
+        found[OMP_WAIT_POLICY] = settings["omp_wait_policy"]
     if settings["allocator"] != "default":
         names = map(ctypes.util.find_library, LIBRARIES[settings["allocator"]])
         library = next(filter(None, names), None)
