@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.core import binding
 from autotune.core.backends import BACKENDS
-from autotune.core.clamp import clamp
+from autotune.core.clamp import clamp, for_this_machine
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.export import table
@@ -32,9 +32,11 @@ def export(path: Path, level: str | None, to: str) -> None:
     target, profile = table.target_of(to), read(path)
     name = profile.checked_level(level)
     inventory = probe()
-    settings, notes = clamp(profile.levels[name].settings, inventory)
+    wanted, grown = for_this_machine(profile, name, inventory)
+    settings, notes = clamp(wanted, inventory)
     head = [
         f"level {name} of {path} ({profile.target.name}): {target.what}",
+        *grown,
         *notes,
         *_machines(profile),
         *filter(None, [batch_note(profile, profile.levels[name])]),

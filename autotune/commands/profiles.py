@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.clamp import clamp
+from autotune.core.clamp import clamp, for_this_machine
 from autotune.core.match import APPLIED, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.profile import Profile
@@ -56,13 +56,16 @@ def match(target: str | None, explain: bool = False) -> bool:
 
 def _say(source: str, profile: Profile, comparison: Comparison, machine: Inventory, explain: bool) -> bool:
     applied = comparison.verdict in APPLIED
-    clamped = clamp(profile.level().settings, machine)[1] if applied else ()
+    wanted, grown = for_this_machine(profile, profile.recommended, machine)
+    clamped = clamp(wanted, machine)[1] if applied else ()
     print(f"{source} ({comparison.verdict})")
     if explain:
         print(report.text(comparison, clamped))
     else:
         for line in (*filter(None, [comparison.sentence]), *(f"clamped {line}" for line in clamped)):
             print(f"  {line}")
+    for line in grown if applied else ():
+        print(f"  {line}")
     return applied
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from autotune.core import binding
 from autotune.core.backends import BACKENDS, MPIEXEC, TIMEOUT_VARIABLE, TORCHRUN
-from autotune.core.clamp import clamp
+from autotune.core.clamp import clamp, for_this_machine
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.match import NONE, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
@@ -100,8 +101,7 @@ def prepare(
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
-    wanted = found.levels[found.checked_level(level, option)].settings
-    wanted = with_processes(wanted, processes, inventory) if processes is not None else wanted
+    wanted, grown = _wanted(found, found.checked_level(level, option), processes, inventory)
     settings, notes = clamp(wanted, inventory)
     scripts.check_shares(found, settings, cluster.nodes if cluster else 1)
     route, base = _route(settings, cluster), scrub(os.environ)
@@ -113,8 +113,17 @@ def prepare(
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
     said = (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
-    notes = (*filter(None, [comparison.sentence]), *notes, *said)
+    notes = (*filter(None, [comparison.sentence]), *grown, *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
+
+
+def _wanted(
+    profile: Profile, level: str, processes: int | None, inventory: Inventory
+) -> tuple[Settings, tuple[str, ...]]:
+    """Settings of ``level`` before they are clamped, with the ``processes`` that were asked for, and what to say."""
+    if processes is not None:
+        return with_processes(profile.levels[level].settings, processes, inventory), ()
+    return for_this_machine(profile, level, inventory)
 
 
 def _words(target: Script, processes: int | None) -> tuple[str, ...]:

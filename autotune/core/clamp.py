@@ -9,6 +9,7 @@ from autotune.core import binding
 from autotune.core.backends import why_not_usable
 from autotune.core.constraints import most_processes, with_processes, within
 from autotune.core.knobs.table import BY_NAME, KNOBS
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes.facts import Inventory
 
@@ -23,6 +24,20 @@ def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str
     fitted = within(fitted, max(1, inventory.budget.threads // fitted.processes))
     fitted, unbound = _bindable(fitted, inventory)
     return fitted, (*exchange, *changes(settings, fitted, inventory.budget.limit), *unbound)
+
+
+def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """Settings of ``level``, and a line where one process takes more threads than on the profile's smaller machine.
+
+    Tuning left its threads at that machine's default: nobody has measured that so few are right for a larger one.
+    """
+    settings, cores = profile.levels[level].settings, inventory.budget.cores
+    default = profile.machine["facts"].get("cores")
+    kept = settings.processes == profile.baseline.processes == 1 and settings.threads == profile.baseline.threads
+    if not kept or settings.threads != default or cores <= default or profile.target.device != "cpu":
+        return settings, ()
+    own = settings.but(threads=cores)
+    return own, changes(settings, own, "tuning left the threads at the default; this is the default here")
 
 
 def launched(

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from autotune.core.binding import plan_of
-from autotune.core.clamp import clamp, launched, one_process
+from autotune.core.clamp import clamp, for_this_machine, launched, one_process
 from autotune.core.errors import ProfileError, UsageError
 from autotune.core.identity import Made
 from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
@@ -151,12 +151,14 @@ def decide(
     """Settings of ``profile`` for this machine and start. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
     name, notes = pick_level(profile, level or overrides(environment).level)
     result = profile.levels[name]
-    settings, said = _as_started(result.settings, environment, inventory, profile.target.nnodes)
+    alone = world_size(environment) == 1
+    wanted, grown = for_this_machine(profile, name, inventory) if alone else (result.settings, ())
+    settings, said = _as_started(wanted, environment, inventory, profile.target.nnodes)
     settings, own = own_threads(settings, environment)
     step = None
     if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
         step = settings.global_batch / result.rate
-    notes = (*notes, *_doubts(profile, name), *said, *own)
+    notes = (*notes, *_doubts(profile, name), *grown, *said, *own)
     return Choice(settings, name, origin, notes, profile.target.device, step)
 
 

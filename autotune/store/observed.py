@@ -12,7 +12,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from autotune.store import atomic
+from autotune.store import atomic, plain_file
 
 SUFFIX = ".observed"
 MOST = 200
@@ -40,8 +40,7 @@ class Observed:
 def read(profile: Path) -> tuple[Observed, ...]:
     """What trainings with the file ``profile`` have left, oldest first. Lines that are none of ours are left out."""
     try:
-        with open(profile.with_suffix(SUFFIX), encoding="utf-8", errors="replace") as file:
-            lines = file.read(MOST_BYTES).splitlines()
+        lines = plain_file.read(profile.with_suffix(SUFFIX), MOST_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return ()
     return tuple(found for line in lines if (found := _parsed(line)) is not None)[-MOST:]
@@ -69,9 +68,10 @@ def summary(found: tuple[Observed, ...], level: str) -> str:
 
 
 def _parsed(line: str) -> Observed | None:
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
+    with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError):
         found = Observed(**json.loads(line))
-        numbers = isinstance(found.steps, int) and isinstance(found.share, int | float)
-        if numbers and 0 < found.share < math.inf and isinstance(found.level, str):
+        numbers = type(found.steps) is int and type(found.share) in (int, float)
+        words = isinstance(found.date, str) and isinstance(found.level, str)
+        if numbers and words and 0 < float(found.share) < math.inf:
             return found
     return None

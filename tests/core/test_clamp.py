@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.clamp import clamp, launched, one_process, over_machines, with_processes
+from autotune.core.clamp import clamp, for_this_machine, launched, one_process, over_machines, with_processes
+from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes.facts import Backend
-from tests.runtime.records import inventory
+from tests.runtime.records import inventory, profile
 from tests.strategies import settings as any_settings
 
 MACHINES = st.builds(
@@ -142,3 +145,44 @@ def test_a_missing_backend_gives_way_to_gloo(
     assert fitted.backend == backend
     assert notes[: len(said)] == said
     assert bool(notes) == bool(said)
+
+
+def made_on(cores: int, settings: Settings, baseline: Settings, device: str = "cpu") -> Profile:
+    """A profile of a machine with ``cores``."""
+    made = profile(settings, device=device)
+    facts = {**made.machine["facts"], "threads": cores, "cores": cores}
+    return replace(made, machine={**made.machine, "facts": facts}, baseline=baseline)
+
+
+def test_threads_that_tuning_left_alone_are_those_of_a_larger_machine() -> None:
+    made = made_on(1, Settings(threads=1, optimizer_impl="fused"), Settings(threads=1))
+    settings, notes = for_this_machine(made, "safe", inventory(2))
+    assert settings == Settings(threads=2, optimizer_impl="fused")
+    assert notes == ("threads: asked 1, applied 2 (tuning left the threads at the default; this is the default here)",)
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "baseline", "device"),
+    [
+        pytest.param(2, Settings(threads=2), Settings(threads=2), "cpu", id="the same machine"),
+        pytest.param(4, Settings(threads=4), Settings(threads=4), "cpu", id="a smaller machine"),
+        pytest.param(2, Settings(threads=1), Settings(threads=2), "cpu", id="chosen by tuning"),
+        pytest.param(1, Settings(processes=2), Settings(processes=2), "cpu", id="several processes"),
+        pytest.param(1, Settings(threads=1), Settings(threads=1), "cuda", id="on a GPU"),
+    ],
+)
+def test_other_threads_stay(cores: int, settings: Settings, baseline: Settings, device: str) -> None:
+    assert for_this_machine(made_on(cores, settings, baseline, device), "safe", inventory(2)) == (settings, ())
+
+
+def test_threads_that_the_user_set_stay() -> None:
+    made = made_on(2, Settings(threads=1), Settings(threads=1))
+    assert for_this_machine(made, "safe", inventory(4)) == (Settings(threads=1), ())
+
+
+def test_pytorchs_own_interop_threads_are_no_clamped_setting_under_a_quota() -> None:
+    whole = inventory(2)
+    half = replace(whole, budget=replace(whole.budget, threads=1, cores=1))
+    settings = Settings(threads=1, interop_threads=2)
+    assert clamp(settings, half) == (settings, ())
+    assert clamp(settings.but(interop_threads=16), half)[0].interop_threads == 2

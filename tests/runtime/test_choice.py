@@ -164,3 +164,15 @@ def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: p
     (notice,) = notices(caplog)
     assert "only similar" in notice
     assert "autotune check" in notice
+
+
+def test_a_profile_of_one_core_does_not_take_the_cores_of_a_larger_machine() -> None:
+    made = profile(Settings(threads=1))
+    facts = {**made.machine["facts"], "threads": 1, "cores": 1}
+    made = dataclasses.replace(made, machine={**made.machine, "facts": facts}, baseline=Settings(threads=1))
+    choice = decide(made, "here", None, {}, inventory(2))
+    assert choice.settings == Settings(threads=2)
+    assert any("threads: asked 1, applied 2" in note for note in choice.notes)
+    started = decide(made, "here", None, {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_WORLD_SIZE": "2"}, inventory(2))
+    assert started.settings is not None
+    assert started.settings.threads == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,29 @@ def test_the_latest_are_kept(profile: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[1]", '{"share": 1}', '{"date": "d", "level": "safe", "steps": "x", "share": 1}', "[" * 5000, "\0"],
+    [
+        "",
+        "{",
+        "[1]",
+        '{"share": 1}',
+        '{"date": "d", "level": "safe", "steps": "x", "share": 1}',
+        "[" * 5000,
+        "\0",
+        '{"date": "d", "level": "safe", "steps": 1, "share": 1%s}' % ("0" * 400),
+        '{"date": "d", "level": "safe", "steps": true, "share": 1}',
+        '{"date": ["d"], "level": "safe", "steps": 1, "share": 1}',
+    ],
 )
 def test_what_is_none_of_ours_is_left_out(profile: Path, text: str) -> None:
     profile.with_suffix(SUFFIX).write_text(text)
     assert read(profile) == ()
+
+
+def test_a_pipe_in_its_place_holds_nobody_up(profile: Path) -> None:
+    os.mkfifo(profile.with_suffix(SUFFIX))
+    assert read(profile) == ()
+    append(profile, ONE)
+    assert read(profile) == (ONE,)
 
 
 def test_nothing_is_there_without_a_file(profile: Path) -> None:
