@@ -30,7 +30,7 @@ def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[],
         if (now.cpus, now.quota) != (before.cpus, before.quota):
             raise MachineChanged(
                 f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
-                " before and after cannot be compared. Tune again."
+                " before and after cannot be compared. Start it again."
             )
         observe(event)
 
