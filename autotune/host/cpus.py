@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from autotune.core.errors import MachineChanged
 from autotune.core.events import Event, Observer
 from autotune.probes import budget
-from autotune.probes.facts import CpuBudget, Inventory
+from autotune.probes.cpu import online_cpus
+from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.system import System
 
 
@@ -22,7 +24,7 @@ def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[],
     Returns:
         An observer that raises `MachineChanged` where CPUs or quota are others than in ``inventory``.
     """
-    read = read or (lambda: budget.probe(System(), inventory.cpu))
+    read = read or (lambda: budget_now(System(), inventory.cpu))
     before = inventory.budget
 
     def both(event: Event) -> None:
@@ -35,3 +37,9 @@ def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[],
         observe(event)
 
     return both
+
+
+def budget_now(system: System, cpu: Cpu) -> CpuBudget:
+    """What this process may use of ``cpu`` now, without what is offline meanwhile."""
+    online = set(online_cpus(system))
+    return budget.probe(system, replace(cpu, logical=tuple(each for each in cpu.logical if each.id in online)))
