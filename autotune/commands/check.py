@@ -14,6 +14,7 @@ from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageSt
 from autotune.core.machine import machine_type
 from autotune.core.profile import Profile
 from autotune.core.proof import Proof, Round, compare
+from autotune.host.cpus import on_the_same_cpus
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.probes.facts import Inventory
@@ -92,7 +93,9 @@ def measure_claim(
     Raises:
         UsageError: no such level, or the level is the baseline itself: nothing is claimed.
         NothingUsable: the settings do not run here.
+        MachineChanged: CPUs went away or came meanwhile.
     """
+    observe = on_the_same_cpus(inventory, observe)
     deadline = time.monotonic() + budget
     name = _claiming_level(path, profile, level)
     with open_runner(target, inventory, 0, budget, observe) as runner:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 from autotune.commands.live_view import live_view
 from autotune.core.baseline import baseline_settings
-from autotune.core.events import BaselineKnown, Observer, StageStarted
+from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.core.outcome import Completed
 from autotune.core.proof import Round
 from autotune.core.settings import Settings
@@ -18,6 +18,7 @@ from autotune.diagnosis import memory
 from autotune.diagnosis.diagnose import Diagnosis, contenders, diagnose
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
+from autotune.host.cpus import on_the_same_cpus
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
@@ -65,7 +66,9 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
     Raises:
         UserCodeError: the user's code failed.
         NothingUsable: the parts could not be measured.
+        MachineChanged: CPUs went away or came meanwhile.
     """
+    observe = on_the_same_cpus(inventory, observe)
     with open_runner(target, inventory, 0, 60.0, observe) as runner:
         observe(StageStarted("loading the task"))
         facts = runner.describe(steps=False)
@@ -81,7 +84,7 @@ def measure(target: Target, inventory: Inventory, deadline: float, observe: Obse
         observe(StageStarted("measuring what this machine can do"))
         machine = limits("bf16" if settings.precision == "bf16" else "fp32")
         observe(StageStarted("the step without each of its parts"))
-        rounds = _rounds(bench, settings, inventory.budget.threads, deadline)
+        rounds = _rounds(bench, settings, inventory.budget.threads, deadline, observe)
         rate = _rate(rounds, baseline.outcome)
         found = diagnose(rounds, inspection, machine, settings, facts.unit, rate)
         observe(StageStarted("a larger batch"))
@@ -95,7 +98,7 @@ def _rate(rounds: list[Round], outcome: Completed) -> float:
     return outcome.measurement.rate if outcome.measurement else 0.0
 
 
-def _rounds(bench: TrialBench, settings: Settings, threads: int, deadline: float) -> list[Round]:
+def _rounds(bench: TrialBench, settings: Settings, threads: int, deadline: float, observe: Observer) -> list[Round]:
     """All contenders in turn, in as many generations of processes as fit."""
     chosen = contenders(settings, threads)
     own = {name: each for name, (each, _) in chosen.items()}
@@ -108,6 +111,7 @@ def _rounds(bench: TrialBench, settings: Settings, threads: int, deadline: float
         with bench.contest(own, float("inf"), without) as contest:
             rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
         generation += 1
+        observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
         longest = max(longest, time.monotonic() - begun)
     return rounds
 

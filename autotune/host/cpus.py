@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from autotune.core.errors import MachineChanged
 from autotune.core.events import Event, Observer
 from autotune.probes import budget
-from autotune.probes.facts import CpuBudget, Inventory
+from autotune.probes.cpu import online_cpus
+from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.system import System
 
 
@@ -22,7 +24,7 @@ def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[],
     Returns:
         An observer that raises `MachineChanged` where CPUs or quota are others than in ``inventory``.
     """
-    read = read or (lambda: budget.probe(System(), inventory.cpu))
+    read = read or (lambda: budget_now(System(), inventory.cpu))
     before = inventory.budget
 
     def both(event: Event) -> None:
@@ -30,8 +32,14 @@ def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[],
         if (now.cpus, now.quota) != (before.cpus, before.quota):
             raise MachineChanged(
                 f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
-                " before and after cannot be compared. Tune again."
+                " before and after cannot be compared. Start it again."
             )
         observe(event)
 
     return both
+
+
+def budget_now(system: System, cpu: Cpu) -> CpuBudget:
+    """What this process may use of ``cpu`` now, without what is offline meanwhile."""
+    online = set(online_cpus(system))
+    return budget.probe(system, replace(cpu, logical=tuple(each for each in cpu.logical if each.id in online)))

@@ -10,6 +10,11 @@ from autotune.probes.bench.run import measure
 from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
 
+STOOD_STILL = (
+    "the run stood still for {:.0f} s in all: the machine was suspended, its processes stopped, or its clock jumped;"
+    " what that hit was measured again"
+)
+
 
 def matrix_rates() -> dict[str, float]:
     """Rate of large matrix products by precision, in 1e9 floating-point operations per second; empty if it failed."""
@@ -35,6 +40,8 @@ def lowest_latencies(own: Mapping[int, float]) -> dict[int, float]:
 def machine_notes(bench: TrialBench) -> list[str]:
     """What the user should know of the machine during the run."""
     notes = [f"trials ran as fresh processes, slower to start: {bench.no_fork_reason}"] if bench.no_fork_reason else []
+    if bench.runner.loop.paused:
+        notes.append(STOOD_STILL.format(bench.runner.loop.paused))
     own = CoreLatencies((*bench.trial_latencies, *bench.contest_latencies)).lowest
     return notes + cores_apart(CoreLatencies(tuple(bench.contest_latencies)), lowest_latencies(own))
 

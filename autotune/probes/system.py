@@ -18,6 +18,9 @@ from autotune.probes.fact_cache import FactCache
 from autotune.probes.files import Files
 from autotune.probes.interfaces import Interfaces
 
+STOPPED_SECONDS = 5.0
+"""A command that is stopped for so long, or up to twice that, is given up."""
+
 
 @dataclass(frozen=True)
 class CommandResult:
@@ -26,6 +29,32 @@ class CommandResult:
     returncode: int
     stdout: str = ""
     stderr: str = ""
+
+
+def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes, bytes]:
+    """What ``child`` prints until it ends. Slices of time are counted, so that a clock that jumps ends nothing.
+
+    Raises:
+        TimeoutError: it did not end within ``timeout`` seconds, or was stopped at the end of two slices.
+    """
+    waited, stopped = 0.0, False
+    while waited < timeout:
+        part = min(STOPPED_SECONDS, timeout - waited)
+        try:
+            return child.communicate(timeout=part)
+        except subprocess.TimeoutExpired:
+            waited += part
+        before, stopped = stopped, _is_stopped(child.pid)
+        if before and stopped:
+            raise TimeoutError("it was stopped (SIGSTOP) and did not go on")
+    raise TimeoutError(f"no answer within {timeout:g} s")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a child of this process is stopped by a signal; False where the platform does not say."""
+    if not hasattr(os, "waitid"):
+        return False
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class System(Files, Interfaces, FactCache):
@@ -76,24 +105,26 @@ class System(Files, Interfaces, FactCache):
         return shutil.which(name, path=self.env.get("PATH", os.defpath))
 
     def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        """Run a command with the user's environment and wait for it; never raises."""
+        """Run a command with the user's environment and wait for it, unless it is stopped; never raises."""
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=dict(self.env),
                 cwd=cwd,
-                timeout=timeout,
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            return CommandResult(124, "", f"no answer within {timeout:g} s")
         except (OSError, ValueError) as error:
             return CommandResult(127, "", str(error))
-        return CommandResult(
-            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-        )
+        with child:
+            try:
+                out, err = _communicate(child, timeout)
+            except TimeoutError as over:
+                return CommandResult(124, "", str(over))
+            finally:
+                child.kill()
+        return CommandResult(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
     def package_version(self, name: str) -> str | None:
         """Version of an installed Python distribution, read from its metadata and without importing it."""

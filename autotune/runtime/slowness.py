@@ -33,14 +33,16 @@ class Look:
 
 
 class Slowness:
-    """Looks when training begins to be slow. Nothing is read before that.
+    """Looks when training begins to be slow. Before that, only its CPUs are counted.
 
     Args:
         look: reads the counters.
+        cpus: how many CPUs training may run on.
     """
 
-    def __init__(self, look: Callable[[], Look] | None = None) -> None:
-        self._look = look or _look
+    def __init__(self, look: Callable[[], Look] | None = None, cpus: Callable[[], int] | None = None) -> None:
+        self._look, self._cpus = look or _look, cpus or _cpus
+        self._cpus_before = self._cpus()
         self._before: Look | None = None
 
     def begin(self) -> None:
@@ -54,8 +56,10 @@ class Slowness:
     def causes(self) -> str:
         """What happened since `begin`, in words."""
         after = _tried(self._look)
-        found = "; ".join(causes(self._before, after)) if self._before and after else ""
-        return found or UNKNOWN
+        found = list(causes(self._before, after)) if self._before and after else []
+        if (cpus := self._cpus()) < self._cpus_before:
+            found.insert(0, f"it may run on {cpus} of the {self._cpus_before} CPUs that it started on")
+        return "; ".join(found) or UNKNOWN
 
 
 def causes(before: Look, after: Look) -> Iterator[str]:
@@ -87,6 +91,12 @@ def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: fl
 def _look() -> Look:
     system = System()
     return Look(time.monotonic(), _swapped(system.read("/proc/vmstat") or ""), _held_back(system), _others(processes()))
+
+
+def _cpus() -> int:
+    """As the affinity mask of this thread has them, which cpusets and CPUs that are offline narrow; else all."""
+    known = getattr(os, "sched_getaffinity", None)
+    return len(known(0)) if known else os.cpu_count() or 1
 
 
 def _others(seen: Sequence[Process]) -> tuple[Process, ...]:

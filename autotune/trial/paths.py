@@ -60,6 +60,14 @@ def mark(study: Path, trial: Path | None = None) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{study.name[-60:]}-{own}")
 
 
+def mpi_segments(study: Path, trial: Path) -> tuple[str, ...]:
+    """The names that MPICH gives to the shared memory of the MPI job of ``trial``: an FNV-1a hash of the job's name."""
+    world = 2166136261
+    for byte in mark(study, trial).encode():
+        world = (world ^ byte) * 16777619 % 2**32
+    return tuple(f"mpich_{kind}_{world:x}_0" for kind in ("shm", "vci"))
+
+
 def remove_abandoned() -> None:
     """Remove scratch folders of this user, and shared memory named after them, whose process ended without doing it.
 
@@ -70,7 +78,16 @@ def remove_abandoned() -> None:
             for kind in ("psm_", "sem.mp-"):
                 for segment in SHARED_MEMORY.glob(f"{kind}{mark(root)}*"):
                     segment.unlink()
+            for trial in root.glob("t*"):
+                for name in mpi_segments(root, trial):
+                    _remove_own(SHARED_MEMORY / name)
             shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_own(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.lstat().st_uid == os.geteuid():
+            path.unlink()
 
 
 def _own(root: Path) -> IO[bytes] | None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.settings import Settings
+from autotune.store import profiles
+from autotune.testing.profiles import profile
 from autotune.trial.process_tree import descendants, kill_tree
 from tests.end_to_end.harness import (
     MLP,
@@ -76,6 +79,26 @@ def test_cpus_taken_away_are_named_and_nothing_is_claimed(running: subprocess.Po
     assert "the CPUs of this run changed" in err
     assert "affinity mask (1 of" in err
     assert not (folder / "out.yaml").exists()
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("check", "claimed.yaml")], ids=lambda words: words[0])
+def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...], folder: Path) -> None:
+    """A diagnosis blamed the update, and a check denied a claim, both of a machine that was there no more."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU")
+    profiles.write(folder / "claimed.yaml", profile(Settings(threads=2, batch_size=64)))
+    words = [*command, "model.py", "--budget", "60s", *(["--force"] if len(command) > 1 else [])]
+    process = begin(folder, *words)
+    read_until(process, r"loading the task|check")
+    for pid in (*descendants(process.pid), process.pid):
+        subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 4, err
+    assert "the CPUs of this run changed" in err
+    assert "Start it again." in err
+    assert out == ""
+    assert left() == set()
+    assert scratch() == []
 
 
 def test_a_run_stopped_and_continued_goes_on(running: subprocess.Popen[str], folder: Path) -> None:

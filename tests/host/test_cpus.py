@@ -8,8 +8,9 @@ import pytest
 
 from autotune.core.errors import MachineChanged
 from autotune.core.events import Event, StageStarted
-from autotune.host.cpus import on_the_same_cpus
+from autotune.host.cpus import budget_now, on_the_same_cpus
 from autotune.probes.facts import CpuBudget
+from autotune.probes.system import System
 from autotune.testing.simulator import inventory
 
 MACHINE = inventory(4, 4)
@@ -42,6 +43,19 @@ def test_a_change_says_what_was_and_what_is(now: CpuBudget) -> None:
         told(now)
     assert BEFORE.limit in str(error.value)
     assert now.limit in str(error.value)
+
+
+def test_a_cpu_that_is_offline_is_no_matter_of_the_mask() -> None:
+    """The kernel also takes it out of what the mask reads as."""
+
+    class Here(System):
+        def read(self, path: str) -> str | None:
+            return "0" if path.endswith("cpu/online") else None
+
+        def affinity(self) -> frozenset[int]:
+            return frozenset({0})
+
+    assert budget_now(Here({}), MACHINE.cpu).limit == "1 online CPU"
 
 
 def test_the_kernel_is_asked() -> None:

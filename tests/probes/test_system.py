@@ -88,3 +88,18 @@ def test_a_recording_loads_from_a_folder(tmp_path: Path) -> None:
     assert system.env == {"A": "b"}
     assert system.read("/sys/devices/cpu_atom/cpus") == "12-19"
     assert system.read("/etc/passwd") is None
+
+
+def test_a_stopped_child_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit is two minutes for software that is slow to import; a stopped process does not come to an end."""
+    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.05)
+    child = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
+    done = System().run(child, timeout=600)
+    assert done.returncode == 124
+    assert "was stopped" in done.stderr
+
+
+def test_a_child_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.01)
+    child = [sys.executable, "-c", "import sys, time; time.sleep(0.1); print(7); print(8, file=sys.stderr)"]
+    assert System().run(child, timeout=60) == CommandResult(0, "7\n", "8\n")

@@ -43,6 +43,13 @@ def test_swapping_and_quotas_are_causes() -> None:
     assert list(causes(BEFORE, after(swapped=100, held_back=0.1))) == []
 
 
+def test_cpus_that_went_away_are_a_cause() -> None:
+    cpus = iter((4, 1))
+    slow = Slowness(lambda: BEFORE, lambda: next(cpus))
+    slow.begin()
+    assert slow.causes() == "it may run on 1 of the 4 CPUs that it started on"
+
+
 def test_without_a_cause_what_to_do_is_said() -> None:
     slow = Slowness(lambda: BEFORE)
     slow.begin()

@@ -35,6 +35,12 @@ class TestStudyPaths:
         assert all(name.parent == tmp_path for name in names)
 
 
+def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MPICH 5 was seen to do it."""
+    monkeypatch.setattr(paths, "mark", lambda *_: "autotune-1")
+    assert paths.mpi_segments(Path("x"), Path("y"))[0] == "mpich_shm_912fa092_0"
+
+
 class TestAbandoned:
     @pytest.fixture(autouse=True)
     def elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,12 +54,14 @@ class TestAbandoned:
         dead.owner.close()  # as the kernel does where a process ends
         (dead.trial(1) / "deep").mkdir(parents=True)
         names = [f"{kind}{paths.mark(each.root)}t1.x" for each in (dead, living) for kind in ("psm_", "sem.mp-")]
-        for name in (*names, "psm_of_others"):
+        names += [name for each in (dead, living) for name in paths.mpi_segments(each.root, each.trial(1))]
+        for name in (*names, "psm_of_others", "mpich_shm_633f6ec_0"):
             (tmp_path / "shm" / name).touch()
         paths.remove_abandoned()
         assert not dead.root.exists()
         assert living.root.exists()
-        assert sorted(each.name for each in (tmp_path / "shm").iterdir()) == sorted([*names[2:], "psm_of_others"])
+        kept = {*names[2:4], *names[6:], "psm_of_others", "mpich_shm_633f6ec_0"}
+        assert {each.name for each in (tmp_path / "shm").iterdir()} == kept
 
     def test_a_folder_that_no_run_has_made_stays(self, tmp_path: Path) -> None:
         (tmp_path / "autotune-results").mkdir()

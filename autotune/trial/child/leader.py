@@ -28,6 +28,7 @@ from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
 from autotune.trial.child.resume import Resume
 from autotune.trial.isolation.mirror import mirror
+from autotune.trial.paths import mark
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 
@@ -86,7 +87,7 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
         os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
     ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
-    manager = ProcessManager(world) if _meets_through_mpi(request) else None
+    manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
     port = free_port() if request.script is not None and world > 1 else None
     job = Job(request, connection, task, ranks, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in ranks}

@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Callable
 
-JOB = "autotune"
 MAXES = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0"
 
 
@@ -23,12 +22,11 @@ class ProcessManager:
 
     Args:
         size: how many ranks there will be. All must be forked before `serve`.
+        name: of the job. MPI names its shared memory after it: two trials at once must differ.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        # The name seeds that of MPI's shared memory: two trials at once must differ.
-        self.name = f"{JOB}-{os.getpid()}"
+    def __init__(self, size: int, name: str) -> None:
+        self.size, self.name = size, name
         self.values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
         """What ranks tell each other. All run on this machine: one block on node 0."""
         self._pairs = [socket.socketpair() for _ in range(size)]

@@ -4,6 +4,7 @@ Other containers may share the folder (``--ipc=host``, or the containers of a po
 here, and a pid in a name may be one of theirs. So only what is proven to be a trial's is removed:
 
 * names with the trial's mark, which `sign` has Python put into the names that it gives in the trial's processes;
+* names that MPICH makes from the name of the trial's MPI job, which is that mark;
 * files that a process of the trial held when it was ended, and whose name says that such a process made them.
 
 The rest is left to those who know what is theirs: Python's resource trackers and PyTorch's shared memory managers
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.trial import process_tree
-from autotune.trial.paths import mark
+from autotune.trial.paths import mark, mpi_segments
 
 FOLDER = Path("/dev/shm")
 KILL_SECONDS = 1.0
@@ -64,7 +65,7 @@ class Segments:
     def remove(self) -> None:
         """Delete what is proven to be the trial's and held by no living process."""
         own = _mark(self.folder)
-        marks = f"psm_{own}", f"sem.mp-{own}"
+        marks = f"psm_{own}", f"sem.mp-{own}", *mpi_segments(self.folder.parent, self.folder)
         found = {segment for segment in _segments() if segment[0].startswith(marks) or segment in self.held}
         if found:
             found -= _held_by(map(int, filter(str.isdigit, os.listdir("/proc"))))

@@ -16,7 +16,7 @@ from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence
 from autotune.trial.parent import several_processes, watchdog
-from autotune.trial.parent.event_loop import EventLoop
+from autotune.trial.parent.event_loop import PAUSE_SECONDS, EventLoop
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
@@ -31,6 +31,7 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
+MOST_REPEATS = 3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
 """Ranks of a script may show no sign of life for so many times what it took until it trained, or these seconds..."""
 MOST_SHARE, LEAST_PATIENCE = 0.25, 5.0
@@ -149,12 +150,14 @@ class Runner:
 
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
         """Run a trial to its end."""
+        before = self.loop.paused
         trial = self.start(spec, timeouts)
         try:
             self._wait(trial, lambda: trial.ended)
         finally:
             self.stop(trial)
-        return self.end(trial)
+        end = self.end(trial)
+        return replace(end, paused=self.loop.paused > before or end.measured_seconds - end.seconds > PAUSE_SECONDS)
 
     def ready(self, trial: RunningTrial) -> bool:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
@@ -164,14 +167,17 @@ class Runner:
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended."""
-        if trial.ended:
-            return None
-        _signal(self.fleet, trial, signal.SIGCONT)
-        trial.ask_for_block(seconds)
-        self._wait(trial, trial.has_events)
-        _signal(self.fleet, trial, signal.SIGSTOP)
-        return trial.take_block()
+        """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended.
+
+        What the machine's suspend or a clock that jumped has hit is measured again.
+        """
+        for _ in range(MOST_REPEATS):
+            before, asked = self.loop.paused, time.monotonic()
+            block = _block(self, trial, seconds)
+            passed = time.monotonic() - asked
+            if block is None or (self.loop.paused == before and block.seconds - passed < PAUSE_SECONDS):
+                break
+        return block
 
     def stop(self, trial: RunningTrial) -> None:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
@@ -229,6 +235,16 @@ def _request(setup: TrialSetup, number: int, spec: TrialSpec | None, rendezvous:
     if rendezvous is not None:
         spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
     return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
+
+
+def _block(runner: Runner, trial: RunningTrial, seconds: float) -> Block | None:
+    if trial.ended:
+        return None
+    _signal(runner.fleet, trial, signal.SIGCONT)
+    trial.ask_for_block(seconds)
+    runner._wait(trial, trial.has_events)
+    _signal(runner.fleet, trial, signal.SIGSTOP)
+    return trial.take_block()
 
 
 def _signal(fleet: Fleet, trial: RunningTrial, signum: int) -> None:

@@ -21,7 +21,8 @@ def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None
         if left <= 0:
             _time_out(loop, trial)
             return
-        loop.wait(left)
+        if loop.wait(left):
+            trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
         if trial.zygote.gone and not trial.ended:
             trial.code = trial.zygote.process.wait()
 

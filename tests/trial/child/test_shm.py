@@ -14,6 +14,7 @@ import pytest
 
 from autotune.trial import process_tree
 from autotune.trial.child import shm
+from autotune.trial.paths import mpi_segments
 
 ROOT = Path(__file__).resolve().parents[3]
 TRIAL = Path("/tmp/autotune-x_1y/t1")
@@ -100,6 +101,14 @@ def test_names_with_the_trials_mark_are_removed(folder: Path) -> None:
     assert left(folder) == others
 
 
+def test_what_mpi_named_after_the_trials_job_is_removed(folder: Path) -> None:
+    """Nobody held it when the trial was ended: MPI was killed while it started."""
+    others = mpi_segments(TRIAL.parent, TRIAL.with_name("t99"))
+    make(folder, *mpi_segments(TRIAL.parent, TRIAL), *others)
+    shm.Segments(TRIAL).remove()
+    assert left(folder) == set(others)
+
+
 def test_what_no_process_of_the_trial_held_is_not_its_own(folder: Path) -> None:
     """A pid in a name may be one of another container's."""
     others = make(
@@ -171,6 +180,7 @@ import multiprocessing, os, sys
 from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
 from autotune.trial.child import shm
+from autotune.trial.paths import mpi_segments
 shm.sign(Path(sys.argv[1]))
 def make():
     block = shared_memory.SharedMemory(create=True, size=16)
@@ -199,6 +209,7 @@ TRACKED = """
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
 from autotune.trial.child import shm
+from autotune.trial.paths import mpi_segments
 block = shared_memory.SharedMemory(create=True, size=16, name=sys.argv[1])
 pid = resource_tracker._resource_tracker._pid
 for _ in range(100_000):
@@ -241,6 +252,7 @@ CONTAINER = """
 import subprocess, sys
 from pathlib import Path
 from autotune.trial.child import shm
+from autotune.trial.paths import mpi_segments
 shm.FOLDER = Path(sys.argv[1])
 held = [sys.executable, "-S", "-c", sys.argv[2], "map:torch_OWN_5_0"]
 child = subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=shm.FOLDER)

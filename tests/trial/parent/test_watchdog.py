@@ -17,14 +17,19 @@ class Clock:
 
     def __init__(self, *messages: tuple[float, dict[str, Any]]) -> None:
         self.now, self.messages, self.trial = 0.0, list(messages), None
+        self.late = 0.0
+        """Seconds of a suspend within the next wait."""
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> float:
+        late, self.late = self.late, 0.0
+        self.now += late
         due = self.now + seconds
         if self.messages and self.messages[0][0] <= due:
             self.now, message = self.messages.pop(0)
             self.trial.record(message)  # type: ignore[attr-defined]
         else:
             self.now = due
+        return late
 
     def wait_until(self, done: Any, seconds: float) -> None:
         self.now += seconds
@@ -77,3 +82,11 @@ def test_a_zygote_that_is_gone_takes_its_trials_along(monkeypatch: pytest.Monkey
     orphan.zygote.gone = True
     watchdog.wait(clock, orphan, lambda: False)  # type: ignore[arg-type]
     assert (orphan.code, orphan.timed_out) == (9, None)
+
+
+def test_a_suspend_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock((3610.0, {"event": "ready"}))
+    clock.late = 3600.0
+    sleeping = trial(clock, monkeypatch, Timeouts(starting=20.0))
+    watchdog.wait(clock, sleeping, sleeping.has_events)  # type: ignore[arg-type]
+    assert sleeping.timed_out is None
