@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation|signature [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -35,7 +35,8 @@ from autotune.core.student import student_quantile
 from autotune.host.runner import open_runner
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
-from autotune.store import lock
+from autotune.store import lock, profiles, signatures
+from autotune.testing.profiles import profile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -327,6 +328,26 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
     print(f"{upper} / {lower}: median {statistics.median(ratios):.3g} ({ratios[0]:.3g} to {ratios[-1]:.3g})")
 
 
+def signature(pairs: int) -> None:
+    """Checking one profile's signature, over reading the profile."""
+    import minisign
+
+    key = minisign.KeyPair.generate()
+    content = profiles.dump(profile(SETTINGS)).encode()
+    signed = bytes(key.secret_key.sign(content))
+    keys = signatures.named(key.public_key.to_base64().decode(), "figure")
+    seconds: dict[str, list[float]] = {"checked": [], "read": []}
+    for _ in range(pairs):
+        for name, work in (
+            ("checked", lambda: signatures.refusal(content, signed, keys)),
+            ("read", lambda: profiles.parse(content.decode(), "figure")),
+        ):
+            began = time.perf_counter()
+            work()
+            seconds[name].append(1e3 * (time.perf_counter() - began))
+    report("ms", seconds, "checked", "read")
+
+
 FIGURES = {
     "start": start,
     "proof": proof,
@@ -337,6 +358,7 @@ FIGURES = {
     "latency": latency,
     "machines": machines,
     "isolation": isolation,
+    "signature": signature,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from autotune.probes.facts import Inventory
 from autotune.report import match as report
 from autotune.store import observed, profiles, registry
 from autotune.store.folder import LISTED
-from autotune.store.places import places
+from autotune.store.places import not_there, places
 
 
 def list_profiles() -> None:
@@ -49,7 +50,8 @@ def match(target: str | None, explain: bool = False) -> bool:
         wanted = f" and {target}{did_you_mean(target, others)}" if target else ""
         print(f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py")
     applied = best is not None and _say(best.source, best.profile, best.comparison, machine, explain)
-    for note in (*found.notes, *([f"files read: {found.read}"] if explain else [])):
+    missing = () if found.match else not_there(os.environ)
+    for note in (*found.notes, *missing, *([f"files read: {found.read}"] if explain else [])):
         print(f"  {note}")
     return applied
 

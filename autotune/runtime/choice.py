@@ -29,7 +29,7 @@ from autotune.probes.system import System
 from autotune.runtime.observer import RateObserver
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
-from autotune.store.places import is_url, places
+from autotune.store.places import is_url, not_there, places
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def find(
     target = target or (script.stem if script else None)
     search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
     if search.match is None:
-        return Found(None, notes=(*_missing(target, search.similar), *search.notes))
+        return Found(None, notes=(*_missing(target, search.similar), *search.notes, *not_there(environment)))
     comparison = search.match.comparison
     notes = (*filter(None, [comparison.sentence]), *search.notes)
     return Found(search.match.profile, f"found: {search.match.source}", notes, comparison, search.match.path)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from autotune.core.load import MENTIONED, Neighbour
 from autotune.probes import cgroup
 from autotune.probes.processes import Process, below, processes
@@ -16,6 +18,8 @@ SWAPPED_BYTES = 2**20
 """So many bytes a second, read from swap or written to it, slow training down."""
 HELD_BACK = 0.05
 """A quota is named as a cause from this share of the time on."""
+IDLE_CPUS = 0.5
+"""So many that have nothing to do are named: no neighbour keeps training from them."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 PAGE = 4096
@@ -24,11 +28,13 @@ UNKNOWN = "this machine or its software may have changed; autotune check PROFILE
 
 @dataclass(frozen=True)
 class Look:
-    """Counters of the machine at one time: seconds, pages swapped, seconds held back by a quota, other processes."""
+    """Counters of the machine at one time: seconds, pages swapped, seconds held back by a quota, seconds in which this
+    process's CPUs had nothing to do, other processes."""
 
     seconds: float
     swapped: int = 0
     held_back: float = 0.0
+    idle: float = 0.0
     others: tuple[Process, ...] = ()
 
 
@@ -65,6 +71,9 @@ class Slowness:
 def causes(before: Look, after: Look) -> Iterator[str]:
     """What can have slowed training down between two looks."""
     seconds = max(after.seconds - before.seconds, 1e-9)
+    held_back = (after.held_back - before.held_back) / seconds
+    if held_back < HELD_BACK and (idle := (after.idle - before.idle) / seconds) >= IDLE_CPUS:
+        yield f"{idle:.1f} CPUs are idle, so the loop itself waits (for data, evaluation, a pause)"
     neighbours = _neighbours(before.others, after.others, seconds)
     for each in neighbours[:NAMED]:
         name = each.name or "another user's process"
@@ -73,8 +82,8 @@ def causes(before: Look, after: Look) -> Iterator[str]:
         yield f"other processes take {rest:.1f} CPUs"
     if (swapped := (after.swapped - before.swapped) * PAGE / seconds) >= SWAPPED_BYTES:
         yield f"memory is short: {swapped / 2**20:.0f} MiB/s are swapped"
-    if (share := (after.held_back - before.held_back) / seconds) >= HELD_BACK:
-        yield f"the CPU quota holds its threads back ({share:.1f} s of each second)"
+    if held_back >= HELD_BACK:
+        yield f"the CPU quota holds its threads back ({held_back:.1f} s of each second)"
 
 
 def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: float) -> list[Neighbour]:
@@ -90,7 +99,8 @@ def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: fl
 
 def _look() -> Look:
     system = System()
-    return Look(time.monotonic(), _swapped(system.read("/proc/vmstat") or ""), _held_back(system), _others(processes()))
+    swapped, idle = _swapped(system.read("/proc/vmstat") or ""), _idle(system.read("/proc/stat") or "")
+    return Look(time.monotonic(), swapped, _held_back(system), idle, _others(processes()))
 
 
 def _cpus() -> int:
@@ -110,6 +120,17 @@ def _swapped(vmstat: str) -> int:
     """Pages read from and written to swap since the machine started."""
     rows = dict(line.split() for line in vmstat.splitlines() if line.startswith(("pswpin ", "pswpout ")))
     return sum(map(int, rows.values()))
+
+
+def _idle(stat: str) -> float:
+    """Seconds without work of the CPUs of this thread's mask since the machine started; 0 where a GPU trains: its CPUs
+    wait for it."""
+    gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if gpu or not hasattr(os, "sched_getaffinity"):
+        return 0.0
+    rows = (line.split() for line in stat.splitlines())
+    own = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
+    return sum(int(row[4]) + int(row[5]) for row in rows if row and row[0] in own) / os.sysconf("SC_CLK_TCK")
 
 
 def _held_back(system: System) -> float:

@@ -59,6 +59,12 @@ def named_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
     return tuple(with_keys(each, keys) for each in locations)
 
 
+def not_there(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Folders that ``AUTOTUNE_PROFILES`` names and that are not there: a share that is not mounted, or a slip."""
+    folders = (location for location in map(location_of, named_places(environment)) if isinstance(location, Path))
+    return tuple(f"{VARIABLE} names {folder}, which is no folder" for folder in folders if not _is_folder(folder))
+
+
 def with_keys(location: Location, keys: Keys | None) -> Place:
     """``location``, where one of ``keys`` must have signed what is used; where any may, if None."""
     return location if keys is None else Signed(location, keys)
@@ -112,6 +118,13 @@ def _split(text: str) -> Iterator[str]:
     """A colon in a URL ends it only before what is surely a path or another URL: ``https://host:8000/x:/folder``."""
     for part in re.split(r"[;\n]", text):
         yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.expanduser().is_dir()
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _same(location: Location) -> str:

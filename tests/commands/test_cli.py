@@ -368,6 +368,12 @@ class TestProfiles:
         saved.rename(path)
         assert "ProfileFile(" not in say("profiles", "list").out
 
+    def test_match_names_a_folder_that_is_gone(
+        self, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AUTOTUNE_PROFILES", f"{elsewhere}/gone")
+        assert f"AUTOTUNE_PROFILES names {elsewhere}/gone, which is no folder" in say("profiles", "match", "resnet").out
+
     def test_match(self, say: Any, plain: Inventory, elsewhere: Path) -> None:
         machine = machine_type(plain)
         said = say("profiles", "match")

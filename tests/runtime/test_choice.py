@@ -142,6 +142,15 @@ def test_another_machine_trains_with_what_one_has_pushed(tmp_path: Path, monkeyp
         assert any("copies of what was read before are used" in note for note in tuned.notes)
 
 
+def test_a_shared_folder_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILES", f"{tmp_path}/gone")
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings is None
+    assert f"AUTOTUNE_PROFILES names {tmp_path}/gone, which is no folder" in "\n".join(notices(caplog))
+
+
 def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     facts = {**machine_type(_inventory()).as_dict()["facts"], "gpus": ["h200"] * 8}
     made = profile(Settings(processes=8, batch_size=64, precision="fp16"), device="cuda")

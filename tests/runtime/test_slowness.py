@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.probes.processes import Process
-from autotune.runtime.slowness import UNKNOWN, Look, Slowness, _look, causes
+from autotune.runtime.slowness import UNKNOWN, Look, Slowness, _idle, _look, causes
 
 BEFORE = Look(100.0, others=(Process(7, 1, 5.0, "ffmpeg", 0, 50.0),))
 BUSY = """
@@ -41,6 +41,28 @@ def test_swapping_and_quotas_are_causes() -> None:
     assert list(causes(BEFORE, after(swapped=25_600))) == ["memory is short: 10 MiB/s are swapped"]
     assert list(causes(BEFORE, after(held_back=4.0))) == ["the CPU quota holds its threads back (0.4 s of each second)"]
     assert list(causes(BEFORE, after(swapped=100, held_back=0.1))) == []
+
+
+def test_cpus_without_work_come_before_neighbours() -> None:
+    """A neighbour beside CPUs that nobody uses is not what training waits for."""
+    beside = after(idle=7.0, others=(Process(7, 1, 5.0, "ffmpeg", 0, 65.0),))
+    assert list(causes(BEFORE, beside)) == [
+        "0.7 CPUs are idle, so the loop itself waits (for data, evaluation, a pause)",
+        "ffmpeg (pid 7) takes 1.5 CPUs",
+    ]
+    assert list(causes(BEFORE, after(idle=4.0))) == []
+    assert list(causes(BEFORE, after(idle=10.0, held_back=4.0))) == [
+        "the CPU quota holds its threads back (0.4 s of each second)"
+    ]
+
+
+def test_only_idle_cpus_that_training_may_run_on_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "cpu  1 2 3 9000 9000 6\ncpu0 1 2 3 100 50 6\ncpu1 1 2 3 800 50 6\ncpu2 1 2 3 200 50 6\nintr 1\n"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2}, raising=False)
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    assert _idle(stat) == 4.0
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    assert _idle(stat) == 0.0
 
 
 def test_cpus_that_went_away_are_a_cause() -> None:

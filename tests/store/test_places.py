@@ -32,6 +32,15 @@ def test_a_place_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert tmp_path / "link" not in found
 
 
+def test_a_named_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    named = f"{tmp_path}:{tmp_path}/gone:~nobody-of-that-name/x:s3://bucket/x"
+    assert places.not_there({"AUTOTUNE_PROFILES": named}) == (
+        f"AUTOTUNE_PROFILES names {tmp_path}/gone, which is no folder",
+        "AUTOTUNE_PROFILES names ~nobody-of-that-name/x, which is no folder",
+    )
+    assert places.not_there({}) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "entries"),
     [
