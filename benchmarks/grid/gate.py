@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 
 from autotune.core.measurement import HIGH_LATENCY
+from autotune.core.settings import Settings
 from autotune.trial.child.core_latency import CoreLatencyTimer
 
 PAUSE_SECONDS = 0.2
@@ -28,7 +29,7 @@ class Gate:
     def __init__(self, lowest: float, patience: float) -> None:
         cores = len(os.sched_getaffinity(0))
         torch.set_num_threads(cores)
-        self.latency = CoreLatencyTimer("cpu", cores)
+        self.latency = CoreLatencyTimer("cpu", Settings(threads=cores))
         self.lowest, self.patience, self.waited = lowest, patience, 0.0
 
     def measured(self, measure: Callable[[], Result]) -> Result:

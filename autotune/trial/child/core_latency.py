@@ -11,6 +11,8 @@ import time
 
 import torch
 
+from autotune.core.settings import Settings
+
 CHUNK = 32768
 """Elements that torch gives a thread at least (its grain size): 128 KiB, which fits a core's own cache."""
 TURNS, IDLE_TURNS = 9, 2
@@ -21,11 +23,13 @@ class CoreLatencyTimer:
 
     Args:
         device: nothing is measured on a GPU, whose training waits for other things.
-        threads: nothing is measured with one: it shares with nobody.
+        settings: nothing is measured with one thread, which shares with nobody, nor with threads that sleep while
+            they wait: to wake them takes longer than the copy.
     """
 
-    def __init__(self, device: str, threads: int) -> None:
-        self._chunks = torch.zeros(threads, CHUNK) if device == "cpu" and threads > 1 else None
+    def __init__(self, device: str, settings: Settings) -> None:
+        shared = device == "cpu" and settings.threads > 1 and settings.omp_wait_policy != "passive"
+        self._chunks = torch.zeros(settings.threads, CHUNK) if shared else None
 
     def seconds(self) -> float:
         """Seconds of one such copy (median of `TURNS`); 0 where nothing is measured."""

@@ -78,7 +78,7 @@ class MeasuredLoop:
         self._items = 0.0
         self._total = torch.zeros((), device=session.device)
         self._last_sign_at = time.perf_counter()
-        self._latency = CoreLatencyTimer(session.device.type, spec.settings.threads)
+        self._latency = CoreLatencyTimer(session.device.type, spec.settings)
 
     def made_step(self, items: float, loss: torch.Tensor | None = None, *, skipped: bool = False) -> None:
         """Book one training step.
