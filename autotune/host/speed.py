@@ -40,8 +40,8 @@ def lowest_latencies(own: Mapping[int, float]) -> dict[int, float]:
 def machine_notes(bench: TrialBench) -> list[str]:
     """What the user should know of the machine during the run."""
     notes = [f"trials ran as fresh processes, slower to start: {bench.no_fork_reason}"] if bench.no_fork_reason else []
-    if bench.runner.loop.paused:
-        notes.append(STOOD_STILL.format(bench.runner.loop.paused))
+    if bench.stood_still:
+        notes.append(STOOD_STILL.format(bench.stood_still))
     own = CoreLatencies((*bench.trial_latencies, *bench.contest_latencies)).lowest
     return notes + cores_apart(CoreLatencies(tuple(bench.contest_latencies)), lowest_latencies(own))
 

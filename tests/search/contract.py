@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -88,8 +90,8 @@ class SearchContract:
         assert resumed.ask() == done[cut][0]
 
     def test_stops_where_nothing_matters(self):
-        lengths = [len(self.drive(Bench(machines.flat(), seed=seed), "safe", 40)) for seed in range(6)]
-        assert sorted(lengths)[3] <= 20
+        lengths = [len(self.drive(Bench(machines.flat(), seed=seed), "safe", 40)) for seed in range(15)]
+        assert statistics.median(lengths) <= 22
 
     def test_clear_losers_may_end_early_but_the_baseline_never(self):
         done = self.drive(Bench(machines.conv()), "safe", 6)

@@ -104,7 +104,7 @@ def test_machines_never_seen_before():
 def test_the_default_leads_where_it_is_best_and_is_run_again():
     """The loop's planned repeats of the baseline may be told as well: they tell drift and luck from effects."""
     machine, leads = machines.default_best(), 0
-    for seed in range(10):
+    for seed in range(20):
         bench, baseline = Bench(machine, seed), machine.context.baseline
         method = StagedSearch(open_study(), machine.space(), baseline, seed=seed)
         while len(method.study.observations()) < 15 and (proposal := method.ask()) is not None:
@@ -114,7 +114,7 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
                 method.tell(repeat, bench.run(baseline))
         leads += rank(method.study.observations(), machine.space(), 1, baseline=True) == (baseline,)
         assert baseline not in rank(method.study.observations(), machine.space(), 5)
-    assert leads >= 8
+    assert leads >= 15
 
 
 def test_one_search_after_another_by_level():

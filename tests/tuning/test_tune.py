@@ -114,6 +114,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 
     class Bench:
         no_fork_reason = None
+        stood_still = 0.0
         trial_latencies: tuple[tuple[int, float], ...] = ()
         contest_latencies: tuple[tuple[int, float], ...] = ()
 

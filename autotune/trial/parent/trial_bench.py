@@ -56,6 +56,11 @@ class TrialBench:
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
+    @property
+    def stood_still(self) -> float:
+        """Seconds in which the machine was suspended, the run was stopped, or a clock jumped."""
+        return self.runner.loop.paused
+
     def remember(self, outcome: Outcome) -> None:
         """Take reference losses and timeouts from an outcome of the baseline."""
         if not isinstance(outcome, Completed) or outcome.measurement is None:
