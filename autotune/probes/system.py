@@ -51,10 +51,13 @@ def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes,
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a child of this process is stopped by a signal; False where the platform does not say."""
+    """Whether a child of this process is stopped by a signal; False where it has ended, or the platform does not say."""
     if not hasattr(os, "waitid"):
         return False
-    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # waited for already
+        return False
 
 
 class System(Files, Interfaces, FactCache):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from machines import laptop
 
 import autotune.probes
-from autotune.probes.system import CommandResult, System
+from autotune.probes.system import CommandResult, System, _is_stopped
 from autotune.testing.recorded import Recorded
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
@@ -97,6 +98,12 @@ def test_a_stopped_child_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     done = System().run(child, timeout=600)
     assert done.returncode == 124
     assert "was stopped" in done.stderr
+
+
+def test_a_child_that_was_waited_for_is_not_stopped() -> None:
+    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    child.wait()
+    assert not _is_stopped(child.pid)
 
 
 def test_a_child_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
