@@ -51,12 +51,12 @@ def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes,
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a child of this process is stopped by a signal; False where it has ended, or the platform does not say."""
+    """Whether a child of this process is stopped by a signal; False where it ended, or the platform does not say."""
     if not hasattr(os, "waitid"):
         return False
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # waited for already
+    except ChildProcessError:  # what has ended cannot be stopped
         return False
 
 
