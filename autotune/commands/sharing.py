@@ -18,6 +18,7 @@ from autotune.store.places import (
     Location,
     is_url,
     location_of,
+    missing_folders,
     named_places,
     place,
     user_folder,
@@ -151,8 +152,7 @@ def _matched(target: str | None, source: str | None, keys: Keys | None) -> tuple
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
     roots = _registries(source, "--from")
-    folders = (root for root in roots if isinstance(root, Path))
-    missing = [f"{folder}: no such folder" for folder in folders if not os.path.isdir(os.path.expanduser(folder))]
+    missing = [f"{folder}: no such folder" for folder in missing_folders(roots)]
     if len(missing) == len(roots):
         raise UsageError("; ".join(missing))
     here = Here.on(inventory.probe(), target)

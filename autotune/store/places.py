@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +61,14 @@ def named_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
 
 def not_there(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Folders that ``AUTOTUNE_PROFILES`` names and that are not there: a share that is not mounted, or a slip."""
-    folders = (location for location in map(location_of, named_places(environment)) if isinstance(location, Path))
-    return tuple(f"{VARIABLE} names {folder}, which is no folder" for folder in folders if not _is_folder(folder))
+    named = map(place, _split(environment.get(VARIABLE, "")))
+    return tuple(f"{VARIABLE} names {folder}, which is no folder" for folder in missing_folders(named))
+
+
+def missing_folders(locations: Iterable[Location]) -> tuple[Path, ...]:
+    """The folders of ``locations`` that are not there."""
+    folders = (location for location in locations if isinstance(location, Path))
+    return tuple(folder for folder in folders if not os.path.isdir(os.path.expanduser(folder)))
 
 
 def with_keys(location: Location, keys: Keys | None) -> Place:
@@ -118,13 +124,6 @@ def _split(text: str) -> Iterator[str]:
     """A colon in a URL ends it only before what is surely a path or another URL: ``https://host:8000/x:/folder``."""
     for part in re.split(r"[;\n]", text):
         yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.expanduser().is_dir()
-    except (OSError, RuntimeError, ValueError):
-        return False
 
 
 def _same(location: Location) -> str:

@@ -80,7 +80,7 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
 
 def _is_over(state: RunState, tools: Tools, share: float) -> bool:
     """True once another trial would take time that belongs to the next level or to the proof."""
-    return _used_share(state, tools, statistics.median(state.trial_seconds or [0.0])) > share
+    return _used_share(state, tools, _usual_seconds(state)) > share
 
 
 def _must_be_tried(state: RunState, tools: Tools, level: str) -> bool:
@@ -91,7 +91,12 @@ def _must_be_tried(state: RunState, tools: Tools, level: str) -> bool:
     if any(o.level == level and o.settings != state.baseline for o in state.history):
         return False
     look = min(LOOKS) * PROOF_MARGIN * generation_seconds(state, [state.baseline, state.best])
-    return statistics.median(state.trial_seconds or [0.0]) + look < tools.schedule.left
+    return _usual_seconds(state) + look < tools.schedule.left
+
+
+def _usual_seconds(state: RunState) -> float:
+    """What a trial takes."""
+    return statistics.median(state.trial_seconds or [0.0])
 
 
 def _used_share(state: RunState, tools: Tools, ahead: float = 0.0) -> float:

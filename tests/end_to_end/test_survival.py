@@ -68,12 +68,17 @@ def test_what_runs_killed_at_once_leave_is_removed_by_the_next(running: subproce
     assert scratch() == []
 
 
+def leave_one_cpu(process: subprocess.Popen[str]) -> None:
+    """To ``process`` and all that it has started."""
+    for pid in (*descendants(process.pid), process.pid):
+        subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
+
+
 def test_cpus_taken_away_are_named_and_nothing_is_claimed(running: subprocess.Popen[str], folder: Path) -> None:
     """The user's two threads on one CPU are so slow that one thread was proven as a gain of 12x."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU")
-    for pid in (*descendants(running.pid), running.pid):
-        subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
+    leave_one_cpu(running)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 4, err
     assert "the CPUs of this run changed" in err
@@ -90,8 +95,7 @@ def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...
     words = [*command, "model.py", "--budget", "60s", *(["--force"] if len(command) > 1 else [])]
     process = begin(folder, *words)
     read_until(process, r"loading the task|check")
-    for pid in (*descendants(process.pid), process.pid):
-        subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
+    leave_one_cpu(process)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 4, err
     assert "the CPUs of this run changed" in err
