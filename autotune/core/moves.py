@@ -37,6 +37,9 @@ class Move(Protocol):
     def name(self) -> str:
         """For people."""
 
+    def open(self, offered: Offered) -> bool:
+        """Whether more than one choice is offered at all."""
+
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
         """What could be taken instead, cheap to list. Ordinal knobs offer their neighbours, or all where ``far``."""
 
@@ -54,6 +57,10 @@ class OneKnob:
     def name(self) -> str:
         """The knob's."""
         return self.knob.name
+
+    def open(self, offered: Offered) -> bool:
+        """Whether the knob has another value."""
+        return len(offered.values[self.name]) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
         """Values; none where the knob does nothing."""
@@ -76,6 +83,10 @@ class Shape:
     workers keep their number per process, or else in total."""
 
     name: str = "processes x threads"
+
+    def open(self, offered: Offered) -> bool:
+        """Whether there is another shape."""
+        return len(offered.values["processes"]) * len(offered.values["threads"]) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
         """Every other shape: no two are neighbours."""
@@ -113,6 +124,10 @@ class GlobalBatch:
     """Another global batch over the same processes."""
 
     name: str = "global batch"
+
+    def open(self, offered: Offered) -> bool:
+        """Whether there is another batch."""
+        return len(offered.global_batches) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
         """Global batches that the processes can share equally."""

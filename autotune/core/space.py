@@ -41,6 +41,10 @@ class Space:
     def _offered(self) -> Offered:
         return Offered(self.values, self.global_batches)
 
+    @functools.cached_property
+    def _open(self) -> tuple[Move, ...]:
+        return tuple(move for move in MOVES if move.open(self._offered))
+
     def why_not(self, settings: Settings) -> str | None:
         """Why ``settings`` are not in this space; None where they are. The baseline always is."""
         if settings == self.context.baseline:
@@ -115,7 +119,9 @@ class Space:
             settings: where from.
             pick: ``pick(n)`` draws from 0..n-1.
         """
-        move = MOVES[pick(len(MOVES))]
+        if not self._open:
+            return None
+        move = self._open[pick(len(self._open))]
         alternatives = move.alternatives(self._offered, settings, far=True)
         if not alternatives:
             return None

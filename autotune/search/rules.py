@@ -11,7 +11,9 @@ from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 
 CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.changes_numbers)
-CHANGES_MEMORY = tuple(knob.name for knob in KNOBS if knob.changes_memory)
+CHANGES_MEMORY = {
+    where: tuple(knob.name for knob in KNOBS if where in knob.changes_memory) for where in ("host", "device", "shm")
+}
 GROWTH = 4
 """A batch may be at most this many times the largest that fitted: memory is climbed, not jumped at."""
 
@@ -58,13 +60,14 @@ class Forbidden:
         On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
         where such a batch did fit, only settings with as many processes and workers too are ruled out.
         """
-        if _kind(settings) != _kind(failed):
+        kind = _kind(failed, where)
+        if _kind(settings, where) != kind:
             return False
         if where == "shm":
             return _queued(settings) >= _queued(failed)
         if settings.batch_size < failed.batch_size:
             return False
-        fitted = any(_kind(s) == _kind(failed) and s.batch_size >= failed.batch_size for s in self._fine)
+        fitted = any(_kind(s, where) == kind and s.batch_size >= failed.batch_size for s in self._fine)
         if where == "device" or not fitted:
             return True
         return settings.processes >= failed.processes and settings.num_workers >= failed.num_workers
@@ -74,9 +77,9 @@ def _same(first: Settings, second: Settings, name: str) -> bool:
     return bool(getattr(first, name) == getattr(second, name))
 
 
-def _kind(settings: Settings) -> tuple[Any, ...]:
-    """What changes the memory of a batch."""
-    return tuple(getattr(settings, name) for name in CHANGES_MEMORY)
+def _kind(settings: Settings, where: str) -> tuple[Any, ...]:
+    """What changes how much of this memory a batch takes."""
+    return tuple(getattr(settings, name) for name in CHANGES_MEMORY[where])
 
 
 def _queued(settings: Settings) -> int:

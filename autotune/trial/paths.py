@@ -17,6 +17,13 @@ SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"
 """A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
 SHARED_MEMORY = Path("/dev/shm")
+SHORT = Path("/tmp")
+"""Where a scratch folder gets a second, short name if its own is too long."""
+LONGEST_SOCKET = 107
+"""Characters in the path of a Unix socket on Linux. A loader's workers meet at one in the temporary folder."""
+PYTHONS_SOCKET = len("/pymp-12345678/listener-12345678")
+DEEPEST = len("/private/tmp")
+"""Of the folders in a scratch folder that serve as a temporary folder."""
 
 
 def session_file(task: Path) -> Path:
@@ -36,6 +43,10 @@ class StudyPaths:
     def create(cls) -> StudyPaths:
         """A new private folder in the system's temporary folder."""
         root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        too_long = len(str(root)) + DEEPEST + PYTHONS_SOCKET > LONGEST_SOCKET
+        if too_long and len(str(root.parent)) + PYTHONS_SOCKET <= LONGEST_SOCKET:  # else the user's training fails too
+            with contextlib.suppress(OSError):
+                (SHORT / root.name).symlink_to(root)
         return cls(root, _own(root))
 
     def trial(self, number: int) -> Path:
@@ -50,8 +61,18 @@ class StudyPaths:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
+        _remove_short_names()
         if self.owner is not None:
             self.owner.close()
+
+
+def short(folder: Path) -> Path:
+    """``folder``, in a scratch folder, by the short name that this may have: fit to be a temporary folder."""
+    for root in (folder, *folder.parents):
+        name = SHORT / root.name
+        if root.name.startswith(SCRATCH_PREFIX) and name.is_symlink() and name.resolve() == root.resolve():
+            return name / folder.relative_to(root)
+    return folder
 
 
 def mark(study: Path, trial: Path | None = None) -> str:
@@ -82,6 +103,15 @@ def remove_abandoned() -> None:
                 for name in mpi_segments(root, trial):
                     _remove_own(SHARED_MEMORY / name)
             shutil.rmtree(root, ignore_errors=True)
+    _remove_short_names()
+
+
+def _remove_short_names() -> None:
+    """Remove short names of scratch folders that are gone."""
+    for name in SHORT.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if name.is_symlink() and name.readlink().name == name.name and not name.exists():
+                _remove_own(name)
 
 
 def _remove_own(path: Path) -> None:

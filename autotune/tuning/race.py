@@ -82,4 +82,5 @@ def _rung(state: RunState, tools: Tools, runners: Sequence[Settings]) -> dict[Se
     names = {str(number): settings for number, settings in enumerate(runners)}
     rounds = run_generation(state, tools, 0, names, rounds_per_generation(state), BLOCK_SECONDS)
     state.race_rounds += rounds
+    state.raced |= set(runners)
     return {settings: typical_rate(rounds, name) for name, settings in names.items()}

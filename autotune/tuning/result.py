@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.core.constraints import normalised
-from autotune.core.decide import SAME, UNREACHED, decide
+from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOBS
 from autotune.core.machine import machine_type, versions
 from autotune.core.outcome import NotApplied
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
-from autotune.core.proof import CONFIDENCE, Proof
+from autotune.core.proof import CONFIDENCE, Proof, compare
 from autotune.core.settings import Settings
 from autotune.core.space import LeftOut
 from autotune.core.task import TaskFacts
@@ -26,6 +26,9 @@ OWN_ONLY = "cannot tell: nothing but your own settings was tried"
 NOISY = "cannot tell: faster in single trials, but by less than they vary; a longer --budget tells"
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not said to gain nothing."""
+KNOWN_FOR = {"amp": "precision", "max": "global_batch"}
+"""What levels are named for."""
+ALL_FAILED = "cannot tell: all that was tried failed"
 NOT_TRIED = {
     "amp": "mixed precision was not tried: same settings as safe",
     "max": "no other batch size was tried: same settings as amp",
@@ -116,34 +119,48 @@ def _recommended(results: Mapping[str, LevelResult], highest: str) -> str:
 def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelResult]:
     """The result of each level by the proof."""
     results = decide(state.baseline, state.baseline_rate, state.chosen, state.rounds, levels)
-    for level in set(levels) - set(state.chosen):
-        results[level] = replace(results[level], note=_why_none_chosen(state, level) or results[level].note)
-    reached = {observation.level for observation in state.history}
-    for level, note in NOT_TRIED.items():
-        if level in reached and results[level].note == SAME[level] and not _tried(state, level):
-            results[level] = replace(results[level], note=note)
+    for level, found in results.items():
+        if level not in state.chosen:
+            results[level] = replace(found, note=_why_none_chosen(state, level))
+        elif found.note == SAME[level] and not _named(state, level):
+            results[level] = replace(found, note=NOT_TRIED[level])
     failure = _why_no_other_precision(state)
     if failure and not lower_precision(results["amp"].settings, state.baseline):
         results["amp"] = replace(results["amp"], note=failure)
     return results
 
 
-def _why_none_chosen(state: RunState, level: str) -> str | None:
-    """What trials leave open about a ``level`` that has no contender; None where nothing tried there is faster."""
-    tried = [o for o in state.history if o.level == level and o.settings != state.baseline]
+def _why_none_chosen(state: RunState, level: str) -> str:
+    """What trials, and a race where one was held, say about a ``level`` that has no contender in the proof."""
+    tried = [o.settings for o in state.history if o.level == level and o.settings != state.baseline]
     if not tried:
         return OWN_ONLY if any(o.level == level for o in state.history) else UNREACHED
-    if state.race_rounds:
-        return None
-    below = [state.baseline, *state.chosen.values()]
-    fastest = max((state.estimate(o.settings) for o in tried if o.outcome.measured), default=0.0)
-    return NOISY if fastest > FASTER * max(map(state.estimate, below)) else None
+    raced = not state.raced.isdisjoint(tried)
+    if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
+        return NOISY
+    named = _named(state, level)
+    trials = sum(observation.outcome.measured for observation in named)
+    if not trials:
+        return ALL_FAILED if named else NOT_TRIED[level]
+    nothing, colon, rest = SAME[level].partition(": ")
+    return f"{nothing} in {trials} trial{'s' * (trials != 1)}{' and a race' * raced}{colon}{rest}"
 
 
-def _tried(state: RunState, level: str) -> bool:
-    """Whether a trial had what ``level`` is named for: another precision, or another global batch."""
-    what = "precision" if level == "amp" else "global_batch"
-    return any(getattr(o.settings, what) != getattr(state.baseline, what) for o in state.history)
+def _named(state: RunState, level: str) -> list[Observation]:
+    """Trials of what a level is named for: another precision, another global batch; at ``safe`` anything."""
+    what, own = KNOWN_FOR.get(level), state.baseline
+    if what is None:
+        return [o for o in state.history if o.settings != own]
+    return [o for o in state.history if getattr(o.settings, what) != getattr(own, what)]
+
+
+def _known_rates(state: RunState) -> Iterator[float]:
+    """Of the baseline and each contender: by the proof where it ran, which is worth more than a lucky trial."""
+    own = state.estimate(state.baseline)
+    yield own
+    for level, settings in state.chosen.items():
+        proof = compare(state.rounds, level, BASELINE)
+        yield own * proof.value if proof.rounds else state.estimate(settings)
 
 
 def _why_no_other_precision(state: RunState) -> str | None:

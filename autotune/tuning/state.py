@@ -30,6 +30,8 @@ class RunState:
     """Levels that were searched at least once."""
     chosen: dict[str, Settings] = field(default_factory=dict)
     """The contender of each level."""
+    raced: set[Settings] = field(default_factory=set)
+    """What ran in the race."""
     race_rounds: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     """Rounds of the proof."""

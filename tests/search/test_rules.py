@@ -26,6 +26,8 @@ def forbidden(*trials: tuple[Settings, Outcome]) -> Forbidden:
         (BASE.but(batch_size=128), OutOfMemory(where="device"), BASE.but(batch_size=96), False),
         (BASE.but(batch_size=128), OutOfMemory(where="device"), BASE.but(batch_size=128, precision="bf16"), False),
         (BASE.but(batch_size=128), OutOfMemory(where="device"), BASE.but(batch_size=128, channels_last=True), False),
+        (BASE.but(batch_size=128), OutOfMemory(where="device"), BASE.but(batch_size=128, malloc="keep"), True),
+        (BASE.but(batch_size=128), OutOfMemory(where="host"), BASE.but(batch_size=128, malloc="keep"), False),
         (BASE.but(num_workers=2), OutOfMemory(where="host"), BASE.but(num_workers=4), True),
         (BASE.but(num_workers=2), OutOfMemory(where="host"), BASE.but(num_workers=1), False),
         (BASE.but(batch_size=128), OutOfMemory(where="host"), BASE.but(batch_size=128, num_workers=1), True),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from autotune.core.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
 from autotune.core.space import Space, build
@@ -119,18 +120,19 @@ def test_the_default_leads_where_it_is_best_and_is_run_again():
 
 def test_one_search_after_another_by_level():
     """Each level starts where the one below ended and keeps its observations."""
-    machine, study, history, start = machines.transformer(), open_study(), [], None
-    bench = Bench(machine, 4)
-    for level in ("safe", "amp", "max"):
-        space = machine.space(level)
-        method = StagedSearch(study, space, start or machine.context.baseline, seed=4)
-        while len(method.study.observations()) < len(history) + 10 and (proposal := method.ask()) is not None:
-            method.tell(proposal, bench.run(proposal.settings))
-        history = method.study.observations()
-        start = rank(history, space, 1)[0]
-        assert machine.rate(start) >= 0.95 * machine.optimum(level)
-    assert [o.level for o in history] == sorted((o.level for o in history), key=["safe", "amp", "max"].index)
-    assert sum(o.settings == machine.context.baseline for o in history) == 1
+    machine = machines.transformer()
+    qualities: dict[str, list[float]] = {level: [] for level in LEVELS}
+    for seed in range(5):
+        study, history, start, bench = open_study(), [], None, Bench(machine, seed)
+        for level in LEVELS:
+            space = machine.space(level)
+            method = StagedSearch(study, space, start or machine.context.baseline, seed=seed)
+            while len(method.study.observations()) < len(history) + 10 and (proposal := method.ask()) is not None:
+                method.tell(proposal, bench.run(proposal.settings))
+            history = method.study.observations()
+            start = rank(history, space, 1)[0]
+            qualities[level].append(machine.rate(start) / machine.optimum(level))
+    assert all(statistics.median(found) >= 0.95 for found in qualities.values()), qualities
 
 
 def test_a_choice_that_always_crashes_is_given_up():

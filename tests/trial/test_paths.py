@@ -10,6 +10,12 @@ from autotune.trial import paths
 from autotune.trial.paths import StudyPaths
 
 
+@pytest.fixture(autouse=True)
+def no_short_names_in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "short").mkdir()
+    monkeypatch.setattr(paths, "SHORT", tmp_path / "short")
+
+
 class TestStudyPaths:
     def test_are_private_fresh_and_removed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -33,6 +39,47 @@ class TestStudyPaths:
         names = [paths.trial(1), paths.trial(2), paths.compile_cache]
         assert len(set(names)) == 3
         assert all(name.parent == tmp_path for name in names)
+
+
+class TestShortNames:
+    """A loader's workers meet at a socket in the temporary folder, whose path may have 107 characters."""
+
+    @pytest.fixture
+    def long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A temporary folder in which PyTorch's own loader still works, but a folder deeper it does not."""
+        folder = tmp_path / ("x" * (75 - len(str(tmp_path)) - 1))
+        folder.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        return folder
+
+    def test_a_long_temporary_folder_gets_one(self, long: Path, tmp_path: Path) -> None:
+        study = StudyPaths.create()
+        trial = paths.short(study.trial(1))
+        assert trial == tmp_path / "short" / study.root.name / "t1"
+        study.trial(1).mkdir()
+        assert trial.samefile(study.trial(1))
+        study.remove()
+        assert not list((tmp_path / "short").iterdir())
+
+    def test_a_dead_processs_goes_with_its_folder(self, long: Path, tmp_path: Path) -> None:
+        dead, living = StudyPaths.create(), StudyPaths.create()
+        (tmp_path / "short" / "autotune-others").symlink_to("nowhere")
+        assert dead.owner is not None
+        dead.owner.close()
+        paths.remove_abandoned()
+        assert {each.name for each in (tmp_path / "short").iterdir()} == {living.root.name, "autotune-others"}
+
+    def test_where_the_users_own_training_fails_too_nothing_is_mended(
+        self, long: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        deeper = long / "deeper"
+        deeper.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(deeper))
+        study = StudyPaths.create()
+        assert paths.short(study.trial(1)) == study.trial(1)
+
+    def test_a_short_one_keeps_its_name(self) -> None:
+        assert paths.short(Path("/tmp/autotune-1/t1")) == Path("/tmp/autotune-1/t1")
 
 
 def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.core.decide import SAME, UNREACHED
+from autotune.core.decide import UNREACHED
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
@@ -27,6 +27,7 @@ from autotune.tuning.state import RunState
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
+OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
 
 
 def concluded(
@@ -54,23 +55,40 @@ class TestNotes:
 
     def note(self, *rates: float, raced: bool = False) -> str:
         state = RunState(OWN)
-        for rate, settings in zip(rates, (OWN, replace(OWN, interop_threads=OWN.interop_threads + 1)), strict=False):
+        for rate, settings in zip(rates, (OWN, OTHER), strict=False):
             state.add(Observation(settings, _completed(rate), "safe"))
-        state.race_rounds = [Round(0, {"0": 100.0})] if raced else []
+        state.raced = {OWN, OTHER} if raced else set()
         return result.proven_results(state, LEVELS)["safe"].note
 
     def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
         assert self.note(100.0) == result.OWN_ONLY
 
     @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
-    def test_no_faster_in_trials_is_no_gain(self, rate: float) -> None:
-        assert self.note(100.0, rate) == SAME["safe"]
+    def test_no_faster_in_trials_is_no_gain_and_says_in_how_many(self, rate: float) -> None:
+        assert self.note(100.0, rate) == "no gain in 1 trial: nothing that was tried is faster than your settings"
 
     def test_faster_in_trials_by_less_than_noise_is_no_answer(self) -> None:
         assert self.note(100.0, 200.0) == result.NOISY
 
     def test_a_race_tells_more_than_trials(self) -> None:
-        assert self.note(100.0, 200.0, raced=True) == SAME["safe"]
+        assert self.note(100.0, 200.0, raced=True).startswith("no gain in 1 trial and a race: ")
+
+    def test_where_all_failed_nothing_is_known(self) -> None:
+        state = RunState(OWN)
+        state.add(Observation(OWN, _completed(100.0), "safe"))
+        state.add(Observation(OTHER, Crashed("SIGSEGV", ""), "safe"))
+        assert result.proven_results(state, LEVELS)["safe"].note == result.ALL_FAILED
+
+    @pytest.mark.parametrize(
+        ("proven", "note"), [(1.5, result.NOISY), (2.1, "no gain from mixed precision in 1 trial")]
+    )
+    def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, note: str) -> None:
+        """The proof shows how fast the lower level really is."""
+        state = RunState(OWN, chosen={"safe": OTHER})
+        for rate, settings in ((100.0, OWN), (220.0, OTHER), (210.0, OTHER.but(precision="bf16"))):
+            state.add(Observation(settings, _completed(rate), "safe" if settings in (OWN, OTHER) else "amp"))
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0 * proven}) for each in (1, 2, 3, 4)]
+        assert result.proven_results(state, LEVELS)["amp"].note.startswith(note)
 
 
 class TestProfile:

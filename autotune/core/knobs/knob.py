@@ -165,7 +165,7 @@ class Knob:
         effect: what the search expects; None for knobs that it sees together with others.
         gain: expected gain in log rate over the neutral value.
         acts_on: parts of a step that the knob changes: ``compute``, ``overhead``, ``update``, ``load``.
-        changes_memory: True where a batch takes other memory.
+        changes_memory: of which memories a batch takes more or less: ``host``, ``device``, ``shm``.
         changes_numbers: True where losses may differ.
         loss_tolerance: largest relative distance of the first losses from the fp32 baseline's, where rounding alone
             makes more than the usual one, by value.
@@ -196,7 +196,7 @@ class Knob:
     effect: Effect | None = None
     gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
     acts_on: tuple[str, ...] = ()
-    changes_memory: bool = False
+    changes_memory: tuple[str, ...] = ()
     changes_numbers: bool = False
     loss_tolerance: Mapping[Any, float] = field(default_factory=dict, repr=False)
     start_seconds: Mapping[Any, float] = field(default_factory=dict, repr=False)

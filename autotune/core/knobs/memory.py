@@ -62,7 +62,7 @@ MALLOC = Knob(
     effect=Effect(0.10),
     gain=lambda settings, _context: 0.02 * (settings.malloc == "keep"),
     acts_on=("compute", "load"),
-    changes_memory=True,
+    changes_memory=("host",),
     applier="malloc:Malloc",
     added_later=True,
 )

@@ -46,7 +46,7 @@ CHANNELS_LAST = Knob(
     effect=Effect(0.20),
     gain=_layout_gain,
     acts_on=("compute",),
-    changes_memory=True,
+    changes_memory=("host", "device", "shm"),
     applier="layout:ChannelsLast",
 )
 
@@ -177,7 +177,7 @@ PRECISION = Knob(
     effect=Effect(0.30),
     gain=_precision_gain,
     acts_on=("compute",),
-    changes_memory=True,
+    changes_memory=("host", "device", "shm"),
     changes_numbers=True,
     applier="precision:create",
 )

@@ -218,7 +218,7 @@ DATA_PARALLEL = Knob(
     fitted=lambda value, inventory: value and len(inventory.gpus) > 1,
     why={True: "one process keeps every GPU at work", False: "no copying of the model at each step"},
     effect=Effect(0.40),
-    changes_memory=True,
+    changes_memory=("host", "device", "shm"),
     applier="data_parallel:DataParallel",
     added_later=True,
 )

@@ -28,7 +28,7 @@ from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
 from autotune.trial.child.resume import Resume
 from autotune.trial.isolation.mirror import mirror
-from autotune.trial.paths import mark
+from autotune.trial.paths import mark, short
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
 
@@ -109,7 +109,7 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
 def _own_temporary_files(folder: Path) -> None:
     """Temporary files and shared memory are the trial's own."""
     shm.sign(folder)
-    os.environ["TMPDIR"] = str(folder)
+    os.environ["TMPDIR"] = str(short(folder))
     tempfile.tempdir = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from autotune.trial.paths import StudyPaths
+from autotune.trial.paths import StudyPaths, short
 from autotune.trial.script import THREAD_VARIABLES
 
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
@@ -37,7 +37,7 @@ def trial_environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
         "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
-        "TMPDIR": str(paths.root),
+        "TMPDIR": str(short(paths.root)),
         "WANDB_MODE": "disabled",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -108,13 +108,13 @@ def test_a_file_that_was_open_before_the_fork_is_read_from_the_same_position_by_
 
 def test_other_machines_cannot_be_reached_but_this_one_can(world: UsersWorld) -> None:
     code = """
-import socket, tempfile
+import os, socket, tempfile
 server = socket.create_server(("127.0.0.1", 0))
 client = socket.create_connection(server.getsockname()); client.sendall(b"tcp")
 said.append(server.accept()[0].recv(9).decode())
-folder = tempfile.mkdtemp()
-local = socket.socket(socket.AF_UNIX); local.bind(folder + "/s"); local.listen()
-other = socket.socket(socket.AF_UNIX); other.connect(folder + "/s"); other.sendall(b"unix")
+os.chdir(tempfile.mkdtemp())  # a socket's path must be short
+local = socket.socket(socket.AF_UNIX); local.bind("s"); local.listen()
+other = socket.socket(socket.AF_UNIX); other.connect("s"); other.sendall(b"unix")
 said.append(local.accept()[0].recv(9).decode())
 socket.create_connection(("192.0.2.1", 80), timeout=5)
 """

@@ -14,6 +14,7 @@ from autotune.trial.isolation import descriptors, guard, landlock
 from autotune.trial.isolation.mirror import mirror
 from autotune.trial.isolation.mounts import below
 from autotune.trial.isolation.sandbox import Entered, Sandbox
+from autotune.trial.paths import short
 
 NAME = "redirected"
 PRIVATE = "private"
@@ -68,7 +69,7 @@ def enter(sandbox: Sandbox) -> Entered:
 def _folders(private: Path) -> dict[str, str]:
     """What the variables must say; makes the folders."""
     home = private / "home"
-    found = {"HOME": str(home), "TMPDIR": str(private / "tmp")}
+    found = {"HOME": str(home), "TMPDIR": str(short(private / "tmp"))}
     (private / "tmp").mkdir(parents=True, exist_ok=True)
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
         own, users = home / default, Path(os.environ.get(name) or Path.home() / default)
