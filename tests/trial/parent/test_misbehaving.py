@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,8 +114,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def runner(folder: Path) -> Iterator[Runner]:
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Runner]:
     paths = StudyPaths.create()
 
     def environment(_: Settings) -> dict[str, str]:
@@ -123,6 +125,12 @@ def runner(folder: Path) -> Iterator[Runner]:
         runner.warm()
         yield runner
     assert not paths.root.exists()
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Iterator[Runner]:
+    with running(folder) as found:
+        yield found
 
 
 def listing(folder: Path) -> set[str]:
@@ -153,6 +161,21 @@ def test_every_fault_is_classified_and_leaves_nothing(
     assert shared_memory() <= memory
     assert listing(folder) == files
     assert [path.name for path in runner.setup.paths.root.iterdir() if path.name.startswith("t")] == []
+
+
+def test_loader_workers_start_where_the_temporary_folder_has_a_long_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would wait for ever at a socket whose path is too long, in a trial only."""
+    long = Path(tempfile.mkdtemp(prefix="x" * 50, dir="/tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    try:
+        with running(folder) as runner:
+            (folder / "behaviour").write_text("well")
+            end = runner.run(TrialSpec(settings=WORKERS, **SHORT), Timeouts(starting=30.0, stepping=30.0))
+            assert isinstance(judge(WORKERS, end), Completed)
+    finally:
+        shutil.rmtree(long)
 
 
 def test_a_users_traceback_starts_in_the_users_code(runner: Runner, folder: Path) -> None:
