@@ -23,6 +23,8 @@ SLOW_STEP_SECONDS = 0.1
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
 """Share of the processors' time lost to others above which a block says nothing about the settings."""
+LASTING = 0.1
+"""...above which a contender that missed it in one round is taken to miss it in the next."""
 LATENCY_STEAL_LIMIT = 0.05
 """...above which its core-to-core latency says nothing about the cores: a thread waits for one that does not run."""
 
@@ -119,6 +121,11 @@ class Measurement:
     def disturbed(self) -> bool:
         """True where others disturbed every block."""
         return all(block.disturbed for block in self.blocks)
+
+    @property
+    def stolen(self) -> float:
+        """Mean share of the processors' time that the training missed."""
+        return statistics.mean(block.stolen for block in self.blocks) if self.blocks else 0.0
 
     @cached_property
     def rate(self) -> float:

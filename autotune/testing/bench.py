@@ -96,6 +96,7 @@ class FakeContest:
     bench: FakeBench
     rates: Mapping[str, float]
     neighbours: float = 0.0
+    missed: float = 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each contender that lives."""

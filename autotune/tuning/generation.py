@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 
 from autotune.core.events import RoundFinished
 from autotune.core.proof import Round
 from autotune.core.settings import Settings
-from autotune.tuning.schedule import BLOCK_SECONDS, startup_seconds
+from autotune.tuning.schedule import BLOCK_SECONDS, block_seconds, startup_seconds
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
 
@@ -20,8 +21,13 @@ def run_generation(
     count: int,
     seconds: float = BLOCK_SECONDS,
 ) -> list[Round]:
-    """``count`` rounds of all ``contenders``, as generation ``number``, with blocks of so many ``seconds``."""
+    """``count`` rounds of all ``contenders``, as generation ``number``.
+
+    Blocks take so many ``seconds`` on a quiet machine, longer beside others.
+    """
     rounds: list[Round] = []
+    missed: list[float] = []
+    seconds = block_seconds(state, seconds)
     schedule = tools.schedule
     began = schedule.clock()
     with tools.bench.contest(contenders, schedule.deadline) as contest:
@@ -30,6 +36,8 @@ def run_generation(
         for _ in range(count):
             rates = contest.round(seconds)
             rounds.append(Round(number, rates, contest.neighbours))
+            missed.append(contest.missed)
             done = len(state.rounds) + len(rounds)
             tools.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))
+    state.missed = statistics.mean(missed or [state.missed])
     return rounds

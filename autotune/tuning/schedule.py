@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from autotune.core.log_ratio import PRIOR_SPREAD
+from autotune.core.measurement import LASTING
 from autotune.core.outcome import Completed
 from autotune.core.proof import LOOKS, round_variance
 from autotune.core.settings import Settings
@@ -23,6 +24,9 @@ ROUNDS, MOST_ROUNDS = 2, 8
 """Rounds within a generation: at least, and at most if their scatter makes more of them worth the time."""
 BLOCK_SECONDS = 0.15
 """Of a proof's block: more generations say more than longer ones."""
+LONG_BLOCK_SECONDS = 0.6
+"""Of any block beside others for which a contender waits: it runs well and badly in turns of some tenths of a second,
+and shorter blocks do not say how often (decision 026)."""
 STEPS_IN_BLOCK = 1.5
 """Expected steps in a block whose steps are long: whole steps, so the last one runs over."""
 SLOW_STEP_SECONDS = 1.0
@@ -147,7 +151,12 @@ def startup_seconds(state: RunState, settings: Settings) -> float:
 
 def turn_seconds(state: RunState, settings: Settings, block: float = BLOCK_SECONDS) -> float:
     """Expected duration of one block."""
-    return max(block, STEPS_IN_BLOCK * step_seconds(state, settings))
+    return max(block_seconds(state, block), STEPS_IN_BLOCK * step_seconds(state, settings))
+
+
+def block_seconds(state: RunState, usual: float) -> float:
+    """How long blocks are now that ``usual`` seconds are enough for on a quiet machine."""
+    return max(usual, LONG_BLOCK_SECONDS) if state.missed > LASTING else usual
 
 
 def step_seconds(state: RunState, settings: Settings) -> float:

@@ -35,6 +35,8 @@ class RunState:
     race_rounds: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     """Rounds of the proof."""
+    missed: float = 0.0
+    """Share of its processors' time that the contender missed which missed most, lately: it waited while others ran."""
     slowness: float = 1.0
     """How many times as long as expected the last generation took to start and to warm up."""
 
@@ -47,6 +49,7 @@ class RunState:
         ]
         start_seconds = max((outcome.start_seconds for outcome in plain), default=0.0)
         state = cls(baseline, start_seconds, items_per_sample(history))
+        state.missed = max((outcome.measurement.stolen for outcome in plain if outcome.measurement), default=0.0)
         state.trial_seconds += [outcome.seconds for outcome in completed]
         for observation in history:
             state.add(observation)

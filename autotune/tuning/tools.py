@@ -20,9 +20,11 @@ class Contest(Protocol):
 
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
+        missed: largest share of its processors' time that a contender missed during the last round.
     """
 
     neighbours: float
+    missed: float
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each, in random order: items per second by name. A contender that ended is left out."""

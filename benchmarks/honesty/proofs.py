@@ -91,7 +91,7 @@ class Turns:
     """See `autotune.tuning.tools.Contest`."""
 
     def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
-        self.turns, self.roles, self.neighbours = turns, roles, 0.0
+        self.turns, self.roles, self.neighbours, self.missed = turns, roles, 0.0, 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
         """The next recorded round; empty where no more were recorded."""

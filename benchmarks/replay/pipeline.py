@@ -114,7 +114,7 @@ class Bench:
 class Contest:
     """See `autotune.tuning.tools.Contest`."""
 
-    neighbours = 0.0
+    neighbours = missed = 0.0
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
         self.processes = processes

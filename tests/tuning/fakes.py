@@ -90,7 +90,7 @@ class FakeBench:
 class FakeContest:
     """One generation: each process keeps its luck."""
 
-    neighbours = 0.0
+    neighbours = missed = 0.0
 
     def __init__(self, bench: FakeBench, rates: dict[str, float]) -> None:
         self.bench, self.rates = bench, rates

@@ -134,7 +134,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
         @contextmanager
         def contest(self, contenders: Any, deadline: float) -> Iterator[Any]:
             rates = dict.fromkeys(contenders, 100.0)
-            yield SimpleNamespace(neighbours=0.0, round=lambda seconds: rates)
+            yield SimpleNamespace(neighbours=0.0, missed=0.0, round=lambda seconds: rates)
 
     @contextmanager
     def unlocked(*_: Any) -> Iterator[None]:

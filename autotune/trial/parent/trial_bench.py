@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.core.errors import NothingUsable
-from autotune.core.measurement import HIGH_LATENCY, Block
+from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.proof import Round
 from autotune.core.settings import Settings
@@ -53,6 +53,8 @@ class TrialBench:
         self.trial_latencies: list[tuple[int, float]] = []
         self.contest_latencies: list[tuple[int, float]] = []
         self._random = random.Random(seed)
+        self._missed = 0.0
+        """See `TrialContest`; of the last one."""
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
@@ -136,8 +138,9 @@ class TrialBench:
                 )
                 trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)
-            contest = TrialContest(self.runner, trials, self._random)
+            contest = TrialContest(self.runner, trials, self._random, self._missed)
             yield contest
+            self._missed = contest.missed
             self.contest_latencies += [(contenders[name].threads, latency) for name, latency in contest.latencies]
         finally:
             for trial in trials.values():
@@ -150,12 +153,16 @@ class TrialContest:
     Attributes:
         latencies: name and core-to-core latency of each block that counts, where it has one.
         neighbours: processors that other processes kept busy during the last round, on average.
+        missed: largest share of its processors' time that a contender missed during the last round; before the first,
+            as the caller knows it.
     """
 
-    def __init__(self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random) -> None:
+    def __init__(
+        self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0
+    ) -> None:
         self.runner, self.trials = runner, trials
         self.latencies: list[tuple[str, float]] = []
-        self.neighbours = 0.0
+        self.neighbours, self.missed = 0.0, missed
         self._random = turns
         self._lowest: dict[str, float] = {}
         """The lowest latency of each."""
@@ -167,6 +174,7 @@ class TrialContest:
             blocks = self._blocks(seconds)  # once more, with the cores where the host has them now
         self.latencies += [(name, block.core_latency) for name, block in blocks.items() if block.core_latency]
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
+        self.missed = max((block.stolen for block in blocks.values()), default=self.missed)
         return {name: block.rate for name, block in blocks.items()}
 
     def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
@@ -178,9 +186,13 @@ class TrialContest:
         return {name: block for name, block in taken.items() if block is not None}
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """A block; once more where it was disturbed: a burst is over by then, and a lasting load is normal here."""
+        """A block; once more where a burst disturbed it, which is over by then.
+
+        Not where the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
+        """
         block = self.runner.block(trial, seconds)
-        return self.runner.block(trial, seconds) if block is not None and block.disturbed else block
+        burst = block is not None and block.disturbed and self.missed <= LASTING
+        return self.runner.block(trial, seconds) if burst else block
 
     def _latency_changed(self, blocks: Mapping[str, Block]) -> bool:
         """Whether core-to-core latency was high for some blocks of a round and low for others."""
