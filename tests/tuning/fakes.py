@@ -42,6 +42,7 @@ class FakeBench:
         fate: how a trial of the settings fails; None where it does not.
         trial: seconds of one trial; more than half of it is starting.
         noise: of trials, of a generation's processes, and of one block.
+        missed: share of the processors' time that a contender misses.
         interrupt_at: the trial, or the generation, in which the user presses Ctrl-C.
     """
 
@@ -52,9 +53,12 @@ class FakeBench:
     noise: tuple[float, float, float] = (0.03, 0.02, 0.05)
     interrupt_at: tuple[int | None, int | None] = (None, None)
     dead: frozenset[str] = frozenset()
+    missed: float = 0.0
     now: float = 1000.0
     measured: list[Settings] = field(default_factory=list)
     contests: list[dict[str, Settings]] = field(default_factory=list)
+    blocks: list[float] = field(default_factory=list)
+    """How long they were."""
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -90,12 +94,13 @@ class FakeBench:
 class FakeContest:
     """One generation: each process keeps its luck."""
 
-    neighbours = missed = 0.0
+    neighbours = 0.0
 
     def __init__(self, bench: FakeBench, rates: dict[str, float]) -> None:
-        self.bench, self.rates = bench, rates
+        self.bench, self.rates, self.missed = bench, rates, bench.missed
 
     def round(self, seconds: float) -> dict[str, float]:
+        self.bench.blocks.append(seconds)
         self.bench.spend(seconds * len(self.rates))
         return {name: rate * self.bench.luck(2) for name, rate in self.rates.items() if name not in self.bench.dead}
 

@@ -6,13 +6,15 @@ import math
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
+from autotune.core.measurement import LASTING, Block, Measurement
 from autotune.core.outcome import Completed
 from autotune.core.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning import schedule
+from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import FINISH_SECONDS, MOST_GAIN, Schedule
 from autotune.tuning.state import RunState
+from tests.tuning.fakes import FakeBench, make
 
 OWN = Settings(threads=2, batch_size=64)
 FAST, SLOW = OWN.but(num_workers=1), OWN.but(num_workers=2)
@@ -80,6 +82,30 @@ class TestEstimates:
         state = known()
         turns = schedule.rounds_per_generation(state) * schedule.turn_seconds(state, OWN)
         assert schedule.generation_seconds(state, [OWN]) == pytest.approx(schedule.startup_seconds(state, OWN) + turns)
+
+
+class TestBesideOthers:
+    def test_blocks_are_long_where_training_waits_for_others(self) -> None:
+        state = known(trial(FAST, 64_000.0))
+        assert schedule.turn_seconds(state, FAST) == schedule.BLOCK_SECONDS
+        state.missed = 2 * LASTING
+        assert schedule.turn_seconds(state, FAST) == schedule.LONG_BLOCK_SECONDS
+        assert schedule.block_seconds(state, 2.0) == 2.0
+
+    @pytest.mark.parametrize(("stolen", "long"), [(0.05, False), (0.3, True)])
+    def test_the_baselines_trial_tells_at_first(self, stolen: float, long: bool) -> None:
+        blocks = tuple(Block(640, 1.0, 10, stolen) for _ in range(3))
+        first = Observation(OWN, Completed(measurement=Measurement(blocks), start_seconds=0.5), "safe")
+        wanted = schedule.LONG_BLOCK_SECONDS if long else schedule.BLOCK_SECONDS
+        assert schedule.block_seconds(RunState.after(OWN, [first]), schedule.BLOCK_SECONDS) == wanted
+
+    def test_a_generation_tells_how_the_next_one_is(self) -> None:
+        bench = FakeBench(lambda _: 640.0)
+        run = make(bench, None)
+        for bench.missed in (0.3, 0.0, 0.0):
+            run_generation(run.state, run.tools, 1, {"baseline": run.state.baseline}, 2)
+        short, long = schedule.BLOCK_SECONDS, schedule.LONG_BLOCK_SECONDS
+        assert bench.blocks == [short, short, long, long, short, short]
 
 
 class TestProof:

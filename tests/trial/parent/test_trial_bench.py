@@ -38,6 +38,16 @@ def test_a_disturbed_block_is_taken_once_more() -> None:
     assert not turns.left
 
 
+def test_beside_a_lasting_load_no_block_is_taken_again() -> None:
+    """Only the bad ones would be: what is left would be faster than training is."""
+    turns = Turns(
+        block(1, stolen=0.3), block(2, stolen=0.3), block(3, stolen=0.3), block(4), block(5, stolen=0.3), block(6)
+    )
+    held = contest(turns, "a")
+    assert [held.round(0.3)["a"] for _ in range(4)] == [2, 3, 4, 6], "once more at first, and after a quiet round"
+    assert not turns.left
+
+
 def test_a_round_in_which_latency_changed_is_taken_once_more() -> None:
     same = [block(10, LOW), block(10, LOW)]
     moved = [block(10, LOW), block(6, HIGH)]
