@@ -182,6 +182,17 @@ def test_fixed_knobs_stay():
     assert {s.num_workers for s in walk(space, 1)} == {0}
 
 
+def test_a_random_move_is_drawn_from_what_is_offered_only():
+    """A knob without another value takes no draws from those that have one."""
+    free = build(context(inventory(), 64), "safe")
+    pinned = {name: values[0] for name, values in free.values.items() if name not in ("optimizer_impl", "batch_size")}
+    space = build(context(inventory(), 64), "safe", pinned)
+    here = next(each for each in space.enumerate() if each.optimizer_impl == "default")
+    rng = random.Random(1)
+    drawn = {space.random_move(here, rng.randrange) for _ in range(20)}
+    assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_workers_live_as_long_as_the_users_own_on_every_way(kept):
     own = context(inventory(), 64)
