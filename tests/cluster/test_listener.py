@@ -49,6 +49,13 @@ class Other(threading.Thread):
             self.error = error
 
 
+    def leave(self) -> None:
+        """Once all is said."""
+        self.join()
+        if self.connection is not None:
+            self.connection.close()
+
+
 def meet(listener: Listener, patience: float = 5.0) -> contextlib.AbstractContextManager[tuple[Fleet, tuple[str, ...]]]:
     return listener.gather(OWN, 3, patience)
 
@@ -69,7 +76,7 @@ def test_another_type_of_machine_is_noted(listener: Listener) -> None:
     other = Other(listener.rendezvous, {**OWN, "name": "two", "machine": "n"}, {"loaded": True})
     with meet(listener) as (_, notes):
         assert notes == ("not all machines are alike, and the slowest sets the pace: also n",)
-    other.join()
+    other.leave()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_versions_must_be_the_same(listener: Listener, name: str, words: str) ->
     other = Other(listener.rendezvous, {**OWN, name: "else"})
     with pytest.raises(UsageError, match=f"{words} must be the same on all machines"), meet(listener):
         pass
-    other.join()
+    other.leave()
     assert isinstance(other.error, UsageError)
     assert words in str(other.error)
 
@@ -88,7 +95,7 @@ def test_who_cannot_load_the_task_is_named(listener: Listener) -> None:
     other = Other(listener.rendezvous, OWN, {"failed": "model.py: no data", "traceback": "Traceback"})
     with pytest.raises(UserCodeError, match=r"one \(127.0.0.1\): model.py: no data") as caught, meet(listener):
         pass
-    other.join()
+    other.leave()
     assert caught.value.traceback == "Traceback"
 
 
@@ -116,7 +123,7 @@ def test_strangers_are_sent_away(listener: Listener) -> None:
         other = Other(listener.rendezvous, OWN, {"loaded": True})
         with meet(listener) as (fleet, _):
             assert fleet.nnodes == 2
-        other.join()
+        other.leave()
 
 
 def test_connecting_where_nobody_is(listener: Listener) -> None:
@@ -127,7 +134,8 @@ def test_connecting_where_nobody_is(listener: Listener) -> None:
 
 def test_connecting_to_another_service(listener: Listener) -> None:
     def answer() -> None:
-        listener.socket.accept()[0].sendall(b"220 mail.example.org\r\n")
+        with listener.socket.accept()[0] as mail:
+            mail.sendall(b"220 mail.example.org\r\n")
 
     service = threading.Thread(target=answer)
     service.start()
