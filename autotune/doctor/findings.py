@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autotune.core import worker_socket
 from autotune.core.load import Load
 from autotune.probes.facts import Inventory
 from autotune.probes.switches import Switches
@@ -120,6 +121,17 @@ def _shared_memory(patient: Patient) -> Iterator[Finding]:
         )
 
 
+def _temporary(patient: Patient) -> Iterator[Finding]:
+    folder, most = patient.switches.temporary, worker_socket.LONGEST_FOLDER
+    if patient.inventory.software.platform == "linux" and not worker_socket.fits(folder):
+        yield Finding(
+            "tmpdir",
+            f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang",
+            "export TMPDIR=/tmp",
+            "loader workers that start",
+        )
+
+
 def _allocator(patient: Patient) -> Iterator[Finding]:
     software = patient.inventory.software
     if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
@@ -191,6 +203,7 @@ RULES: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     _quota,
     _threads,
     _shared_memory,
+    _temporary,
     _allocator,
     _huge_pages,
     _vectors,

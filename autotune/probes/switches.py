@@ -19,11 +19,13 @@ class Switches:
         numa_balancing: whether the kernel moves pages between NUMA nodes by itself.
         capability: the widest vector instructions that PyTorch's kernels use: ``DEFAULT``, ``AVX2``, ``AVX512``...
         governor: why the CPU frequency is held down, and the battery, in words.
+        temporary: the folder of temporary files.
     """
 
     numa_balancing: bool | None = None
     capability: str | None = None
     governor: tuple[str, ...] = ()
+    temporary: str = "/tmp"
 
 
 def probe(system: System) -> Switches:
@@ -31,7 +33,8 @@ def probe(system: System) -> Switches:
     balancing = system.read("/proc/sys/kernel/numa_balancing")
     key = [system.package_version("torch"), system.python, system.boot_id(), system.env.get("ATEN_CPU_CAPABILITY")]
     capability = system.remember("cpu-capability", key, lambda: _capability(system))["capability"]
-    return Switches(None if balancing is None else balancing != "0", capability, power.probe(system))
+    moved = None if balancing is None else balancing != "0"
+    return Switches(moved, capability, power.probe(system), system.env.get("TMPDIR") or "/tmp")
 
 
 def _capability(system: System) -> Facts:

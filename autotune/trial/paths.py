@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from autotune.core.worker_socket import fits
+
 SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"
 """A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
 SHARED_MEMORY = Path("/dev/shm")
 SHORT = Path("/tmp")
 """Where a scratch folder gets a second, short name if its own is too long."""
-LONGEST_SOCKET = 107
-"""Characters in the path of a Unix socket on Linux. A loader's workers meet at one in the temporary folder."""
-PYTHONS_SOCKET = len("/pymp-12345678/listener-12345678")
-DEEPEST = len("/private/tmp")
-"""Of the folders in a scratch folder that serve as a temporary folder."""
+DEEPEST = "private/tmp"
+"""Of the folders in a scratch folder that serve as a temporary folder: the longest."""
 
 
 def session_file(task: Path) -> Path:
@@ -43,8 +42,7 @@ class StudyPaths:
     def create(cls) -> StudyPaths:
         """A new private folder in the system's temporary folder."""
         root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
-        too_long = len(str(root)) + DEEPEST + PYTHONS_SOCKET > LONGEST_SOCKET
-        if too_long and len(str(root.parent)) + PYTHONS_SOCKET <= LONGEST_SOCKET:  # else the user's training fails too
+        if fits(str(root.parent)) and not fits(str(root / DEEPEST)):  # else the user's training fails too
             with contextlib.suppress(OSError):
                 (SHORT / root.name).symlink_to(root)
         return cls(root, _own(root))

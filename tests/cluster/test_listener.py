@@ -48,7 +48,6 @@ class Other(threading.Thread):
         except AutotuneError as error:
             self.error = error
 
-
     def leave(self) -> None:
         """Once all is said."""
         self.join()

@@ -132,3 +132,11 @@ def gpu_of() -> Any:
 def test_every_finding_can_be_written_as_json() -> None:
     found = only(healthy(software={"allocators": ()}))
     assert set(vars(found)) == {"name", "what", "mend", "gain"}
+
+
+@pytest.mark.parametrize(("length", "found"), [(75, []), (76, ["tmpdir"])])
+def test_a_temporary_folder_too_long_for_a_workers_socket(length: int, found: list[str]) -> None:
+    """Seen: with 75 characters a DataLoader's worker starts, with 76 it does not."""
+    patient = healthy()
+    patient = replace(patient, switches=replace(patient.switches, temporary="/" + "x" * (length - 1)))
+    assert names(patient) == found
