@@ -23,10 +23,10 @@ SLOW_STEP_SECONDS = 0.1
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
 """Share of the processors' time lost to others above which a block says nothing about the settings."""
-LASTING = 0.1
-"""...above which a contender that missed it in one round is taken to miss it in the next."""
 LATENCY_STEAL_LIMIT = 0.05
 """...above which its core-to-core latency says nothing about the cores: a thread waits for one that does not run."""
+LASTING = 0.1
+"""A contender that missed more than this share of its processors' time in one round will miss it in the next."""
 
 MIN_BLOCKS = 3
 CLEAR = 1.15
