@@ -134,7 +134,10 @@ def _why_none_chosen(state: RunState, level: str) -> str:
     """What trials, and a race where one was held, say about a ``level`` that has no contender in the proof."""
     tried = [o.settings for o in state.history if o.level == level and o.settings != state.baseline]
     if not tried:
-        return OWN_ONLY if any(o.level == level for o in state.history) else UNREACHED
+        if not any(o.level == level for o in state.history):
+            return UNREACHED
+        alone = all(o.settings == state.baseline for o in state.history)
+        return OWN_ONLY if alone else UNREACHED if _named(state, level) else NOT_TRIED[level]
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return NOISY

@@ -63,6 +63,12 @@ class TestNotes:
     def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
         assert self.note(100.0) == result.OWN_ONLY
 
+    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
+        state = RunState(OWN)
+        for rate, settings, level in ((100.0, OWN, "safe"), (90.0, OTHER, "safe"), (99.0, OWN, "amp")):
+            state.add(Observation(settings, _completed(rate), level))
+        assert result.proven_results(state, LEVELS)["amp"].note == result.NOT_TRIED["amp"]
+
     @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
     def test_no_faster_in_trials_is_no_gain_and_says_in_how_many(self, rate: float) -> None:
         assert self.note(100.0, rate) == "no gain in 1 trial: nothing that was tried is faster than your settings"
