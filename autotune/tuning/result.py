@@ -136,8 +136,9 @@ def _why_none_chosen(state: RunState, level: str) -> str:
     if not tried:
         if not any(o.level == level for o in state.history):
             return UNREACHED
-        alone = all(o.settings == state.baseline for o in state.history)
-        return OWN_ONLY if alone else UNREACHED if _named(state, level) else NOT_TRIED[level]
+        if all(o.settings == state.baseline for o in state.history):
+            return OWN_ONLY
+        return UNREACHED if level not in NOT_TRIED or _named(state, level) else NOT_TRIED[level]
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return NOISY
@@ -150,10 +151,10 @@ def _why_none_chosen(state: RunState, level: str) -> str:
 
 
 def _named(state: RunState, level: str) -> list[Observation]:
-    """Trials of what a level is named for: another precision, another global batch; at ``safe`` anything."""
+    """Trials of what a level is named for: another precision, another global batch; at ``safe`` its own."""
     what, own = KNOWN_FOR.get(level), state.baseline
     if what is None:
-        return [o for o in state.history if o.settings != own]
+        return [o for o in state.history if o.level == level and o.settings != own]
     return [o for o in state.history if getattr(o.settings, what) != getattr(own, what)]
 
 
