@@ -152,7 +152,8 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
         choices = _with_baseline(offered, own, includes(level, knob.level), knob.ordinal)
         pinned = knob.name in fixed and includes(level, knob.level)
         values[knob.name] = (fixed[knob.name],) if pinned else choices.values
-        left_out += [LeftOut(knob.name, value, reason) for value, reason in choices.left_out]
+        reasons = [(value, why) for value, why in choices.left_out if not (pinned and value == fixed[knob.name])]
+        left_out += [LeftOut(knob.name, value, reason) for value, reason in reasons]
     keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
     own_batch = level != "max" or keeps_batch
     batches = (context.baseline.global_batch,) if own_batch else _global_batches(context)

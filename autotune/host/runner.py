@@ -12,6 +12,7 @@ from autotune.core.binding import plan
 from autotune.core.clamp import over_machines
 from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
+from autotune.core.knobs.processes import WAIT_VARIABLES
 from autotune.core.settings import Settings
 from autotune.host.signals import interrupt_on_signals
 from autotune.launch.environment import INHERITED, environment, scrub
@@ -85,7 +86,8 @@ def _working_folder() -> Path:
 
 def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
     """Environment of the zygote for what a process must start with of ``settings``."""
-    tuned = environment(settings, inventory, {}).set
+    waiting = {name: value for name, value in os.environ.items() if name in WAIT_VARIABLES}
+    tuned = environment(settings, inventory, waiting).set
     inherited = {name: value for name, value in tuned.items() if name in INHERITED}
     threads, memory = inventory.budget.threads, inventory.memory.limit
     return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, tuned=inherited)

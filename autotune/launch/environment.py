@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.core.backends import BACKENDS
-from autotune.core.knobs.processes import OMP_WAIT_POLICY
+from autotune.core.knobs.processes import OMP_WAIT_POLICY, own_waiting
 from autotune.core.settings import Settings
 from autotune.launch import allocators
 from autotune.probes.facts import Inventory
@@ -80,14 +80,15 @@ def environment(
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
-    if settings.omp_wait_policy != "default":
-        wanted[OMP_WAIT_POLICY] = settings.omp_wait_policy
+    waiting, others = _waiting(settings, base_env)
+    wanted.update(waiting)
     chosen = {name: value for name, value in wanted.items() if name not in base_env}
     kept = [
         KeptVariable(name, base_env[name], value)
         for name, value in wanted.items()
         if base_env.get(name, value) != value
     ]
+    kept += others
     preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
     if preload.value is not None:
         chosen["LD_PRELOAD"] = preload.value
@@ -114,6 +115,17 @@ def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
         # torchrun sets OMP_NUM_THREADS=1 where the variable is not set
         return {"OMP_NUM_THREADS": mkl, "MKL_NUM_THREADS": tuned}
     return {"OMP_NUM_THREADS": tuned, "MKL_NUM_THREADS": tuned}
+
+
+def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:
+    """How OpenMP's threads wait, and the user's own variable that decides it otherwise."""
+    policy = settings.omp_wait_policy
+    if policy == "default":
+        return {}, []
+    own = own_waiting(policy, base_env)
+    if own is None:
+        return ({} if OMP_WAIT_POLICY in base_env else {OMP_WAIT_POLICY: policy}), []
+    return {}, [KeptVariable(own, base_env[own], policy if own == OMP_WAIT_POLICY else f"{OMP_WAIT_POLICY}={policy}")]
 
 
 def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:

@@ -20,21 +20,29 @@ HELD_BACK = 0.05
 """A quota is named as a cause from this share of the time on."""
 IDLE_CPUS = 0.5
 """So many that have nothing to do are named: no neighbour keeps training from them."""
+WAITING = 0.25
+"""The loop waits where its own thread does not run for this share of the time."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 PAGE = 4096
-UNKNOWN = "this machine or its software may have changed; autotune check PROFILE TARGET measures again"
+UNKNOWN = (
+    "the loop may do more than a step (data, evaluation), or this machine or its software has changed;"
+    " autotune check PROFILE TARGET measures again"
+)
 
 
 @dataclass(frozen=True)
 class Look:
     """Counters of the machine at one time: seconds, pages swapped, seconds held back by a quota, seconds in which this
-    process's CPUs had nothing to do, other processes."""
+    process's CPUs had nothing to do, seconds in which this thread ran, CPUs that its number of threads leaves free,
+    other processes."""
 
     seconds: float
     swapped: int = 0
     held_back: float = 0.0
     idle: float = 0.0
+    ran: float = 0.0
+    spare: int = 0
     others: tuple[Process, ...] = ()
 
 
@@ -72,8 +80,8 @@ def causes(before: Look, after: Look) -> Iterator[str]:
     """What can have slowed training down between two looks."""
     seconds = max(after.seconds - before.seconds, 1e-9)
     held_back = (after.held_back - before.held_back) / seconds
-    if held_back < HELD_BACK and (idle := (after.idle - before.idle) / seconds) >= IDLE_CPUS:
-        yield f"{idle:.1f} CPUs are idle, so the loop itself waits (for data, evaluation, a pause)"
+    if held_back < HELD_BACK:
+        yield from _idleness((after.idle - before.idle) / seconds, 1 - (after.ran - before.ran) / seconds, after.spare)
     neighbours = _neighbours(before.others, after.others, seconds)
     for each in neighbours[:NAMED]:
         name = each.name or "another user's process"
@@ -84,6 +92,14 @@ def causes(before: Look, after: Look) -> Iterator[str]:
         yield f"memory is short: {swapped / 2**20:.0f} MiB/s are swapped"
     if held_back >= HELD_BACK:
         yield f"the CPU quota holds its threads back ({held_back:.1f} s of each second)"
+
+
+def _idleness(idle: float, waiting: float, spare: int) -> Iterator[str]:
+    """What CPUs without work say of the loop. Those that ``spare`` counts are idle in a healthy run too."""
+    if idle >= IDLE_CPUS and waiting >= WAITING:
+        yield f"{idle:.1f} CPUs are idle, so the loop itself waits (for data, evaluation, a pause)"
+    elif idle - spare >= IDLE_CPUS:
+        yield f"{idle - spare:.1f} CPUs are idle while the loop works on fewer threads (for data, small operators)"
 
 
 def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: float) -> list[Neighbour]:
@@ -100,13 +116,20 @@ def _neighbours(before: Sequence[Process], after: Sequence[Process], seconds: fl
 def _look() -> Look:
     system = System()
     swapped, idle = _swapped(system.read("/proc/vmstat") or ""), _idle(system.read("/proc/stat") or "")
-    return Look(time.monotonic(), swapped, _held_back(system), idle, _others(processes()))
+    others = _others(processes())
+    return Look(time.monotonic(), swapped, _held_back(system), idle, time.thread_time(), _spare(), others)
 
 
 def _cpus() -> int:
     """As the affinity mask of this thread has them, which cpusets and CPUs that are offline narrow; else all."""
     known = getattr(os, "sched_getaffinity", None)
     return len(known(0)) if known else os.cpu_count() or 1
+
+
+def _spare() -> int:
+    """CPUs that the threads of this training's processes on this machine leave free."""
+    together = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(0, _cpus() - together * torch.get_num_threads())
 
 
 def _others(seen: Sequence[Process]) -> tuple[Process, ...]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.runtime.session import Session, session_of_profile
+from typing import TYPE_CHECKING
+
 from autotune.script.shared_batch import SharedBatch
 from autotune.script.tuned import Tuned
 from autotune.script.watch import Watch
+
+if TYPE_CHECKING:
+    from autotune.runtime.session import Session
 
 
 def apply_profile(known_by: str, skip: int, shared_batch: SharedBatch | None = None) -> Watch:
@@ -24,4 +28,6 @@ def apply_profile(known_by: str, skip: int, shared_batch: SharedBatch | None = N
 
 
 def _open_session() -> Session:
+    from autotune.runtime.session import session_of_profile  # here: its own import may be what imported PyTorch
+
     return session_of_profile(moves=False)

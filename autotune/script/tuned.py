@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.runtime.loader import reads_like
-from autotune.runtime.session import Session
 from autotune.script.watch import Begin, Watch, Watcher, trains
+
+if TYPE_CHECKING:
+    from autotune.runtime.session import Session
 
 LOG = logging.getLogger("autotune")
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"

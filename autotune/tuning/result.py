@@ -134,7 +134,11 @@ def _why_none_chosen(state: RunState, level: str) -> str:
     """What trials, and a race where one was held, say about a ``level`` that has no contender in the proof."""
     tried = [o.settings for o in state.history if o.level == level and o.settings != state.baseline]
     if not tried:
-        return OWN_ONLY if any(o.level == level for o in state.history) else UNREACHED
+        if not any(o.level == level for o in state.history):
+            return UNREACHED
+        if all(o.settings == state.baseline for o in state.history):
+            return OWN_ONLY
+        return UNREACHED if level not in NOT_TRIED or _named(state, level) else NOT_TRIED[level]
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return NOISY
@@ -147,10 +151,10 @@ def _why_none_chosen(state: RunState, level: str) -> str:
 
 
 def _named(state: RunState, level: str) -> list[Observation]:
-    """Trials of what a level is named for: another precision, another global batch; at ``safe`` anything."""
+    """Trials of what a level is named for: another precision, another global batch; at ``safe`` its own."""
     what, own = KNOWN_FOR.get(level), state.baseline
     if what is None:
-        return [o for o in state.history if o.settings != own]
+        return [o for o in state.history if o.level == level and o.settings != own]
     return [o for o in state.history if getattr(o.settings, what) != getattr(own, what)]
 
 

@@ -193,6 +193,14 @@ def test_a_random_move_is_drawn_from_what_is_offered_only():
     assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
 
 
+def test_a_pinned_value_is_not_said_to_be_left_out():
+    quiet = context(inventory(), 64)
+    left_out = [(each.knob, each.value) for each in build(quiet, "safe").left_out]
+    assert ("omp_wait_policy", "passive") in left_out
+    pinned = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
+    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in pinned]
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_workers_live_as_long_as_the_users_own_on_every_way(kept):
     own = context(inventory(), 64)

@@ -40,3 +40,6 @@ class TestEnvironment:
         passive = Settings(threads=2, omp_wait_policy="passive")
         assert start_environment(MACHINE, StudyPaths(tmp_path), passive)["OMP_WAIT_POLICY"] == "passive"
         assert "OMP_WAIT_POLICY" not in start_environment(MACHINE, StudyPaths(tmp_path), Settings())
+        monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+        found = start_environment(MACHINE, StudyPaths(tmp_path), passive)
+        assert found["OMP_WAIT_POLICY"] == "active", "as training will find it"

@@ -110,6 +110,22 @@ def test_the_users_environment_wins_and_is_named(base: dict[str, str], added: di
 
 
 @pytest.mark.parametrize(
+    ("base", "kept"),
+    [
+        ({"OMP_WAIT_POLICY": "active"}, "OMP_WAIT_POLICY=active is yours and stays; tuned would be passive."),
+        ({"OMP_WAIT_POLICY": " PASSIVE"}, None),
+        ({"GOMP_SPINCOUNT": "9"}, "GOMP_SPINCOUNT=9 is yours and stays; tuned would be OMP_WAIT_POLICY=passive."),
+        ({"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "9"}, "KMP_BLOCKTIME=9 is yours and stays;"),
+    ],
+)
+def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
+    found = environment(Settings(threads=8, omp_wait_policy="passive"), inventory(), base)
+    assert "OMP_WAIT_POLICY" not in found.set
+    assert [item.note.startswith(kept) for item in found.kept if kept] == [True] * bool(kept)
+    assert len(found.kept) == bool(kept)
+
+
+@pytest.mark.parametrize(
     ("settings", "base", "wanted"),
     [
         (TWO, {}, "lo"),

@@ -57,6 +57,19 @@ def test_cpus_without_work_come_before_neighbours() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("ran", "spare", "words"),
+    [
+        (9.9, 1, []),
+        (9.9, 0, ["1.0 CPUs are idle while the loop works on fewer threads (for data, small operators)"]),
+        (5.0, 1, ["1.0 CPUs are idle, so the loop itself waits (for data, evaluation, a pause)"]),
+    ],
+)
+def test_a_loop_that_works_all_the_time_is_not_said_to_wait(ran: float, spare: int, words: list[str]) -> None:
+    """One thread on two CPUs leaves one idle however fast it is."""
+    assert list(causes(BEFORE, after(idle=10.0, ran=ran, spare=spare))) == words
+
+
 def test_only_idle_cpus_that_training_may_run_on_count(monkeypatch: pytest.MonkeyPatch) -> None:
     stat = "cpu  1 2 3 9000 9000 6\ncpu0 1 2 3 100 50 6\ncpu1 1 2 3 800 50 6\ncpu2 1 2 3 200 50 6\nintr 1\n"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2}, raising=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed
+from autotune.core.outcome import Completed, Crashed, Outcome
 from autotune.core.profile import LevelResult, Profile
 from autotune.core.proof import Proof, Round
 from autotune.search.protocol import Observation
@@ -62,6 +62,28 @@ class TestNotes:
 
     def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
         assert self.note(100.0) == result.OWN_ONLY
+
+    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
+        state = RunState(OWN)
+        for rate, settings, level in ((100.0, OWN, "safe"), (90.0, OTHER, "safe"), (99.0, OWN, "amp")):
+            state.add(Observation(settings, _completed(rate), level))
+        assert result.proven_results(state, LEVELS)["amp"].note == result.NOT_TRIED["amp"]
+
+    @pytest.mark.parametrize(
+        ("tried", "note"),
+        [
+            (lambda: _completed(90.0), "no gain in 1 trial: nothing that was tried is faster than your settings"),
+            (lambda: Crashed("SIGSEGV", ""), result.ALL_FAILED),
+            (None, result.UNREACHED),
+        ],
+    )
+    def test_trials_of_higher_levels_say_nothing_of_safe(self, tried: Callable[[], Outcome] | None, note: str) -> None:
+        state = RunState(OWN)
+        state.add(Observation(OWN, _completed(100.0), "safe"))
+        if tried is not None:
+            state.add(Observation(OTHER, tried(), "safe"))
+        state.add(Observation(OTHER.but(precision="bf16"), _completed(300.0), "amp"))
+        assert result.proven_results(state, LEVELS)["safe"].note == note
 
     @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
     def test_no_faster_in_trials_is_no_gain_and_says_in_how_many(self, rate: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.core.backends import BACKENDS, why_not_usable
@@ -112,6 +113,12 @@ BESIDE_CPUS = 0.3
 """From so many processors that others keep busy, threads that spin wait for one that does not run."""
 PASSIVE_GAIN = 0.5
 """Expected beside a neighbour (docs/decisions/023): 1.5 to 30 times were measured."""
+
+
+def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
+    """The user's own variable that may let threads wait otherwise than ``policy`` says; None if there is none."""
+    same = variables.get(OMP_WAIT_POLICY, "").strip().lower() == policy
+    return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
 
 
 def _omp_wait_policy(context: Context) -> Choices:

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from autotune.core.knobs.processes import OMP_WAIT_POLICY
+from autotune.core.knobs.processes import OMP_WAIT_POLICY, own_waiting
 from autotune.runtime.applier import Applier
 
 
@@ -58,7 +58,10 @@ class OmpWaitPolicy(Applier):
 
     def why_not(self) -> str | None:
         """Why this process may wait otherwise, or None."""
-        found = os.environ.get(OMP_WAIT_POLICY, "")
-        if self.value == "default" or found.lower() == self.value:
+        if self.value == "default":
+            return None
+        if own := own_waiting(self.value, os.environ):
+            return f"{own}={os.environ[own]} is yours and stays"
+        if OMP_WAIT_POLICY in os.environ:
             return None
         return f"{OMP_WAIT_POLICY} must be {self.value} before Python starts; autotune run sets it"

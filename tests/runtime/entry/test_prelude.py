@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.backends import TIMEOUT_VARIABLE
+from autotune.core.backends import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.runtime import watchdog
 from autotune.runtime.entry import prelude, startup
@@ -47,6 +47,13 @@ def test_the_first_import_of_torch_is_waited_for_not_a_look_at_it(tmp_path: Path
     done = run("-c", LOOKS, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     loader = {"name": "torch", "path": str(folder / "__init__.py")}
     assert done.stdout == f"torch None\nbefore\ntorch\nafter 1\nnn\ntorch\n{loader} 1\n", done.stderr
+
+
+def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import autotune\nprint(autotune.load.__name__)\n")
+    done = run("-m", ENTRY, "gloo", str(script), **{SCRIPT_VARIABLE: "batches:0"})
+    assert done.stdout == "load\n", done.stderr
 
 
 def test_a_script_that_hangs_before_it_imports_torch_ends_too(tmp_path: Path) -> None:
