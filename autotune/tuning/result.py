@@ -122,7 +122,7 @@ def proven_results(state: RunState, levels: Sequence[str]) -> dict[str, LevelRes
     for level, found in results.items():
         if level not in state.chosen:
             results[level] = replace(found, note=_why_none_chosen(state, level))
-        elif found.note == SAME[level] and not _named(state, level):
+        elif found.note == SAME[level] and level in NOT_TRIED and not _named(state, level):
             results[level] = replace(found, note=NOT_TRIED[level])
     failure = _why_no_other_precision(state)
     if failure and not lower_precision(results["amp"].settings, state.baseline):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.core.decide import UNREACHED
+from autotune.core.decide import SAME, UNREACHED
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
@@ -111,6 +111,13 @@ class TestNotes:
             state.add(Observation(settings, _completed(rate), "safe" if settings in (OWN, OTHER) else "amp"))
         state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0 * proven}) for each in (1, 2, 3, 4)]
         assert result.proven_results(state, LEVELS)["amp"].note.startswith(note)
+
+    def test_a_contender_that_only_a_higher_level_has_tried_is_judged_by_its_proof(self) -> None:
+        state = RunState(OWN, chosen={"safe": OTHER})
+        state.add(Observation(OWN, _completed(100.0), "safe"))
+        state.add(Observation(OTHER, _completed(120.0), "amp"))
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0}) for each in (1, 2, 3, 4)]
+        assert result.proven_results(state, ["safe"])["safe"].note == SAME["safe"]
 
 
 class TestProfile:

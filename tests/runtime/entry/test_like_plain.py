@@ -55,7 +55,7 @@ def python(
         timeout=120,
         check=False,
     )
-    out, err = (re.sub("(0x|PID )[0-9a-f]{4,}", r"\1", text or "") for text in (done.stdout, done.stderr))
+    out, err = (re.sub("0x[0-9a-f]{4,}|PID [0-9]+", "", text or "") for text in (done.stdout, done.stderr))
     return Ended(done.returncode, out, err)
 
 
