@@ -19,7 +19,7 @@ from autotune.cli_target import ScriptCommand, TargetCommand
 from autotune.core.cluster import from_options, from_slurm
 from autotune.core.durations import seconds
 from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
-from autotune.core.pins import read_pin
+from autotune.knobs.pins import read_pin
 from autotune.trial.script import recognise_target, started_script
 
 app = typer.Typer(

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System

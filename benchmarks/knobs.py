@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from benchmarks import stamp
 from benchmarks.rivals.history import Ratio, ratio
 from benchmarks.side_by_side import Contender, rounds

@@ -21,7 +21,7 @@ from typing import Any
 
 from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.store import profiles

@@ -22,7 +22,7 @@ from typing import Any
 
 from autotune.core.machine import MachineType
 from autotune.core.match import Here
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import layout, profiles, registry
 from autotune.store.remote import Remote
 from autotune.testing.profiles import MACHINE, profile

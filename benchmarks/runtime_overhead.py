@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 
 LIMIT = 10.0

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner

@@ -26,10 +26,10 @@ from pathlib import Path
 
 import torch
 
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.machine import machine_type, versions
 from autotune.core.profile import Target
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.runtime.session import Session

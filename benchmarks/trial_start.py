@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from autotune.commands.init import TASK
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.parent.trial_environment import trial_environment

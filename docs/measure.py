@@ -27,10 +27,10 @@ from types import ModuleType
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import Rendezvous, without_mpi
-from autotune.core.binding import VARIABLE, Affinity, AffinityPlan
+from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
 from autotune.host.runner import open_runner
 from autotune.launch.binding import starter

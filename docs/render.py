@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.core.knobs.table import KNOBS
+from autotune.knobs.table import KNOBS
 from autotune.store import profiles
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotune.core.knobs.knob import Count, Knob
-from autotune.core.knobs.table import KNOBS
-from autotune.core.settings import Settings
+from autotune.knobs.knob import Count, Knob
+from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import Settings
 
 
 def values(knob: Knob, most: int | None = None) -> st.SearchStrategy:

@@ -199,9 +199,9 @@ def test_imports_follow_the_table(module: str) -> None:
 @pytest.mark.parametrize(
     ("module", "target"),
     [
-        ("autotune.core.space", "torch"),
-        ("autotune.core.space", "os.path"),
-        ("autotune.core.space", "autotune.probes.inventory"),
+        ("autotune.knobs.space", "torch"),
+        ("autotune.knobs.space", "os.path"),
+        ("autotune.knobs.space", "autotune.probes.inventory"),
         ("autotune.search.staged", "autotune.trial.parent.runner"),
         ("autotune.search.staged", "subprocess"),
         ("autotune.trial.parent.runner", "torch"),

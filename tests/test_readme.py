@@ -16,7 +16,7 @@ import yaml
 
 from autotune.cli import app
 from autotune.core.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.trial.task_file import recognise
 
 ROOT = Path(__file__).resolve().parent.parent

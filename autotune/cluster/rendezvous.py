@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint, no_route
 from autotune.core.errors import UsageError
 from autotune.probes import network

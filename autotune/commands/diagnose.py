@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from autotune.commands.live_view import live_view
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.core.outcome import Completed
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.diagnosis import memory
 from autotune.diagnosis.diagnose import Diagnosis, contenders, diagnose

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.core import binding
-from autotune.core.backends import BACKENDS
-from autotune.core.clamp import clamp, for_this_machine
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import BACKENDS
+from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.core.profile import Profile
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.export import table
 from autotune.export.target import Plan
 from autotune.launch.binding import system_tools

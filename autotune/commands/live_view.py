@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from autotune.core.events import Event, Observer
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report.live import RunProgress, advanced, line, render
 
 LINE_SECONDS = 10.0

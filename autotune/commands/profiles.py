@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.clamp import clamp, for_this_machine
+from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.core.match import APPLIED, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.profile import Profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
 from autotune.core.outcome import Completed, Outcome
 
 BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))

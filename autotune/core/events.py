@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 
 class Event:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.core.measurement import Measurement
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.errors import UsageError
-from autotune.core.identity import Identity, Made
+from autotune.core.fingerprint import Fingerprint
 from autotune.core.near import did_you_mean
 from autotune.core.proof import Proof
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 SCHEMA = "autotune.profile/2"
 READABLE = ("autotune.profile/1", SCHEMA)
@@ -101,8 +101,8 @@ class Target:
     """What a training step of an unmodified script is known by; None for a task file."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
-    identity: Identity | None = None
-    """What was trained; None in files of version 1."""
+    compared: Fingerprint = Fingerprint()
+    """What tuning has compared with plain PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,6 @@ class Profile:
     def key(self) -> str:
         """The machine key."""
         return str(self.machine["key"])
-
-    @property
-    def made(self) -> Made:
-        """What the profile was made for."""
-        return Made(self.target.name, self.target.parameters, self.target.identity)
 
     def level(self, name: str | None = None) -> LevelResult:
         """The result of level ``name``; the recommended one by default."""
@@ -187,9 +182,9 @@ class Profile:
 
 def _target_dict(target: Target) -> dict[str, Any]:
     """What is usual goes without saying: files of earlier versions know nothing else."""
-    usual = {"nnodes": 1, "script": None, "skip": 0, "identity": None}
+    usual = {"nnodes": 1, "script": None, "skip": 0, "compared": Fingerprint()}
     data = {name: value for name, value in vars(target).items() if name not in usual or value != usual[name]}
-    return data | ({"identity": target.identity.as_dict()} if target.identity else {})
+    return data | ({"compared": target.compared.as_dict()} if target.compared != Fingerprint() else {})
 
 
 def _level_dict(result: LevelResult) -> dict[str, Any]:

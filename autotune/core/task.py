@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from autotune.core.identity import Identity
+from autotune.core.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ class TaskFacts:
     """What a training step of an unmodified script is known by; None for a task file."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
-    identity: Identity | None = None
-    """What tells the task from others of its name; None where it could not be read."""
+    compared: Fingerprint = Fingerprint()
+    """What the task's model, optimizer and loader are known by."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -76,7 +76,7 @@ class TaskFacts:
         values = dict(data)
         values["optimizer_impls"] = tuple(values["optimizer_impls"])
         values["warnings"] = tuple(values.get("warnings", ()))
-        values["identity"] = Identity.from_dict(values["identity"]) if values.get("identity") else None
+        values["compared"] = Fingerprint.from_dict(values["compared"])
         values["left_out"] = tuple((knob, value, reason) for knob, value, reason in values.get("left_out", ()))
         return cls(**values)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
 from autotune.core.proof import Proof, Round, compare
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
 from autotune.diagnosis.passes import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from autotune.core.knobs.knob import Count, Knob
-from autotune.core.knobs.memory import GLIBC_KEEPS
-from autotune.core.knobs.processes import OMP_WAIT_POLICY
+from autotune.knobs.knob import Count, Knob
+from autotune.knobs.malloc import GLIBC_KEEPS
+from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
 from autotune.export.target import Plan
 
 PRECISION = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.core.errors import UsageError
-from autotune.core.knobs.knob import Knob
-from autotune.core.knobs.table import KNOBS
+from autotune.knobs.knob import Knob
+from autotune.knobs.table import KNOBS
 from autotune.core.near import did_you_mean
 from autotune.export.accelerate import ACCELERATE
 from autotune.export.lightning import LIGHTNING

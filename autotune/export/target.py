@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from autotune.core.knobs.compile import COMPILED_FOLDER
+from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.probes.system import System
 
 LOCKS = "locks"

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.core.clamp import clamp
-from autotune.core.knobs.knob import LEVELS, includes
+from autotune.knobs.clamp import clamp
+from autotune.knobs.knob import LEVELS, includes
 from autotune.core.match import Here
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import registry
 from autotune.store.places import places

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from autotune.core.binding import plan
-from autotune.core.clamp import over_machines
+from autotune.knobs.affinity import plan
+from autotune.knobs.clamp import over_machines
 from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
-from autotune.core.knobs.processes import WAIT_VARIABLES
-from autotune.core.settings import Settings
+from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
+from autotune.knobs.settings import Settings
 from autotune.host.signals import interrupt_on_signals
 from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.binding import Affinity, AffinityPlan, cpu_list
+from autotune.knobs.affinity import Affinity, AffinityPlan, cpu_list
 
 STARTER = "autotune.runtime.bound"
 

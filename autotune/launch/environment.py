@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.core.backends import BACKENDS
-from autotune.core.knobs.processes import OMP_WAIT_POLICY, own_waiting
-from autotune.core.settings import Settings
+from autotune.knobs.backend import BACKENDS
+from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY, own_waiting
+from autotune.knobs.settings import Settings
 from autotune.launch import allocators
 from autotune.probes.facts import Inventory
 

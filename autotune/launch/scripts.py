@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.core.backends import SCRIPT_VARIABLE
+from autotune.core.overrides import SCRIPT_VARIABLE
 from autotune.core.errors import UsageError
 from autotune.core.profile import Profile
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 
 def need_our_entry(profile: Profile, settings: Settings) -> bool:

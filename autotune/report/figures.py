@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from autotune.core.history import Effect, History
 from autotune.core.profile import Profile
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report import formatting
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.core.load import QUIET, Load
 from autotune.core.profile import Profile
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.core.events import Event
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report import formatting
 
 BAR = 30

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.table import KNOB_NAMES
 from autotune.core.profile import Profile
 from autotune.report import formatting
 from autotune.report.final import failure_groups, not_offered_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.profile import LevelResult, Profile
 from autotune.report import formatting
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from autotune.core.binding import own_affinity
+from autotune.knobs.affinity import own_affinity
 from autotune.runtime.binding import bind
 
 

@@ -11,22 +11,21 @@ from pathlib import Path
 
 import torch
 
-from autotune.core.binding import plan_of
-from autotune.core.clamp import clamp, for_this_machine, launched, one_process
+from autotune.knobs.affinity import plan_of
+from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.core.errors import ProfileError, UsageError
-from autotune.core.identity import Made
-from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
-from autotune.core.knobs.knob import LEVELS, includes
-from autotune.core.knobs.table import BY_NAME
+from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
+from autotune.knobs.knob import LEVELS, includes
+from autotune.knobs.table import BY_NAME
 from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
 from autotune.core.profile import Profile
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
-from autotune.runtime.observer import RateObserver
 from autotune.runtime.processes import world_size
 from autotune.store import profiles, registry
 from autotune.store.places import is_url, not_there, places
@@ -42,18 +41,8 @@ class Choice:
     notes: tuple[str, ...] = ()
     device: str | None = None
     """The device that was tuned; None for whatever there is."""
-    step_seconds: float | None = None
-    """What one optimizer step should take, where the settings are exactly the measured ones."""
-    made: Made | None = None
-    """What the profile was made for."""
-    file: Path | None = None
-    """Of the profile, on this machine."""
-
-    def observer(self, environment: Mapping[str, str]) -> RateObserver | None:
-        """Keeps the training's rate beside the profile, where the user wants that and the profile promises one."""
-        if self.file is None or self.level is None or self.step_seconds is None:
-            return None
-        return RateObserver(self.file, self.level, self.step_seconds) if overrides(environment).observe else None
+    compared: Fingerprint | None = None
+    """What tuning has compared with plain PyTorch: nothing else is changed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ def choose(
         first, *others = found.notes
         return Choice(notes=(f"training runs without a profile: {first}", *others))
     choice = decide(found.profile, found.origin, level, environment, inventory)
-    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made, file=found.file)
+    return replace(choice, notes=(*found.notes, *choice.notes), compared=found.profile.target.compared)
 
 
 def find(
@@ -155,11 +144,8 @@ def decide(
     wanted, grown = for_this_machine(profile, name, inventory) if alone else (result.settings, ())
     settings, said = _as_started(wanted, environment, inventory, profile.target.nnodes)
     settings, own = own_threads(settings, environment)
-    step = None
-    if settings == result.settings and profile.target.unit == "samples" and result.rate > 0:
-        step = settings.global_batch / result.rate
     notes = (*notes, *_doubts(profile, name), *grown, *said, *own)
-    return Choice(settings, name, origin, notes, profile.target.device, step)
+    return Choice(settings, name, origin, notes, profile.target.device)
 
 
 def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ...]]:

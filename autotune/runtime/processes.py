@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.settings import Settings
+from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.settings import Settings
 from autotune.runtime import mpi, random_state
 from autotune.runtime.mpi.group import NAME
 from autotune.runtime.notes import Notes
@@ -48,6 +48,12 @@ def world_size(environment: Mapping[str, str]) -> int:
         return max(1, int(environment.get("WORLD_SIZE", "1"))) if "RANK" in environment else 1
     except ValueError:
         return 1
+
+
+def started_as(environment: Mapping[str, str]) -> World:
+    """Return this process's place as the launcher says it; the script makes the group itself."""
+    size = world_size(environment)
+    return World(int(environment["RANK"]), size) if size > 1 else World()
 
 
 def single_node(environment: Mapping[str, str]) -> bool:
@@ -118,15 +124,15 @@ def join_for(
     return world
 
 
-def of_script(settings: Settings | None, notes: Notes) -> World:
-    """The group that an unmodified script has made itself; one process alone where it has made none."""
+def why_not_of_script(settings: Settings) -> dict[str, str]:
+    """Return why the group that an unmodified script has made itself is not that of ``settings``, by knob."""
     made = dist.is_available() and dist.is_initialized()
-    world = World(dist.get_rank(), dist.get_world_size()) if made else World()
-    if settings is not None and settings.processes != world.size:
-        notes.not_applied("processes", f"the script trains as {world.size} process(es)")
-    elif settings is not None and made and str(settings.backend) not in (own := str(dist.get_backend_config())):
-        notes.not_applied("backend", f"the script makes its process group itself, with {own}")
-    return world
+    size = dist.get_world_size() if made else 1
+    if settings.processes != size:
+        return {"processes": f"the script trains as {size} process(es)"}
+    if made and str(settings.backend) not in (own := str(dist.get_backend_config())):
+        return {"backend": f"the script makes its process group itself, with {own}"}
+    return {}
 
 
 def _joined_once(notes: Notes) -> Callable[[], None]:
@@ -138,7 +144,7 @@ def _joined_once(notes: Notes) -> Callable[[], None]:
         if not dist.is_initialized():
             original(*arguments, **options)
         else:
-            notes.say("autotune.load has made the process group already: init_process_group after it does nothing")
+            notes.add("autotune.load has made the process group already: init_process_group after it does nothing")
 
     modules: tuple[Any, ...] = (dist, distributed_c10d)
     for module in modules:

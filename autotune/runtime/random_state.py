@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import random
 import sys
 import zlib
-from collections.abc import Iterator
 
 import torch
 
 
 def read(generator: torch.Generator | None = None) -> bytes:
-    """Where all of them stand."""
+    """Return the state of all of them."""
     numpy = sys.modules.get("numpy")
     own = None if generator is None else generator.get_state().numpy()
     return pickle.dumps(
@@ -34,19 +32,35 @@ def write(state: bytes, generator: torch.Generator | None = None) -> None:
         generator.set_state(torch.from_numpy(own.copy()))
 
 
-@contextlib.contextmanager
-def apart(rank: int) -> Iterator[None]:
-    """Random numbers of PyTorch on the CPU that differ by ``rank`` while inside; outside all ranks draw the same ones.
+class OwnNumbers:
+    """Random numbers of PyTorch that differ by process while each works on its part of a batch.
 
-    They follow from where the common numbers stand, which go on by one draw where anything was drawn inside.
+    What is drawn for a batch (dropout masks, noise, time steps of a diffusion model) differs by sample in one process,
+    and by process here. All else (new layers, the order of the data, an evaluation) draws the same everywhere. Numbers
+    of Python and NumPy, by which scripts decide rather than fill tensors, stay the same.
+
+    Args:
+        rank: this process.
     """
-    common = torch.get_rng_state()
-    torch.default_generator.manual_seed(zlib.crc32(common.numpy().tobytes(), rank))
-    own = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        drawn = not torch.equal(own, torch.get_rng_state())
-        torch.set_rng_state(common)
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._common: torch.Tensor | None = None
+        self._own = torch.empty(0)
+
+    def begin(self) -> None:
+        """Draw numbers of this process's own from now on. They follow from the common ones."""
+        self.end()
+        self._common = torch.get_rng_state()
+        torch.default_generator.manual_seed(zlib.crc32(self._common.numpy().tobytes(), self.rank))
+        self._own = torch.get_rng_state()
+
+    def end(self) -> None:
+        """Draw the common numbers again. They go on by one draw if anything was drawn meanwhile."""
+        if self._common is None:
+            return
+        drawn = not torch.equal(self._own, torch.get_rng_state())
+        torch.set_rng_state(self._common)
+        self._common = None
         if drawn:
             torch.empty((), dtype=torch.int64).random_()

@@ -77,6 +77,11 @@ class Relay:
         """True where a pass that begins now repeats one that nobody reads any more."""
         return any(not each.read_now for each in self._since_the_step())
 
+    @property
+    def began_at(self) -> int:
+        """Optimizer steps before the latest pass."""
+        return self._latest.steps if self._latest is not None else 0
+
     def items(self, source: Iterable[Any]) -> Iterator[Any]:
         """The items of a pass that begins now. ``source`` is iterated on rank 0 only."""
         begun = self._since_the_step()

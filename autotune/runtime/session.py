@@ -5,53 +5,66 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.core.binding import own_affinity
 from autotune.core.errors import ProfileError, UsageError
-from autotune.core.identity import Made
+from autotune.core.fingerprint import Fingerprint
 from autotune.core.overrides import DISABLE, overrides
-from autotune.core.settings import Settings
-from autotune.runtime import processes, watchdog
+from autotune.knobs import precision
+from autotune.knobs.affinity import own_affinity
+from autotune.knobs.knob import Change, Refused, Training
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.runtime import fingerprints, loaders, processes, sharing, watchdog
 from autotune.runtime.accelerate_names import AccelerateNames
-from autotune.runtime.applier import Training, create_appliers
-from autotune.runtime.appliers.precision import Precision
-from autotune.runtime.dealing import Part
-from autotune.runtime.described import Described
+from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
-from autotune.runtime.pace import Pace
-from autotune.runtime.preparer import Preparer
+from autotune.runtime.shards import Part, Progress
+
+CONTAINED = (nn.Module, Optimizer, DataLoader)
+NOT_LOADERS = (nn.Module, DataLoader, Tensor, list, tuple, dict, str)
+OTHER = {
+    "models": "the model is not the one that was tuned",
+    "optimizers": "the optimizer is not the one that was tuned",
+    "loaders": "the data set is not the one that was tuned",
+}
 
 
-class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Session"]):
+class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
     """Settings in force for one training loop, from construction to `close`.
+
+    A model, optimizer or loader is changed only if a setting differs from what it has.
 
     Args:
         settings: what to apply; None for baseline behaviour: devices and launched processes are served, no more.
-        device: ``cpu`` or ``cuda``; CUDA where there is any if None.
+        device: ``cpu`` or ``cuda``; CUDA if there is any if None.
         init_method: where processes meet; ``MASTER_ADDR`` and ``MASTER_PORT`` if None.
         level: the level the settings come from. None in trials, which obey the settings alone.
         origin: where the settings come from, for people.
-        notes: what is already to be said.
+        notes: what is already to be reported.
         timeout: seconds a collective may take; PyTorch's default if None.
-        announce: say notes through the ``autotune`` logger, on the main process.
-        step_seconds: what an optimizer step should take; one warning, with the likely cause, where it takes longer.
+        announce: print notes through the ``autotune`` logger, on the main process.
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
-        made: what the profile was made for; one warning where something else is trained.
-        watchers: called after each optimizer step while the batch is the measured one, until they return False.
+        compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
+        knobs: those that differ from the user's own settings; the others are left alone.
 
     Attributes:
         device: where batches and models go.
         rank, world_size: this process's place among the training processes.
         is_main: True on the process that should print and save.
         autocast: makes a context manager with the precision of the model's forward, for other parts of the loop.
-        preparer: what is prepared, which trials look at.
+        models, optimizers: those that are prepared.
+        sync: exchanges gradients between processes; None in one process.
+        seen: fingerprints of all that was prepared.
     """
 
     def __init__(
@@ -65,93 +78,120 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         notes: Iterable[str] = (),
         timeout: float | None = None,
         announce: bool = False,
-        step_seconds: float | None = None,
         moves: bool = True,
-        made: Made | None = None,
-        watchers: Iterable[Callable[[], bool]] = (),
+        compared: Fingerprint | None = None,
+        knobs: Collection[str] = KNOB_NAMES,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
-        self._notes = Notes(notes)
+        self.models: list[nn.Module] = []
+        self.seen = Fingerprint()
+        self._moves, self._compared = moves, compared
+        self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
+        self._notes, self._progress = Notes(notes), Progress()
+        self._trained_on: tuple[DataLoader[Any], int | None] | None = None
+        self._loaders: list[DataLoader[Any]] = []
+        self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
+        self._training = Training(self.device, own_affinity(os.environ), self._notes.add)
+        self.optimizers = self._training.optimizers
         try:
-            if moves:
-                world = processes.join_for(settings, self.device, init_method, timeout, self._notes)
-            else:
-                world = processes.of_script(settings, self._notes)
-            self._restore.callback(world.leave)
-            self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
+            self._join(init_method, timeout)
             self._notes.announce = announce and self.is_main
-            own = settings if moves or settings is None else settings.but(processes=1)
-            together = world if moves else processes.World()
-            self._training = Training(
-                own, level, self.device, together, own_affinity(os.environ), self._notes, moves=moves
-            )
-            for knob, applier in create_appliers(self._training).items():
-                self._restore.callback(applier.undo)
-                self._notes.not_applied(knob, applier.start())
+            for knob in self._knobs:
+                if knob.start is not None:
+                    change = knob.start(getattr(settings, knob.name), self._training)
+                    self._keep(knob.name, change)
+                    if change is not None:
+                        self._training.started[knob.name] = change
         except BaseException:
             self._restore.close()
             raise
-        self._precision = cast(Precision, self._training.appliers["precision"])
+        self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
-        pace = _pace(step_seconds, self._notes)
-        self.preparer = Preparer(self._training, self._precision, (*pace, *watchers), made)
+
+    def _join(self, init_method: str | None, timeout: float | None) -> None:
+        """Meet the other processes."""
+        world = processes.started_as(os.environ)
+        if self._moves:
+            world = processes.join_for(self.settings, self.device, init_method, timeout, self._notes)
+        self._restore.callback(world.leave)
+        self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
+        self.sync: GradientSync | None = None
+        self._sharing: sharing.Sharing | None = None
+        if self._moves and world.size > 1:
+            self.sync = GradientSync(self.device, self._progress, self._notes)
+            self._restore.callback(self.sync.finish)
+            trains = lambda: not self.models or any(model.training for model in self.models)  # noqa: E731
+            self._sharing = sharing.Sharing(world, self.device, self._progress, self._notes, trains)
+            self._restore.callback(self._sharing.numbers.end)
+
+    def _keep(self, knob: str, change: Change | None) -> None:
+        """Remember a change, to be undone at the end; note why it did not take effect."""
+        if change is not None:
+            self._restore.callback(change.undo)
+            self._training.changes.append(change)
+            self._in_force.setdefault(knob, []).append(change)
+            self._notes.not_applied(knob, change.why_not())
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
     def prepare(self, *objects: Any, find_unused_parameters: bool = False) -> Any:
-        """Models, optimizers and loaders, in any order and number, ready to train; others as they are.
+        """Make models, optimizers and loaders, in any order and number, ready to train; return others as they are.
 
-        Models and optimizers stay the user's own objects. A loader's batch is the global one, over all processes.
+        All stay the user's own objects. A loader's batch is the global one, over all processes.
 
         Args:
             objects: what to prepare.
-            find_unused_parameters: for several processes, where some parameters take no part in some losses.
+            find_unused_parameters: for several processes, if some parameters take no part in some losses.
 
         Raises:
             TypeError: a list, tuple or dictionary holds what is to be prepared: hand each over by itself.
         """
-        prepared = self.preparer.prepare(objects, find_unused_parameters)
-        return prepared[0] if len(prepared) == 1 else prepared
+        for item in objects:
+            _refuse_container(item)
+        for kind in CONTAINED:  # models first, whatever the order
+            for item in objects:
+                if isinstance(item, kind):
+                    self._prepare(item, find_unused_parameters)
+                elif kind is DataLoader and self.sync is not None:
+                    self._pass_over(item)
+        return objects[0] if len(objects) == 1 else objects
 
     def no_sync(self, *models: nn.Module) -> contextlib.AbstractContextManager[Any]:
-        """For gradient accumulation: gradients of ``models``, or of all, stay in this process while inside.
+        """Keep gradients of ``models``, or of all, in this process while inside: for gradient accumulation.
 
         Put it around the forward and backward passes of every batch but the last one before `Optimizer.step`. Without
         it the result is the same, at the cost of an exchange for every batch.
         """
-        exchange = self.preparer.exchange
-        return contextlib.nullcontext() if exchange is None else exchange.no_sync(models)
+        return contextlib.nullcontext() if self.sync is None else self.sync.no_sync(models)
 
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """Backward pass, with the weight of this process's part of the batch and the scale of this precision."""
-        exchange, progress = self.preparer.exchange, self._training.progress
-        if exchange is not None:
-            weight = progress.part.weight
+        """Run the backward pass, with the weight of this process's part of the batch and the scale of this precision."""
+        if self.sync is not None:
+            weight = self.part.weight
             loss = loss if weight == 1.0 else loss * weight
-            if progress.mixed:
-                self._notes.say("two loaders are read together whose batches are shared out unequally")
-            exchange.before_backward()
+            if self._progress.mixed:
+                self._notes.add("two loaders are read together whose batches are shared out unequally")
+            self.sync.before_backward()
         self._precision.backward(loss, **options)
-        progress.steps += 1
-        if exchange is not None:
-            exchange.after_backward()
+        if self.sync is not None:
+            self.sync.after_backward()
 
     def mean(self, value: Tensor | float) -> float:
-        """The whole batch's ``value``, of which each process has its part's: such as a loss to decide by."""
+        """Return the whole batch's ``value``, of which each process has its part's: such as a loss to decide by."""
         own = value.item() if isinstance(value, Tensor) else value
-        exchange = self.preparer.exchange
-        return own if exchange is None else exchange.mean(own)
+        return own if self.sync is None else self.sync.mean(own)
 
     def clip_grad_norm_(self, parameters: Tensor | Iterable[Tensor], max_norm: float, **options: Any) -> Tensor:
         """Clip unscaled gradients. Returns their norm, as `torch.nn.utils.clip_grad_norm_` does."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        self._precision.unscale(self.preparer.owners(parameters))
+        ids = {id(parameter) for parameter in parameters}
+        self._precision.unscale([o for o in self.optimizers if any(id(p) in ids for p in parameters_of(o))])
         return nn.utils.clip_grad_norm_(parameters, max_norm, **options)
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """The module inside the user's own wrappers: no ``module.`` and no ``_orig_mod.`` in its state dict.
+        """Return the module inside the user's own wrappers: no ``module.`` and no ``_orig_mod.`` in its state dict.
 
         What `prepare` returns is the user's own model already.
         """
@@ -163,31 +203,35 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
             model = inner
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs beside models, optimizers and schedulers."""
+        """Return what a checkpoint needs beside models, optimizers and schedulers."""
         return self._precision.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`; a state from another precision is ignored."""
+        """Restore what `state_dict` gave; a state from another precision is ignored."""
         self._precision.load_state_dict(state)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What this session has to say."""
+        """What this session has to report."""
         return tuple(self._notes.texts)
 
     @property
     def part(self) -> Part:
         """This process's part of the current batch. Losses times ``part.weight``, averaged over processes, are the loss
         of the global batch."""
-        return self._training.progress.part
-
-    # What trials read ---------------------------------------------------------------------------------------------
+        return self._progress.part
 
     @property
     def not_applied(self) -> tuple[tuple[str, str], ...]:
         """``(knob, reason)`` for whatever was asked and is not in force, read back now."""
-        found = {knob: applier.why_not() for knob, applier in self._training.appliers.items()}
-        return tuple((knob, why) for knob, why in (found | self._notes.reasons).items() if why is not None)
+        reasons = dict(self._notes.reasons)
+        if self.settings is not None and not self._moves:
+            reasons |= processes.why_not_of_script(self.settings)
+        for knob, changes in self._in_force.items():
+            reason = next(filter(None, (change.why_not() for change in changes)), None)
+            if reason is not None:
+                reasons[knob] = reason
+        return tuple(reasons.items())
 
     @property
     def skipped_steps(self) -> int:
@@ -196,20 +240,153 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         return self._precision.skipped_steps
 
     def close(self) -> None:
-        """Leave the process group and put every process-wide switch back. Random numbers are never touched."""
-        self.preparer.close()
+        """Leave the process group and put everything back that was changed. Random numbers are never touched."""
         self._restore.close()
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        """On one line, for prompts and logs."""
+        if self.settings is None:
+            return f"<Session without a profile ({self.origin})>"
+        missing = dict(self.not_applied)
+        changed = {name: mine for name, (mine, _) in self.settings.difference(Settings()).items()}
+        applied = [f"{name}={value}" for name, value in changed.items() if name not in missing]
+        parts = [f"level {self.level}", self.origin, f"applied: {', '.join(applied) or 'nothing'}"]
+        parts += [f"not applied: {'; '.join(f'{name} ({why})' for name, why in missing.items())}"] * bool(missing)
+        return f"<Session {'; '.join(filter(None, parts))}>"
 
-def _pace(step_seconds: float | None, notes: Notes) -> tuple[Callable[[], bool], ...]:
-    if step_seconds is None:
-        return ()
-    from autotune.runtime.slowness import Slowness  # here: trials promise nothing
+    # How things are prepared ----------------------------------------------------------------------------------------
 
-    return (Pace(1 / step_seconds, notes.say, Slowness()).tick,)
+    def _prepare(self, item: Any, find_unused_parameters: bool) -> None:
+        if any(item is known for known in (*self.models, *self.optimizers, *self._loaders)):
+            return
+        if isinstance(item, nn.Module):
+            self.models.append(item)
+            self._model(item, find_unused_parameters)
+        elif isinstance(item, Optimizer):
+            self.optimizers.append(item)
+            self._optimizer(item)
+        else:
+            self._loaders.append(item)
+            self._loader(item)
+
+    def _model(self, model: nn.Module, find_unused_parameters: bool) -> None:
+        if self._moves:
+            model.to(self.device)
+        self._change("models", fingerprints.of_model, "on_model", model)
+        if self.sync is not None:
+            layer = self.sync.model(model, find_unused_parameters=find_unused_parameters)
+            if layer is not None:
+                self._restore.callback(layer.undo)
+            if normalises(model):
+                self._notes.add("BatchNorm normalises over each process's share of a batch")
+
+    def _optimizer(self, optimizer: Optimizer) -> None:
+        if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+            return  # a wrapper of the user's that is an optimizer in name only
+        self._change("optimizers", fingerprints.of_optimizer, "on_optimizer", optimizer)
+        if self.sync is not None:
+            self._restore.callback(self.sync.optimizer(optimizer).undo)
+
+    def _change(self, kind: str, fingerprint: Callable[[Any], str], hook: str, item: Any) -> None:
+        """Let each knob change ``item``, if tuning has compared one like it."""
+        if self.settings is None:
+            return
+        compared = self._is_compared(kind, fingerprint, item)
+        for knob in self._knobs:
+            act = getattr(knob, hook)
+            value = getattr(self.settings, knob.name)
+            if act is None or value == knob.neutral:
+                continue
+            self._keep(knob.name, act(value, item, self._training) if compared else Refused(OTHER[kind]))
+
+    def _is_compared(self, kind: str, fingerprint: Callable[[Any], str], item: Any) -> bool:
+        digest = fingerprint(item)
+        self.seen = self.seen.with_one(kind, digest)
+        return self._compared is None or digest in getattr(self._compared, kind)
+
+    def _loader(self, loader: DataLoader[Any]) -> None:
+        if self._trained_on is None:
+            self._trained_on = loader, loader.batch_size
+        first, batch = self._trained_on
+        if self.settings is not None:
+            if loaders.reads_like(loader, first) and loader.batch_size == batch:
+                self._resize(loader, self.settings)
+            if any(knob.on_loader is not None for knob in self._knobs):
+                self._workers(loader, self.settings)
+        if not self._moves:
+            return
+        move = sharing.mover(self.device, non_blocking=loader.pin_memory)
+        change: Change | None
+        if self._sharing is not None:
+            change = self._sharing.share(loader, move)
+        else:
+            change = sharing.Served(loader, lambda begin: sharing.Passing(begin(), move)) if move is not None else None
+        if change is not None:
+            self._restore.callback(change.undo)
+
+    def _workers(self, loader: DataLoader[Any], settings: Settings) -> None:
+        """Give the loader the workers of ``settings``, if tuning has compared one like it."""
+        change: Change | str | None
+        if self._is_compared("loaders", fingerprints.of_loader, loader):
+            change = loaders.workers_change(loader, settings, self._training)
+        else:
+            change = OTHER["loaders"] if settings.num_workers != loader.num_workers else None
+        if isinstance(change, str):
+            change = Refused(f"kept at {loader.num_workers}: {change}")
+        self._keep("num_workers", change)
+
+    def _resize(self, loader: DataLoader[Any], settings: Settings) -> None:
+        """Give the loader that is trained on the global batch of level ``max``; the user's own stays below that."""
+        own = loader.batch_size
+        if own is None:
+            if self.level == "max":
+                self._notes.not_applied("batch_size", "the loader makes batches of its own")
+            return
+        ranks = self.world_size if sharing.own_share(loader, self.world_size) else 1
+        wanted = settings.global_batch // ranks
+        reason = _why_not_resized(loader, wanted)
+        grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone
+        if wanted == own or (self.level is None and self._moves):
+            return
+        if grows and reason is None:
+            change = loaders.batch_change(loader, wanted)
+            self._restore.callback(change.undo)
+            return
+        if reason is not None and grows:
+            self._notes.not_applied("batch_size", reason)
+        self._notes.add(f"your batch of {own * ranks} is kept; the profile was measured with {settings.global_batch}")
+
+    def _pass_over(self, item: Any) -> None:
+        """Note what looks like a loader and is none: nothing shares it out among the processes."""
+        if hasattr(item, "__iter__") and not isinstance(item, (*NOT_LOADERS, Optimizer)):
+            self._notes.not_applied("processes", f"a {type(item).__name__} is not shared out: it is no DataLoader")
+
+
+def _why_not_resized(loader: DataLoader[Any], batch: int) -> str | None:
+    """Return why the loader keeps its batch, or None."""
+    samples = loaders.samples_of_epoch(loader)
+    if not isinstance(loader.dataset, IterableDataset) and (reason := loaders.why_not_ahead(loader)) is not None:
+        return f"a DataLoader was left as it is: {reason}"
+    too_large = loader.drop_last if samples is None else batch > samples
+    return "the batch is larger than an epoch" if too_large else None
+
+
+def _refuse_container(item: Any) -> None:
+    """Raise `TypeError` if ``item`` is a plain container of what is to be prepared: nothing would happen to it."""
+    if type(item) not in (list, tuple, dict):
+        return
+    inner = list(item.values()) if isinstance(item, dict) else list(item)
+    found = next((each for each in inner if isinstance(each, CONTAINED)), None)
+    if found is not None:
+        kind = type(item).__name__
+        unpacked = "*objects.values()" if kind == "dict" else "*objects"
+        raise TypeError(
+            f"prepare() got a {kind} that holds a {type(found).__name__}: it prepares its arguments, not what is in"
+            f" them. Write tuned.prepare({unpacked})"
+        )
 
 
 def load(
@@ -219,20 +396,20 @@ def load(
     level: str | None = None,
     strict: bool = True,
 ) -> Session:
-    """The best profile for this machine and script, in force. What it finds by itself never raises.
+    """Put the best profile for this machine and script in force. What it finds by itself never raises.
 
     Args:
         path_or_url: a profile; else ``AUTOTUNE_PROFILE``, else the best match for this machine and ``target``.
         target: what was tuned; the running script's name if None.
         level: ``safe``, ``amp`` or ``max``; else ``AUTOTUNE_LEVEL``, else what the profile recommends.
-        strict: raise where ``path_or_url`` or ``level`` cannot be met; else training runs without, and it is said once.
+        strict: raise if ``path_or_url`` or ``level`` cannot be met; else training runs without, with one note.
 
     Raises:
         ProfileError: ``path_or_url`` is no valid profile.
         UsageError: there is no such ``level``.
 
     Returns:
-        A session; with baseline behaviour, said once, where no profile fits or ``AUTOTUNE_DISABLE`` is set.
+        A session; with baseline behaviour, noted once, if no profile fits or ``AUTOTUNE_DISABLE`` is set.
     """
     disabled = overrides(os.environ).disabled
     session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
@@ -245,28 +422,8 @@ def load(
     return session
 
 
-def session_of_profile(*, moves: bool) -> Session:
-    """The best profile for this machine and script, in force, as `load` has it.
-
-    Args:
-        moves: put models and batches on the device.
-    """
-    return _chosen(None, None, None, moves=moves)
-
-
-def _chosen(
-    path_or_url: str | Path | None,
-    target: str | None,
-    level: str | None,
-    *,
-    moves: bool = True,
-    strict: bool = False,
-) -> Session:
-    from autotune.runtime.choice import (  # here: trials know their settings and need no store
-        Choice,
-        choose,
-        take_compiled,
-    )
+def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, strict: bool) -> Session:
+    from autotune.runtime.choice import Choice, choose, take_compiled  # here: trials know their settings
 
     try:
         choice = choose(path_or_url, target, level, os.environ)
@@ -275,21 +432,14 @@ def _chosen(
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
     kept = take_compiled(choice.settings, os.environ)
-    observer = choice.observer(os.environ)
     session = Session(
         choice.settings,
         choice.device,
         level=choice.level,
         origin=choice.origin,
         announce=True,
-        step_seconds=choice.step_seconds,
-        moves=moves,
-        made=choice.made,
-        watchers=(observer.tick,) if observer else (),
+        compared=choice.compared,
     )
     session._restore.callback(kept)
-    if observer is not None and session.is_main:
-        session._restore.callback(observer.keep)
-        atexit.register(observer.keep)
-    session._notes.say_together(choice.notes)
+    session._notes.add(*choice.notes)
     return session

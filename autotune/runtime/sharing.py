@@ -1,72 +1,423 @@
-"""How the processes of one training share loaders."""
+"""Loaders that several processes read together, and loaders whose batches are put on a device.
+
+Both stay the user's own objects: their class gets another way to iterate, and gives it back when the session closes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, SequentialSampler
 
-from autotune.runtime import loader as loading
-from autotune.runtime.applier import Training
-from autotune.runtime.passes import Sharing
-from autotune.runtime.processes import agreed, from_rank_zero, store
+from autotune.knobs.knob import Change
+from autotune.runtime.loaders import reads_like, why_not_ahead
+from autotune.runtime.notes import Notes
+from autotune.runtime.processes import World, agreed, from_rank_zero, store
+from autotune.runtime.random_state import OwnNumbers
 from autotune.runtime.relay import Relay
+from autotune.runtime.shards import Part, Progress, shard
 
-EQUAL_PARTS = ("cpu",)
-"""Devices on which a ragged batch is cut into parts that weigh the same, so that no loss needs a weight. Elsewhere such
-a part might not fit into memory."""
+AHEAD = 64
+"""Batches of a settled order that rank 0 publishes at once."""
+RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RANK", "WORLD_SIZE", "process_index"})
+"""What code reads that shares its data out among processes itself."""
+LONGEST_PASS = 2**24
+"""Batches of a pass, for numbers that grow from pass to pass."""
+SLOT = "_autotune_batches"
+MOST_BYTES = 64 * 2**20
+"""Of a data set, so much is compared between processes."""
 NO_INDICES = "a DataLoader without indices cannot be shared out"
+DIFFERENT = "processes hold different datasets"
 
 
-class Sharer:
-    """Connects the loaders of one session to those of the other processes."""
+class Served(Change):
+    """A loader that iterates in another way.
 
-    def __init__(self, training: Training) -> None:
-        self.training = training
-        self.device, self.world = training.device, training.world
+    Args:
+        loader: the user's.
+        batches: makes its passes; gets the loader's own ``__iter__``.
+    """
 
-    def reads_alone(self, loader: DataLoader[Any]) -> bool:
-        """True where each process reads this loader for itself."""
-        return self.world.size == 1 or loading.own_share(loader, self.world.size) is not None
+    def __init__(self, loader: DataLoader[Any], batches: Callable[[Callable[[], Any]], Iterator[Any]]) -> None:
+        self._loader, self._kind = loader, type(loader)
+        vars(loader)[SLOT] = batches
+        loader.__class__ = type(self._kind.__name__, (_Serving, self._kind), {"__module__": self._kind.__module__})
 
-    def whole(self, loader: DataLoader[Any], why: str = NO_INDICES) -> Sharing | None:
-        """All ranks get rank 0's batches: the same training as in one process, and as slow. None where the script
-        shares the data out itself."""
-        own = loading.own_share(loader, self.world.size)
-        if own is not None:
-            self.training.notes.say(f"{own} shares the data out itself: its batch is that of one process")
-            return None
-        self.training.notes.not_applied("processes", f"{why}: all processes train on the same batches")
-        return self.dealt(None, ahead=1, deals=lambda: False)
+    def undo(self) -> None:
+        """Let the loader iterate as before."""
+        vars(self._loader).pop(SLOT, None)
+        if issubclass(type(self._loader), _Serving):
+            self._loader.__class__ = self._kind
 
-    def dealt(
+
+class _Serving(DataLoader[Any]):
+    """What the class of a served loader begins with."""
+
+    def __iter__(self) -> Any:
+        batches: Callable[[Callable[[], Any]], Iterator[Any]] = vars(self)[SLOT]
+        return batches(super().__iter__)
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Copies and pickles are the user's own loader, as it is without a session."""
+        state = {name: value for name, value in vars(self).items() if name != SLOT}
+        return _plain_copy, (type(self).__mro__[2],), state
+
+
+def _plain_copy(kind: type[DataLoader[Any]]) -> DataLoader[Any]:
+    return object.__new__(kind)
+
+
+class Passing(Iterator[Any]):
+    """An iterator of PyTorch's with something done to each batch; all else is the iterator's own.
+
+    Args:
+        inner: PyTorch's.
+        each: is done to each batch.
+    """
+
+    def __init__(self, inner: Any, each: Callable[[Any], Any]) -> None:
+        self._inner, self._each = inner, each
+
+    def __next__(self) -> Any:
+        return self._each(next(self._inner))
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def mover(device: torch.device, *, non_blocking: bool) -> Callable[[Any], Any] | None:
+    """Return a function that puts a batch on ``device``; None if batches are right as they come."""
+    return None if device.type == "cpu" else partial(moved, device=device, non_blocking=non_blocking)
+
+
+def moved(value: Any, *, device: torch.device, non_blocking: bool) -> Any:
+    """Return ``value`` with every tensor in it on ``device``: containers keep their class, other objects move themselves."""
+    from torch.utils import _pytree as pytree
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(device, non_blocking=non_blocking)
+        return leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf
+
+    return pytree.tree_map(move, value, is_leaf=lambda part: callable(getattr(part, "to", None)))
+
+
+def own_share(loader: DataLoader[Any], world: int) -> str | None:
+    """Return how the script shares this loader's data out among processes itself; None if it does not."""
+    if isinstance(loader.sampler, DistributedSampler):
+        return "a DistributedSampler" if loader.sampler.num_replicas == world > 1 else None
+    if isinstance(loader.dataset, IterableDataset) and RANK_NAMES & _names(type(loader.dataset)):
+        return f"{type(loader.dataset).__name__}, which asks for its rank"
+    return None
+
+
+def _names(kind: type) -> set[str]:
+    """Return names and texts in the code of a class's methods."""
+    methods = [method for owner in kind.__mro__ for method in vars(owner).values()]
+    codes = [code for method in methods if (code := getattr(getattr(method, "fget", method), "__code__", None))]
+    found: set[str] = set()
+    while codes:
+        code = codes.pop()
+        found.update(code.co_names, (text for text in code.co_consts if isinstance(text, str)))
+        codes += [inner for inner in code.co_consts if hasattr(inner, "co_names")]
+    return found
+
+
+# Several processes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a loader is shared.
+
+    Attributes:
+        relay: brings rank 0's items to all ranks.
+        full: samples of a full batch; None if batches have no fixed size.
+        cuts: asked when a pass begins: whether batches are cut. Else all ranks get them whole.
+    """
+
+    relay: Relay
+    full: int | None
+    cuts: Callable[[], bool]
+
+
+class Sharing:
+    """Connects the loaders of one session to those of the other processes.
+
+    The first loader, and what is built like it, is the one trained on; several processes share it and every later one
+    that does not read in fixed order. The rest are for evaluation: every process reads all of them.
+
+    Args:
+        world: the processes.
+        device: of this process.
+        progress: is told of each part.
+        notes: for the user.
+        trains: returns whether any prepared model is in training mode.
+    """
+
+    def __init__(
         self,
-        full: int | None,
-        *,
-        ahead: int,
-        deals: Callable[[], bool],
-        generator: torch.Generator | None = None,
-    ) -> Sharing:
-        """Rank 0's order for all. See `Sharing` for ``full`` and ``deals``.
+        world: World,
+        device: torch.device,
+        progress: Progress,
+        notes: Notes,
+        trains: Callable[[], bool],
+    ) -> None:
+        self.world, self.device, self.progress, self.notes = world, device, progress, notes
+        self.trains = trains
+        self.numbers = OwnNumbers(world.rank)
+        self._first: DataLoader[Any] | None = None
 
-        Args:
-            full: samples of a full batch.
-            ahead: batches that rank 0 publishes at once.
-            deals: whether batches are dealt out.
-            generator: that the loader's order is drawn from.
-        """
+    def share(self, loader: DataLoader[Any], move: Callable[[Any], Any] | None) -> Change:
+        """Let all processes read ``loader`` together, if it is one to train on."""
+        if self._first is None:  # a loader over a stream has no truth value
+            self._first = loader
+        own = own_share(loader, self.world.size)
+        trained = reads_like(loader, self._first) or not isinstance(loader.sampler, SequentialSampler)
+        if own is not None:
+            self.notes.add(f"{own} shares the data out itself: its batch is that of one process")
+        elif trained:
+            return Served(loader, _Shared(self, loader, self._cut(loader), move).passes)
+        return Served(loader, lambda begin: self._alone(begin, move))
+
+    def _alone(self, begin: Callable[[], Any], move: Callable[[Any], Any] | None) -> Iterator[Any]:
+        """Return a pass that each process makes for itself. What it draws is the same everywhere."""
+        self.numbers.end()
+        return Passing(begin(), move) if move is not None else begin()  # type: ignore[no-any-return]
+
+    def _cut(self, loader: DataLoader[Any]) -> _Cut:
+        """All ranks get their parts of rank 0's batches; whole ones if the data have no indices or differ."""
+        reason = None
+        if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+            reason = NO_INDICES
+        elif not self._same_everywhere(loader.dataset):
+            reason = DIFFERENT
+        if reason is not None:
+            self.notes.not_applied("processes", f"{reason}: all processes train on the same batches")
+            return _Cut(self._relay(1, None), None, lambda: False)
+        ahead = AHEAD if why_not_ahead(loader) is None else 1
+        generator = getattr(loader.sampler, "generator", None) or loader.generator
+        return _Cut(self._relay(ahead, generator), loader.batch_size, self.trains)
+
+    def _relay(self, ahead: int, generator: torch.Generator | None) -> Relay:
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
         tag = torch.tensor(int.from_bytes(os.urandom(7), "big"))
         name = f"autotune/{int(from_rank_zero(tag, self.device).item()):x}"
-        world, rank = self.world.size, self.world.rank
-        steps = lambda: self.training.progress.steps  # noqa: E731
-        relay = Relay(store(), name, rank, world, steps, ahead, generator)
-        return Sharing(relay, world, rank, full, self.device.type in EQUAL_PARTS, deals)
+        return Relay(store(), name, self.world.rank, self.world.size, lambda: self.progress.steps, ahead, generator)
 
-    def same_everywhere(self, number: int) -> bool:
-        """Whether all processes have the same ``number``."""
-        first = int(from_rank_zero(torch.tensor(number), self.device).item())
-        return agreed(first == number, self.device)
+    def _same_everywhere(self, dataset: Any) -> bool:
+        """Return whether all processes hold the same data, as far as they can be compared."""
+        own = int.from_bytes(_content(dataset)[:7], "big")
+        first = int(from_rank_zero(torch.tensor(own), self.device).item())
+        return agreed(first == own, self.device)
+
+
+class _Shared:
+    """One loader that several processes read."""
+
+    def __init__(
+        self, sharing: Sharing, loader: DataLoader[Any], cut: _Cut, move: Callable[[Any], Any] | None
+    ) -> None:
+        self.sharing, self.loader, self.cut = sharing, loader, cut
+        self.move = move or (lambda batch: batch)
+        self._seeds = torch.Generator()
+        self._persisting = False
+        self._kept: tuple[dict[str, Any], DataLoader[Any]] | None = None
+
+    def passes(self, begin: Callable[[], Any]) -> Iterator[Any]:
+        """Return one pass."""
+        self.sharing.numbers.end()
+        if not torch.is_grad_enabled():  # an evaluation: each process reads all the data, whatever the others do
+            return Passing(begin(), self.move)
+        if self.cut.full is None and isinstance(self.loader.dataset, IterableDataset):
+            return self._whole(begin)
+        return self._parts()
+
+    def _whole(self, begin: Callable[[], Any]) -> Iterator[Any]:
+        batches = self.cut.relay.items(_Lazy(begin))
+        return _Pass(self, batches, None, self.cut.relay.began_at)
+
+    def _parts(self) -> Iterator[Any]:
+        relay, own = self.cut.relay, self.loader
+        repeats = relay.repeats
+        batches = relay.items(_Lazy(lambda: map(_sequence, own.batch_sampler)))  # type: ignore[arg-type]
+        if not repeats:
+            self._draw_base_seed()
+        parts: deque[Part] = deque()
+        if self.cut.cuts():
+            batches = self._cut_up(batches, parts)
+        if own.num_workers > 0:  # they ask for the first batches now
+            batches = chain(list(islice(batches, 1)), batches)
+        inner = self._inner()
+        inner.batch_sampler.batches = batches  # type: ignore[union-attr]
+        passing = _Pass(self, inner if own.num_workers == 0 else iter(inner), parts, relay.began_at)
+        relay.read_by(passing)
+        return passing
+
+    def _cut_up(self, batches: Iterator[Any], parts: deque[Part]) -> Iterator[list[Any]]:
+        """Yield this rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
+        world, equal = self.sharing.world, self.sharing.device.type == "cpu"
+        for batch in batches:
+            part = shard(batch, world.size, world.rank, self.cut.full, equal=equal)
+            parts.append(part)
+            yield part.samples
+
+    def _inner(self) -> DataLoader[Any]:
+        """Return a plain loader with the user's present attributes that reads what it is told to."""
+        own = {name: value for name, value in vars(self.loader).items() if name not in (SLOT, "_iterator")}
+        if self.loader.persistent_workers and self._kept is not None and self._kept[0] == own:
+            return self._kept[1]
+        inner: DataLoader[Any] = object.__new__(DataLoader)
+        batches = _NextBatches(partial(len, self.loader.batch_sampler))  # type: ignore[arg-type]
+        vars(inner).update(own, batch_sampler=batches, batch_size=None, generator=self._seeds, _iterator=None)
+        if "in_order" in own:
+            vars(inner)["in_order"] = True  # parts are told by their order
+        self._kept = own, inner
+        return inner
+
+    def _draw_base_seed(self) -> None:
+        """Draw what plain PyTorch draws when a pass begins; workers that persist keep their first one."""
+        if self._persisting:
+            return
+        self._persisting = self.loader.persistent_workers
+        source = self.loader.generator or torch.default_generator
+        self._seeds.set_state(source.get_state())
+        torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator)
+
+
+class _Pass(Iterator[Any]):
+    """One pass over a shared loader; it starts with the first batch, as a loader without workers does.
+
+    Args:
+        shared: the loader.
+        batches: of this process.
+        parts: of the batches that are being read.
+        began_at: optimizer steps before the pass. With the number of a batch it is the same in all processes.
+    """
+
+    def __init__(
+        self, shared: _Shared, batches: Iterable[Any], parts: deque[Part] | None, began_at: int
+    ) -> None:
+        self._shared, self._batches, self._parts = shared, batches, parts
+        self._number = began_at * LONGEST_PASS
+
+    def __next__(self) -> Any:
+        sharing = self._shared.sharing
+        sharing.numbers.end()
+        self._number += 1
+        sharing.progress.batch = self._number
+        if not isinstance(self._batches, Iterator):
+            self._batches = iter(self._batches)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            sharing.progress.ends(self)
+            raise
+        finally:  # a batch that raises has its part, too
+            part = self._parts.popleft() if self._parts else None
+        if part is not None:
+            sharing.progress.reads(self, part)
+            sharing.numbers.begin()
+        return self._shared.move(batch)
+
+    def __len__(self) -> int:
+        return len(self._shared.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+    def __del__(self) -> None:
+        self._shared.sharing.numbers.end()
+
+
+class _NextBatches(Sampler[Any]):
+    """A batch sampler that yields the batches of the pass that begins now."""
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self.batches: Iterator[Any] = iter(())
+        self._length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.batches
+
+    def __len__(self) -> int:
+        return self._length()
+
+
+class _Lazy:
+    """An iterable whose iteration begins when it is asked for."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.begin()
+
+
+def _sequence(batch: Any) -> Any:
+    """Return a batch of indices that can be cut: a sampler may yield a set."""
+    return batch if isinstance(batch, Sequence) else list(batch)
+
+
+def _content(dataset: Any) -> bytes:
+    """Return a digest of what a data set holds, as far as it can be pickled; a different one for each process if not."""
+    file = _Hashing()
+    try:
+        pickle.Pickler(file, protocol=4).dump(dataset)
+    except _Enough:
+        pass
+    except Exception:  # a lambda, an open file: the samples say what they hold
+        return _of_samples(dataset)
+    return file.digest.digest()
+
+
+def _of_samples(dataset: Any) -> bytes:
+    file = _Hashing()
+    try:
+        count = len(dataset)
+        for index in sorted({k * count // 8 for k in range(8)}):
+            pickle.Pickler(file, protocol=4).dump(dataset[index])
+    except _Enough:
+        pass
+    except Exception:
+        return os.urandom(16)
+    file.digest.update(str(count).encode())
+    return file.digest.digest()
+
+
+class _Enough(Exception):
+    """So much was compared."""
+
+
+class _Hashing:
+    """A file that keeps a digest of what is written to it."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+        self._left = MOST_BYTES
+
+    def write(self, content: Any) -> int:
+        """Take some bytes."""
+        view = memoryview(content)
+        self.digest.update(view)
+        self._left -= view.nbytes
+        if self._left < 0:
+            raise _Enough
+        return view.nbytes
+
+

@@ -14,10 +14,10 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.backends import BACKENDS
-from autotune.core.knobs.knob import Knob
-from autotune.core.knobs.table import KNOBS
-from autotune.core.settings import Settings
+from autotune.knobs.backend import BACKENDS
+from autotune.knobs.knob import Knob
+from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import Settings
 
 Array = NDArray[np.float64]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
-from autotune.core.constraints import replicas
-from autotune.core.knobs.knob import Knob
-from autotune.core.knobs.table import KNOBS
+from autotune.knobs.constraints import replicas
+from autotune.knobs.knob import Knob
+from autotune.knobs.table import KNOBS
 from autotune.core.outcome import Completed
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Observation
 
 CONTENTION = 0.3

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from autotune.core.measurement import HIGH_LATENCY, CoreLatencies
 from autotune.core.outcome import Completed, Outcome
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 

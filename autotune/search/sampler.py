@@ -12,8 +12,8 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from autotune.core.outcome import Outcome
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.staged import Planner
 from autotune.search.study import Study, distributions, observations, parameters

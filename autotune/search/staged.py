@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.prior import Prior, trial_seconds
 from autotune.search.protocol import Observation, Proposal, trial_noise

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.core.outcome import Completed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.features import GROUPS, Array, coordinates, correlation
 from autotune.search.protocol import Observation
 

@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from autotune.core.errors import UsageError
-from autotune.core.knobs import knob as kinds
-from autotune.core.knobs.table import KNOB_NAMES, KNOBS
-from autotune.core.settings import Settings, without_accumulation
+from autotune.knobs import knob as kinds
+from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.settings import Settings, without_accumulation
 
 MAX_TEXT = 500
 MAX_NAME = 100

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from autotune.core.identity import Identity
+from autotune.core.fingerprint import Fingerprint
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import Proof
 from autotune.store.fields import (
@@ -62,16 +62,19 @@ class MachineRecord(Record):
     facts: FactsRecord
 
 
-class IdentityRecord(Record):
-    """`Identity`."""
+Digests = Annotated[list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]], Field(max_length=16)]
 
-    model: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
-    optimizer: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$")]
-    sample: Annotated[list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9*x ]{1,100}$")]], Field(max_length=16)]
 
-    def to_core(self) -> Identity:
-        """`Identity`."""
-        return Identity(self.model, self.optimizer, tuple(self.sample))
+class FingerprintRecord(Record):
+    """`Fingerprint`."""
+
+    models: Digests
+    optimizers: Digests
+    loaders: Digests
+
+    def to_core(self) -> Fingerprint:
+        """`Fingerprint`."""
+        return Fingerprint.from_dict(dict(self))
 
 
 class WrittenRecord(Record):
@@ -92,11 +95,11 @@ class TargetRecord(Record):
     nnodes: Annotated[int, Field(ge=1, le=2**20)] = 1
     script: Literal["batches", "steps", "backward passes"] | None = None
     skip: Annotated[int, Field(ge=0, le=2**20)] = 0
-    identity: IdentityRecord | None = None
+    compared: FingerprintRecord | None = None
 
     def to_core(self) -> Target:
         """`Target`."""
-        return Target(**{**dict(self), "identity": self.identity.to_core() if self.identity else None})
+        return Target(**{**dict(self), "compared": self.compared.to_core() if self.compared else Fingerprint()})
 
 
 class ProofRecord(Record):

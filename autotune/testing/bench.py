@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autotune.core.errors import Interrupted
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 BASELINE = Settings(threads=2, interop_threads=2, batch_size=64)
 

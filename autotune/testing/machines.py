@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.constraints import replicas
-from autotune.core.settings import Settings
+from autotune.knobs.constraints import replicas
+from autotune.knobs.settings import Settings
 from autotune.testing.simulator import GIB, Machine, Work, context, inventory
 
 

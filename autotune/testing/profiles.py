@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.machine import MachineType
 from autotune.core.profile import Evidence, LevelResult, Profile, Target
 from autotune.core.proof import Proof
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 MACHINE = MachineType(
     key="amd-epyc-zen4-8c-32g",

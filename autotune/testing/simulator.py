@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.constraints import replicas
-from autotune.core.knobs.knob import Context
-from autotune.core.knobs.table import KNOBS
+from autotune.knobs.constraints import replicas
+from autotune.knobs.knob import Context
+from autotune.knobs.table import KNOBS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome, OutOfMemory
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 from autotune.core.task import TaskFacts
 from autotune.probes.facts import (
     Allocator,

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.core.cluster import endpoint
 from autotune.core.measurement import Measurement
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -86,7 +86,7 @@ class TrialRequest:
         origin: the user's working folder, which ``folder`` mirrors.
         seed: of data order and weights.
         spec: the trial; None where a task is only described, or a script shows how it trains.
-        binding: `autotune.core.binding.AffinityPlan` as text; empty where nothing is bound.
+        binding: `autotune.knobs.affinity.AffinityPlan` as text; empty where nothing is bound.
         rendezvous: where the ranks of several machines meet; None where all are here.
         script: ``{script, frontier}`` of an unmodified script, whose frontier is known; None for a task.
         ranks: how many there are of a script that shows how it trains.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.core.baseline import smaller_baselines
+from autotune.knobs.baseline import smaller_baselines
 from autotune.core.errors import NothingUsable, UserCodeError
 from autotune.core.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 
 

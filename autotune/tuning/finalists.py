@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import far_apart
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autotune.core.events import RoundFinished
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.tuning.schedule import BLOCK_SECONDS, block_seconds, startup_seconds
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools

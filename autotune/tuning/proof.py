@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from autotune.core.decide import BASELINE, still_open, typical_rate, wide
 from autotune.core.events import GenerationFinished, ProofStarted
 from autotune.core.proof import LOOKS
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds
 from autotune.tuning.state import RunState

@@ -13,7 +13,7 @@ from functools import partial
 
 from autotune.core.decide import typical_rate
 from autotune.core.events import RaceStarted
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.tuning.finalists import leaders, moved
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds, rounds_per_generation

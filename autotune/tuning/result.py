@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.constraints import normalised
+from autotune.knobs.constraints import normalised
 from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.knobs.knob import LEVELS, Context
-from autotune.core.knobs.table import KNOBS
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.table import KNOBS
 from autotune.core.machine import machine_type, versions
 from autotune.core.outcome import NotApplied
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof, compare
-from autotune.core.settings import Settings
-from autotune.core.space import LeftOut
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import LeftOut
 from autotune.core.task import TaskFacts
 from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
@@ -105,7 +105,7 @@ def _target(task: TaskFacts, nnodes: int) -> Target:
         nnodes=nnodes,
         script=task.script,
         skip=task.skip,
-        identity=task.identity,
+        compared=task.compared,
     )
 
 

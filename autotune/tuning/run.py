@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import Listener
 from autotune.cluster.rendezvous import without_mpi
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
-from autotune.core.knobs.knob import LEVELS, Context
+from autotune.knobs.knob import LEVELS, Context
 from autotune.core.load import QUIET, Load, undisturbed
 from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
-from autotune.core.pins import check_pins_on
+from autotune.knobs.pins import check_pins_on
 from autotune.core.profile import Profile, Written
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
 from autotune.host import compile_cache

@@ -12,7 +12,7 @@ from autotune.core.log_ratio import PRIOR_SPREAD
 from autotune.core.measurement import LASTING
 from autotune.core.outcome import Completed
 from autotune.core.proof import LOOKS, round_variance
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.tuning.state import RunState
 
 FINISH_SECONDS = 1.0

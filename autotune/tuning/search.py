@@ -6,8 +6,8 @@ import statistics
 
 from autotune.core.events import StageStarted, TrialFinished, TrialStarted
 from autotune.core.proof import LOOKS
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal
 from autotune.tuning.finalists import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds

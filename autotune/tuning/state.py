@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autotune.core.decide import BASELINE, typical_rate
 from autotune.core.outcome import Completed
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation, trial_noise
 
 

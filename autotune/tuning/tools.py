@@ -9,8 +9,8 @@ from typing import Protocol
 
 from autotune.core.events import Observer, ignore
 from autotune.core.outcome import Outcome
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Search
 from autotune.tuning.schedule import Schedule
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from autotune.commands.diagnose import measure
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.events import ignore
 from autotune.core.outcome import Completed
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE

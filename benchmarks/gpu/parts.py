@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from benchmarks import stamp
 from benchmarks.gpu.plan import REHEARSAL_BUDGET, SUBJECTS, Subject

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.host.speed import matrix_rates
 from autotune.probes.facts import Inventory

@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.core.knobs.knob import Context
+from autotune.knobs.knob import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.core.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import from_json, to_json

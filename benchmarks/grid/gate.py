@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from autotune.core.measurement import HIGH_LATENCY
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.child.core_latency import CoreLatencyTimer
 
 PAUSE_SECONDS = 0.2

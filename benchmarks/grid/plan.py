@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.knobs.knob import LEVELS, Context
-from autotune.core.knobs.table import KNOBS
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 
 Held = Mapping[str, Sequence[Any]]
 """Values that a grid is restricted to, by knob; ``global_batch`` counts in multiples of the user's own."""

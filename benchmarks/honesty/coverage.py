@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
 from benchmarks.honesty import aa, record

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
 NAMES = ("a", "b", "c", "d")

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.core.baseline import baseline_settings
-from autotune.core.settings import Settings
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner

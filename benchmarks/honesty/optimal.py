@@ -11,9 +11,9 @@ from typing import Any
 
 import optuna
 
-from autotune.core.knobs.knob import LEVELS
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.testing import machines
 from benchmarks.grid.file import FOLDER, Grid, everywhere
 from benchmarks.grid.plan import spaces

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome, Skipped
 from autotune.core.proof import LOOKS, Proof, compare
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Search
 from autotune.tuning import proof
 from autotune.tuning.result import proven_results

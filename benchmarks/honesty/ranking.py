@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.outcome import Outcome
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import judge

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.testing import machines
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere

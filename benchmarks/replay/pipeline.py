@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome
 from autotune.core.proof import Proof, compare
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank

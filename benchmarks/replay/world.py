@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement, enough
 from autotune.core.outcome import Completed, Outcome
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.testing import simulator
 from autotune.testing.simulator import Machine
 from autotune.trial.spec import TrialSpec

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.machine import machine_type
 from benchmarks import stamp
 from benchmarks.rivals import batch_finders, contest, given, launcher_sweep, loadtune, optuna_tpe, ours

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from autotune.core.space import MAX_BATCH_FACTOR
+from autotune.knobs.space import MAX_BATCH_FACTOR
 from benchmarks.rivals.history import Choice, Method, Point
 from benchmarks.rivals.measuring import Failed, environment, run
 from benchmarks.rivals.stage import Stage

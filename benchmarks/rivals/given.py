@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.core.baseline import baseline_settings
-from autotune.core.settings import Settings
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from benchmarks.rivals.history import Choice, Method, Point
 from benchmarks.rivals.stage import Stage
 

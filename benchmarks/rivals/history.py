@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
 
 CONFIDENCE = 0.95

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from benchmarks.rivals.history import Choice, Method, best_so_far
 from benchmarks.rivals.measuring import TimeUp
 from benchmarks.rivals.stage import Search, Stage

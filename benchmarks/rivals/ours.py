@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from benchmarks.rivals.history import Choice, Method, Point
 from benchmarks.rivals.measuring import run
 from benchmarks.rivals.stage import Stage

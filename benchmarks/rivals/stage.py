@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.core.baseline import baseline_settings
-from autotune.core.knobs.knob import LEVELS, Context
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 from autotune.core.task import TaskFacts
 from autotune.host.runner import open_runner
 from autotune.probes.facts import Inventory

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, OutOfMemory
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.testing import machines
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns

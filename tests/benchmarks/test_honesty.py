@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autotune.core.decide import BASELINE
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed
 from autotune.testing.machines import conv

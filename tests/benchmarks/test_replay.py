@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.testing import machines
 from benchmarks.grid.file import Grid

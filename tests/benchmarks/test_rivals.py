@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 from autotune.testing.simulator import GIB, context, inventory
 from benchmarks.rivals import contest, launcher_sweep, measuring, optuna_tpe
 from benchmarks.rivals.history import Choice, Method, Point, Trial, best_so_far, ratio, thinned, time_to_quality

@@ -18,7 +18,7 @@ from autotune.commands import check
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.core.machine import machine_type
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
 from autotune.testing.simulator import inventory
@@ -622,7 +622,7 @@ class TestImports:
 
     HEAVY = "print(sorted(name for name in ('torch', 'optuna', 'numpy') if name in sys.modules))"
 
-    @pytest.mark.parametrize("module", ["autotune", "autotune.cli", "autotune.core.space", "autotune.store.registry"])
+    @pytest.mark.parametrize("module", ["autotune", "autotune.cli", "autotune.knobs.space", "autotune.store.registry"])
     def test_are_light(self, module: str) -> None:
         done = fresh(f"import sys, {module}; {self.HEAVY}")
         assert done.stdout.strip() == "[]", done.stderr

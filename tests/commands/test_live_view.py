@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.commands.live_view import LINE_SECONDS, _is_news
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report.live import RunProgress
 
 SAID = RunProgress(stage="searching", baseline=Settings(), unit="samples", trials=3, elapsed=20.0)

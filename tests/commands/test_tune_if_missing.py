@@ -13,7 +13,7 @@ import pytest
 from autotune.commands import tune_if_missing as command
 from autotune.core.errors import NothingUsable
 from autotune.core.machine import machine_type, versions
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
 from autotune.testing.profiles import profile

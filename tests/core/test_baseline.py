@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
+from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
 from autotune.core.errors import ContractError
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.testing.simulator import context, inventory
 

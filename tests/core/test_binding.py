@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.binding import (
+from autotune.knobs.affinity import (
     BINDINGS,
     LOCAL_RANKS,
     VARIABLE,
@@ -20,8 +20,8 @@ from autotune.core.binding import (
     why_not,
     why_not_offered,
 )
-from autotune.core.binding import plan_of as given_plan
-from autotune.core.settings import Settings
+from autotune.knobs.affinity import plan_of as given_plan
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
 from autotune.testing.simulator import GIB, inventory
 

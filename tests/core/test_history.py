@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.history import History, TriedSettings, effects
 from autotune.core.measurement import Block, Measurement
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 OWN = Settings(threads=2, batch_size=64)
 WORKERS = OWN.but(num_workers=2)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
-from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
-from autotune.core.settings import Settings
+from autotune.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
+from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend, Gpu
 from autotune.testing.simulator import GIB, context, inventory
 

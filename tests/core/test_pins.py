@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.core.errors import UsageError
-from autotune.core.pins import check_pins, check_pins_on, read_pin
+from autotune.knobs.pins import check_pins, check_pins_on, read_pin
 from autotune.testing.simulator import inventory
 
 

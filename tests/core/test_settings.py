@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from autotune.core.errors import UsageError
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from tests.strategies import settings as any_settings
 
 ANY = any_settings(256)

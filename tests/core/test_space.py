@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.constraints import THREAD_SLACK
-from autotune.core.knobs.knob import LEVELS
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.constraints import THREAD_SLACK
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 from autotune.probes.facts import Backend, Inventory
 from autotune.testing.simulator import GIB, context, inventory
 

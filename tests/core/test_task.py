@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.table import KNOB_NAMES
 from autotune.core.task import TaskFacts, unchecked
 from autotune.testing.simulator import context, inventory
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.diagnosis.inspection import LoaderAlone
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD, PassSeconds
 from autotune.diagnosis.verdict import (

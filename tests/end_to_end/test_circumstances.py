@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import profiles
 from autotune.trial.process_tree import TRIAL_OOM_SCORE
 from tests.end_to_end import circumstances, harness
@@ -37,7 +37,7 @@ TASK = IMPORT + harness.MLP.replace(
 TRIAL = """
 import json, sys
 from pathlib import Path
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import profiles
 from autotune.testing.profiles import profile
 from autotune.trial.process_tree import descendants, kill_tree

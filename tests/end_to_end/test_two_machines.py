@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import profiles
 from tests.end_to_end.harness import MLP, PATIENCE
 from tests.runtime.records import profile

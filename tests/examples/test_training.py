@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import profiles
 from tests.runtime import records
 

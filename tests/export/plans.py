@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.export.target import Plan
 
 ONE = Plan(Settings(threads=2, interop_threads=1, batch_size=64), environment={"OMP_NUM_THREADS": "2"})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from autotune.core.errors import UsageError
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.table import KNOB_NAMES
 from autotune.export.table import TARGETS, target_of, text
 from autotune.export.target import Plan
 from tests.export.plans import GPU, ONE, PLANS, SLEEPING, TWO

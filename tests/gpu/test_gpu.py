@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autotune.core.outcome import Completed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes import inventory
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.machine import machine_type
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.earlier import Earlier, earlier_profile
 from autotune.probes.inventory import probe
 from autotune.store import layout, profiles

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host.runner import start_environment
 from autotune.testing.simulator import inventory
 from autotune.trial.paths import StudyPaths

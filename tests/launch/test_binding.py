@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from autotune.core.binding import Affinity, AffinityPlan
-from autotune.core.settings import Settings
+from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.settings import Settings
 from autotune.launch.binding import starter, system_tools
 from autotune.launch.command import command
 

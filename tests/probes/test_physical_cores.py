@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from machines import Machine, laptop, pod_v2, server, slurm_step
 
-from autotune.core.binding import plan, why_not, why_not_offered
-from autotune.core.settings import Settings
+from autotune.knobs.affinity import plan, why_not, why_not_offered
+from autotune.knobs.settings import Settings
 from autotune.probes import budget, cpu
 from autotune.probes.facts import Inventory
 from autotune.testing.simulator import inventory

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.core.machine import machine_type
 from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import IDENTITY, Proof
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import (
     Allocator,
     Backend,

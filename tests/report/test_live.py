@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from autotune.core.events import Event, TrialFinished
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
 
 from .records import BASELINE, SAFE

@@ -13,7 +13,7 @@ pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
 from autotune.core.history import History
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.report.page import html
 from autotune.testing.profiles import profile
 from tests.core.test_history import OWN, WORKERS, tried

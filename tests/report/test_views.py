@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.table import KNOB_NAMES
 from autotune.core.proof import IDENTITY, Proof
 from autotune.report import diff, formatting, machine, show
 

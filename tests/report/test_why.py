@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.knobs.knob import LESS, MORE, Knob
-from autotune.core.knobs.table import BY_NAME, KNOBS
-from autotune.core.settings import Settings
+from autotune.knobs.knob import LESS, MORE, Knob
+from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.knobs.settings import Settings
 from autotune.report.why import changed
 
 

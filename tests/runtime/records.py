@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.core.profile import Profile, Target
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.runtime.session import Session
 from autotune.testing import profiles, simulator

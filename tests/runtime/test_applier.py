@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotune.core.knobs.knob import Knob
-from autotune.core.knobs.table import KNOBS
-from autotune.core.settings import Settings
+from autotune.knobs.knob import Knob
+from autotune.knobs.table import KNOBS
+from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Applier, Training, class_of, create_appliers
 
 SHARED_OUT = {"processes", "backend", "num_workers", "persistent_workers", "batch_size"}

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.core.binding import VARIABLE, Affinity, AffinityPlan, cpu_list
+from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
 from autotune.runtime import binding, memory_policy
 from autotune.runtime.session import Session
 from tests.end_to_end.harness import cgroup, inside
@@ -114,7 +114,7 @@ def _write_profile(path: Path, workers: int) -> None:
 
 IN_CPUSET = """
 import json, os
-from autotune.core.binding import own_affinity
+from autotune.knobs.affinity import own_affinity
 from autotune.runtime.binding import why_not
 from autotune.probes import budget, cpu
 from autotune.probes.system import System
@@ -194,7 +194,7 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
 
 IN_CHILD = """
 import json
-from autotune.core.binding import Affinity
+from autotune.knobs.affinity import Affinity
 from autotune.runtime import binding, memory_policy
 try:
     before = memory_policy.policy()

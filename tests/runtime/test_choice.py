@@ -14,7 +14,7 @@ import torch
 
 import autotune
 from autotune.core.machine import machine_type
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.choice import _inventory, decide
 from autotune.store import profiles
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.dealing import batch_to_train_with, cut, deal, largest_part, length, said_of
 
 

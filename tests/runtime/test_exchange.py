@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime import exchange
 from autotune.runtime.exchange import Exchange, stop
 from autotune.runtime.notes import Notes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import autotune
 from autotune.core.errors import ProfileError, UsageError
 from autotune.core.machine import machine_type
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.choice import _inventory, decide
 from autotune.store import observed, profiles
 

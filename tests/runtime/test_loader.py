@@ -19,7 +19,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Training, create_appliers
 from autotune.runtime.loader import arguments, mover, own_share, samples_of_epoch, workers
 from autotune.runtime.open_files import raise_limit

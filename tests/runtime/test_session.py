@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel, replicate
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime import calls
 from autotune.runtime.appliers import compile as compiling
 from autotune.runtime.appliers import data_parallel

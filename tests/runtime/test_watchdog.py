@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import autotune
-from autotune.core.backends import TIMEOUT_VARIABLE
+from autotune.knobs.backend import TIMEOUT_VARIABLE
 from autotune.runtime import watchdog
 
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime import exchange
 from autotune.runtime.session import Session
 from tests.runtime.records import dataset, network, shuffled, train

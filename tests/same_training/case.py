@@ -57,7 +57,6 @@ class Case:
     interop_threads: int = 1
     num_workers: int = 0
     prefetch_factor: int = 2
-    persistent_workers: bool = False
     worker_start: str = "default"
     pin_memory: bool = False
     channels_last: bool = False
@@ -126,7 +125,6 @@ AXES: dict[str, dict[Any, float]] = {
     "interop_threads": {1: 6, 2: 1},
     "num_workers": {0: 18, 1: 1, 2: 1},
     "prefetch_factor": _even(1, 2, 4),
-    "persistent_workers": _even(False, True),
     "worker_start": {"default": 4, "fork": 1},
     "pin_memory": {False: 4, True: 1},
     "channels_last": {False: 2, True: 1},

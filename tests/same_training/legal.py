@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.same_training.case import AXES, OWN_WORKERS, STREAMS, Case
+from tests.same_training.case import AXES, BATCH_NORM, OWN_WORKERS, STREAMS, Case
 
 SPARSE_OPTIMIZERS = ("sgd", "adagrad")
 """Those of our optimizers that accept sparse gradients."""
@@ -21,10 +21,30 @@ def legal(case: Case) -> Case:
 
 
 def refused_by_tuner(case: Case) -> str | None:
-    """Why the tuner never makes a profile of several processes for this training; None where it may."""
+    """Return what the comparison of first steps finds, so that no profile has these settings; None if nothing."""
     if case.processes > 1 and case.loss != "sample_mean":
-        return f"{case.loss} loss: shares of a batch do not add up (autotune.trial.child.split_check)"
+        return f"{case.loss} loss: the losses of shares of a batch do not add up to its loss"
+    if not case.profile:
+        return None
+    if case.channels_last and (case.model == "maps" or (case.optimizer == "lbfgs" and case.model in CONVOLUTIONS)):
+        return "channels_last: views need the usual layout"
+    if case.num_workers == own_workers(case):
+        return None
+    if case.loader == "keeps_state":
+        return "num_workers: the data set changes while it is read"
+    if case.loader == "worker_init" and case.num_workers == 0:
+        return "num_workers: the data set is opened by worker_init_fn"
+    if case.loop in ("two_loaders", "twice_at_once"):
+        return "num_workers: loaders that are read in turn draw their order when they begin"
     return None
+
+
+CONVOLUTIONS = ("conv2d", "maps", "transposed", "batchnorm", "frozen", "ema")
+
+
+def own_workers(case: Case) -> int:
+    """Loader workers that the user has asked for."""
+    return int(case.loader in OWN_WORKERS)
 
 
 def _batches(case: Case) -> Case:
@@ -66,6 +86,8 @@ def _loop(case: Case) -> Case:
 def _loader(case: Case) -> Case:
     if case.loop == "reset" and case.processes > 1:
         case = replace(case, checkpoint="none")  # ranks are seeded apart, and draw alike once a pass has begun
+    if case.loop == "continue" and case.model in BATCH_NORM and case.processes > 1:
+        case = replace(case, loop="plain")  # shares of a skipped batch are never averaged
     if case.loop == "counted" and case.loader in (*STREAMS, "sampler_unsized"):
         case = replace(case, loop="plain")  # nothing to count
     if case.loop == "twice_at_once" and case.loader in (*STREAMS, *OWN_WORKERS):
@@ -79,7 +101,7 @@ def _loader(case: Case) -> Case:
 
 def _settings(case: Case) -> Case:
     if case.num_workers == 0:
-        case = replace(case, prefetch_factor=2, persistent_workers=False)
+        case = replace(case, prefetch_factor=2)
     if not case.profile:
         neutral = {name: Case.__dataclass_fields__[name].default for name in SETTINGS}
         case = replace(case, **neutral, level=None, profile_batch="same")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System

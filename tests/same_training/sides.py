@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from tests.same_training.case import BATCH, WORLDS, Case
 from tests.same_training.legal import SETTINGS

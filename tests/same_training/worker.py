@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from autotune.runtime.appliers import compile as compiling
+from autotune.knobs import compile as compiling
 from tests.same_training import mends, outcome
 from tests.same_training.case import Case, parsed
 from tests.same_training.outcome import Line

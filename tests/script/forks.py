@@ -21,7 +21,7 @@ import torch
 import torch._dynamo  # the constructor of an optimizer would import it
 from torch.utils.data import DataLoader
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.script.tuned import Tuned
 from autotune.script.watch import Watch

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.script.tuned import BACKWARDS, BATCHES, STEPS, Tuned, as_plain
 from autotune.script.watch import Watch

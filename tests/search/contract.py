@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.outcome import OutOfMemory
-from autotune.core.settings import Settings
-from autotune.core.space import Space, build
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.testing import machines
 from autotune.testing.simulator import Bench, Machine

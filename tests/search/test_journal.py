@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.outcome import Crashed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.study import open_study
 

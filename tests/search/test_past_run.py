@@ -10,7 +10,7 @@ from autotune.core.history import History
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.past_run import read_history
 from autotune.search.protocol import Observation
 from autotune.search.study import open_study

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.settings import Settings
-from autotune.core.space import build
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import build
 from autotune.search.features import GROUPS, coordinates, correlation
 from autotune.search.prior import Prior
 from autotune.testing.simulator import context, inventory

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import USUAL_NOISE, Observation, far_apart, trial_noise
 
 OWN, OTHER = Settings(), Settings(batch_size=2)

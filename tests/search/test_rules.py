@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.rules import Forbidden
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
-from autotune.core.space import Space, build
+from autotune.knobs.space import Space, build
 from autotune.search import staged
 from autotune.search.candidates import SMALL, candidates, combinations
 from autotune.search.protocol import Observation, Proposal, Search

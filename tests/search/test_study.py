@@ -8,7 +8,7 @@ from hypothesis import given
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler, StagedSearch

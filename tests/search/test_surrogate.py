@@ -6,7 +6,7 @@ import math
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.surrogate import Gains, Surrogate
 

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.core.machine import MachineType
 from autotune.core.match import Here
 from autotune.core.profile import Evidence, Failure, NotOffered, Profile, Target
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.store import registry
 from autotune.store.places import Place
 from autotune.testing import profiles

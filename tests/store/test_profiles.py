@@ -15,8 +15,8 @@ import pytest
 
 from autotune.core.errors import ProfileError
 from autotune.core.identity import Identity
-from autotune.core.knobs.knob import Count, Flag, Knob, Word
-from autotune.core.knobs.table import KNOB_NAMES, KNOBS
+from autotune.knobs.knob import Count, Flag, Knob, Word
+from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.core.profile import Failure, NotOffered, Profile, Written
 from autotune.core.proof import Proof
 from autotune.store import profiles, schema

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.core.measurement import Block, Measurement
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
 
 SPEC = TrialSpec(settings=Settings(processes=4), resident=True)

@@ -11,12 +11,12 @@ from functools import partial
 
 from autotune.core.errors import Interrupted
 from autotune.core.events import Observer, ignore
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.proof import LOOKS
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.study import open_study

@@ -15,7 +15,7 @@ from autotune.core.outcome import (
     OutOfMemory,
     TimedOut,
 )
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning.baseline import Baseline, settle_baseline
 from tests.tuning.fakes import (

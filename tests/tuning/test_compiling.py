@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.events import Event, StageStarted
-from autotune.core.knobs.knob import Context
+from autotune.knobs.knob import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, NotApplied, Outcome, TimedOut
-from autotune.core.settings import Settings
-from autotune.core.space import build
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import build
 from autotune.search.protocol import Observation
 from autotune.testing import machines
 from autotune.tuning.compiling import compile_once

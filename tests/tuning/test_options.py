@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.testing.simulator import context, inventory
 from autotune.tuning.options import Options
 

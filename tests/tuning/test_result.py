@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.core.decide import SAME, UNREACHED
-from autotune.core.knobs.knob import LEVELS, Context
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from autotune.core.decide import BASELINE, UNTRIED
 from autotune.core.errors import Interrupted
 from autotune.core.events import Event
-from autotune.core.knobs.knob import LEVELS
+from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.proof import LOOKS, compare
-from autotune.core.settings import Settings
-from autotune.core.space import Space
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.protocol import Observation, Search
 from autotune.search.staged import rank

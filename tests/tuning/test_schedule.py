@@ -8,7 +8,7 @@ import pytest
 
 from autotune.core.measurement import LASTING, Block, Measurement
 from autotune.core.outcome import Completed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning import schedule
 from autotune.tuning.generation import run_generation

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState, items_per_sample
 from tests.tuning.fakes import (

@@ -20,7 +20,7 @@ from autotune.core.events import Event, TrialFinished
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.host import cpus, speed
 from autotune.host import runner as host_runner
 from autotune.report.live import RunProgress, advanced

@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import Any
 
-from autotune.core.backends import BACKENDS, MPIEXEC
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.runtime.entry import startup
 from autotune.runtime.entry.torchrun import free_port
 

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 CHUNK = 32768
 """Elements that torch gives a thread at least (its grain size): 128 KiB, which fits a core's own cache."""

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from autotune.runtime.appliers.optimizer import parameters_of
-from autotune.runtime.averaging import average
-from autotune.runtime.exchange import stop
-from autotune.runtime.loader import moved
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.gradient_sync import average
+from autotune.runtime.sharing import moved
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.loader_alone import loader_alone
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps, synchronize

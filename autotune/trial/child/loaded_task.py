@@ -17,8 +17,8 @@ import torch.distributed
 import torch.nn.parallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
-from autotune.core.baseline import no_knob
-from autotune.core.knobs.table import KNOB_NAMES
+from autotune.knobs.baseline import no_knob
+from autotune.knobs.table import KNOB_NAMES
 
 
 class TaskContractError(TypeError):

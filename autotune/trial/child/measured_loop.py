@@ -18,7 +18,6 @@ import torch.distributed as dist
 
 from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
-from autotune.runtime.exchange import stop
 from autotune.runtime.session import Session
 from autotune.trial.child.core_latency import CoreLatencyTimer
 from autotune.trial.child.cpu_contention import CpuContention
@@ -109,10 +108,10 @@ class MeasuredLoop:
     def leave_out(self) -> None:
         """From now on, steps go without the part that the trial leaves out."""
         if self.spec.without == UPDATE:
-            for optimizer in self.session.preparer.optimizers:
+            for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
-        elif self.spec.without == EXCHANGE and self.session.preparer.exchange is not None:
-            stop(self.session.preparer.exchange)
+        elif self.spec.without == EXCHANGE and self.session.sync is not None:
+            self.session.sync.stop()
 
     def goes_on(self) -> None:
         """Say that training goes on, twice a second at most."""

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from autotune.runtime.appliers.optimizer import parameters_of
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
 MOST_EVENTS = 5_000

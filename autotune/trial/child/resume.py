@@ -10,10 +10,10 @@ class Resume(BaseException):
     """Unwinds to the script, which goes on as a trial.
 
     Attributes:
-        watcher: `autotune.script.watch.Watcher` of the trial.
-        script_ended: told that the script came to its end before the trial did; returns the exit code.
+        listener: `autotune.scripts.hooks.Listener` of the trial.
+        script_ended: called when the script came to its end before the trial did; returns the exit code.
     """
 
-    def __init__(self, watcher: Any, script_ended: Callable[[Any], int]) -> None:
+    def __init__(self, listener: Any, script_ended: Callable[[Any], int]) -> None:
         super().__init__()
-        self.watcher, self.script_ended = watcher, script_ended
+        self.listener, self.script_ended = listener, script_ended

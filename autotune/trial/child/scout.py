@@ -7,6 +7,7 @@ without having trained, the parent ends and the scout takes over. So whatever co
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -21,10 +22,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.entry import as_main
-from autotune.script.tuned import BACKWARDS, STEPS, is_trainable, is_training
-from autotune.script.watch import Begin, Watch, Watcher
-from autotune.trial.child.script_facts import Seen, script_facts
+from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial.child.script_facts import BACKWARDS, STEPS, Seen, script_facts
 from autotune.trial.script import Script
 
 ENOUGH_STEPS = 3
@@ -45,12 +46,12 @@ class Frontier:
     no_fork_reason: str | None = None
 
 
-class Scout(Watcher):
+class Scout(Listener):
     """Watches the script until it trains.
 
     Args:
         script: the user's.
-        watch: tells of what it does.
+        hooks: report what it does.
         why_not_fork: why a fork now is not safe, or None.
         serve: called in the process that stands at the frontier. It returns, with another watcher, in trials only.
         found: tells the guard of this process of the frontier, where nobody stands at it.
@@ -60,13 +61,13 @@ class Scout(Watcher):
     def __init__(
         self,
         script: Script,
-        watch: Watch,
+        hooks: Hooks,
         why_not_fork: Callable[[], str | None],
-        serve: Callable[[Frontier], Watcher],
+        serve: Callable[[Frontier], Listener],
         found: Callable[[Frontier], None],
         users_threads: str = "",
     ) -> None:
-        self.script, self.watch, self.why_not_fork = script, watch, why_not_fork
+        self.script, self.hooks, self.why_not_fork = script, hooks, why_not_fork
         self._serve, self._found, self.users_threads = serve, found, users_threads
         self.seen = Seen()
         self.no_fork_reason: str | None = None
@@ -78,7 +79,7 @@ class Scout(Watcher):
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """A place where training may begin."""
-        if not is_training(self.watch) or (self._pass is not None and self._pass() is not None):
+        if not is_training(self.hooks) or (self._pass is not None and self._pass() is not None):
             return begin()
         self._loaders += 1
         watcher = self._come_to_place()
@@ -111,10 +112,16 @@ class Scout(Watcher):
             self._look()
 
     def goes_backward(self, loss: Tensor) -> None:
-        """The script trains."""
+        """The script trains. A model that compiles itself is not seen when it is called."""
+        if self.hooks.compiles and self.seen.loader is None and not self.seen.models and not self._places:
+            listener = self._come_to_place()
+            if listener is not None:
+                listener.goes_backward(loss)
+                return
+            self.seen = Seen(known_by=BACKWARDS)
         self._backwards += 1
         self._trained_at = self._trained_at or time.monotonic()
-        without_steps = not self._steps and not self.watch.optimizers
+        without_steps = not self._steps and not self.hooks.optimizers
         if self._places and self.seen.loader is None and without_steps:
             self._look(least=2 * ENOUGH_STEPS)
 
@@ -128,7 +135,7 @@ class Scout(Watcher):
             self.seen.known_by = STEPS
             self._look()
 
-    def _come_to_place(self) -> Watcher | None:
+    def _come_to_place(self) -> Listener | None:
         """Fork here if possible. Returns what watches a trial; None in the scout."""
         self._places += 1
         self._steps = self._backwards = self._batches = 0
@@ -160,11 +167,13 @@ class Scout(Watcher):
         made = max(self._steps, self._backwards if not self._steps else 0)
         if made < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
             return
-        self.seen.optimizers = self.watch.optimizers
-        self.seen.threads, self.seen.interop_threads = self.watch.threads, self.watch.interop_threads
+        self.seen.optimizers = self.hooks.optimizers
+        self.seen.models = self.seen.models or models_trained_by(self.seen.optimizers)
+        self.seen.compiles = self.hooks.compiles
+        self.seen.threads, self.seen.interop_threads = self.hooks.threads, self.hooks.interop_threads
         self.seen.users_threads = self.users_threads
         skip = 0 if self.seen.loader is None else self._loaders - 1
-        facts = self.watch.unwatched(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
+        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
         frontier = Frontier(facts, self.no_fork_reason)
         if self._verdict is not None:
             os.write(self._verdict, json.dumps(asdict(frontier)).encode())
@@ -181,7 +190,7 @@ class _Watched(Iterator[Any]):
 
     def __next__(self) -> Any:
         try:
-            batch = self._scout.watch.unwatched(self._passing.__next__)
+            batch = self._scout.hooks.unseen(self._passing.__next__)
         except StopIteration:
             self._scout._pass = None
             raise
@@ -190,6 +199,24 @@ class _Watched(Iterator[Any]):
 
     def __len__(self) -> int:
         return len(self._loader)
+
+
+def is_training(hooks: Hooks) -> bool:
+    """Return whether the script may be training now: gradients are recorded, and there is an optimizer."""
+    return torch.is_grad_enabled() and bool(hooks.optimizers)
+
+
+def is_trainable(model: nn.Module) -> bool:
+    """Return whether any parameter of ``model`` is trained."""
+    return any(parameter.requires_grad for parameter in model.parameters())
+
+
+def models_trained_by(optimizers: list[Optimizer]) -> list[nn.Module]:
+    """Return the outermost models of this process of which ``optimizers`` train parameters."""
+    held = set(map(id, parameters_of(*optimizers)))
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]
 
 
 def leave(code: int = 0) -> None:

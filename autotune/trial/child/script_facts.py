@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,23 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.core.identity import Identity
-from autotune.core.knobs.model import OPTIMIZER_IMPLS
+from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
-from autotune.runtime import loader as loading
-from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
-from autotune.script.tuned import BATCHES, as_plain
+from autotune.runtime import fingerprints, loaders
 from autotune.trial.child.loaded_task import batch_length
-from autotune.trial.child.sample_shapes import shapes_of
 from autotune.trial.child.script_run import OUR_ONE
 from autotune.trial.child.task_facts import (
     dataset_length,
     has_convolutions,
     optimizer_impls,
     sample_size,
-    some_samples,
 )
 
+BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
+"""What a training step of a script is known by: the first of them that it has."""
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
 INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
@@ -50,6 +48,7 @@ class Seen:
         models: that it has called in training.
         optimizers: that it holds.
         autocasts: whether it autocasts by itself.
+        compiles: whether it compiles by itself.
         threads: that it has asked PyTorch for; None where it has not.
         interop_threads: likewise.
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
@@ -61,6 +60,7 @@ class Seen:
     models: list[nn.Module] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)
     autocasts: bool = False
+    compiles: bool = False
     threads: int | None = None
     interop_threads: int | None = None
     users_threads: str = ""
@@ -71,7 +71,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     device = _device(seen)
     loader = seen.loader
     size, variation = sample_size(loader.dataset) if loader is not None else (0, 1.0)
-    iterable = loader is not None and loading.is_stream(loader)
+    iterable = loader is not None and isinstance(loader.dataset, IterableDataset)
     first = seen.optimizers[0] if seen.optimizers else None
     return TaskFacts(
         name=name,
@@ -91,7 +91,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
         left_out=tuple(_left_out(seen)),
         script=seen.known_by,
         skip=skip,
-        identity=_identity(seen),
+        compared=_fingerprint(seen),
     )
 
 
@@ -100,11 +100,11 @@ def why_not_several(seen: Seen, device: str) -> str | None:
     loader = seen.loader
     if loader is None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
-    if loading.is_stream(loader) or dataset_length(loader.dataset) is None:
+    if isinstance(loader.dataset, IterableDataset) or dataset_length(loader.dataset) is None:
         return "nothing tells how many samples of a stream each process would take" + INSTEAD
     if not counts_samples(seen):
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
-    if (loading.stated_batch(loader) or 1) % 2:
+    if (loaders.stated_batch(loader) or 1) % 2:
         return "two processes cannot share the batch equally" + INSTEAD
     if device != "cpu":
         return "whether processes of a script share its work is only checked on CPUs" + INSTEAD
@@ -126,15 +126,25 @@ def _says_group(file: object) -> bool:
     return False
 
 
-def _identity(seen: Seen) -> Identity:
-    optimizer = optimizer_of(seen.optimizers[0]) if seen.optimizers else "none"
-    samples = shapes_of(some_samples(seen.loader.dataset)) if seen.loader is not None else ()
-    return Identity(structure_of(*seen.models), optimizer, samples)
+def _fingerprint(seen: Seen) -> Fingerprint:
+    """Return what is changed in training: the models that the script calls, its optimizers and the training loader."""
+    loader = [fingerprints.of_loader(seen.loader)] if seen.loader is not None else []
+    return Fingerprint(
+        tuple(dict.fromkeys(map(fingerprints.of_model, seen.models))),
+        tuple(dict.fromkeys(map(fingerprints.of_optimizer, seen.optimizers))),
+        tuple(loader),
+    )
+
+
+def parameter_count(models: Iterable[nn.Module]) -> int:
+    """Return the number of parameters of all ``models``, each counted once."""
+    found = {id(parameter): parameter for model in models for parameter in model.parameters()}
+    return sum(parameter.numel() for parameter in found.values())
 
 
 def counts_samples(seen: Seen) -> bool:
     """Whether a batch is as long as the loader's batch size says; else its items are nobody's to count."""
-    return seen.loader is not None and batch_length(seen.batch) == loading.stated_batch(seen.loader)
+    return seen.loader is not None and batch_length(seen.batch) == loaders.stated_batch(seen.loader)
 
 
 def _device(seen: Seen) -> str:
@@ -147,7 +157,7 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
     found: dict[str, Any] = {"batch_size": 1}
     loader = seen.loader
     if loader is not None:
-        found |= {"batch_size": loading.stated_batch(loader) or 1, "num_workers": loader.num_workers}
+        found |= {"batch_size": loaders.stated_batch(loader) or 1, "num_workers": loader.num_workers}
         if loader.num_workers > 0:
             found |= {
                 "prefetch_factor": loader.prefetch_factor or 2,
@@ -182,9 +192,10 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
-    if any(_is_compiled(model) for model in seen.models):
-        found.append(("compile", None, "the script compiles its model itself"))
-    if not seen.models:
+    if seen.compiles or any(_is_compiled(model) for model in seen.models):
+        why = "the script compiles its model itself"
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+    elif not seen.models:
         why = "the script calls no module that an optimizer trains"
         found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
     found += _left_out_of_loader(seen.loader)
@@ -197,8 +208,10 @@ def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LEFT]:
     if loader is None:
         why = "the script trains on no DataLoader"
         return [(knob, None, why) for knob in (*LOADER_KNOBS, "batch_size")]
-    reason = loading.untouchable(as_plain(loader))
-    return [(knob, None, reason) for knob in (*LOADER_KNOBS, "batch_size")] if reason is not None else []
+    reason = loaders.why_left_alone(loader)
+    found: list[LEFT] = [(knob, None, reason) for knob in LOADER_KNOBS] if reason is not None else []
+    kept = None if isinstance(loader.dataset, IterableDataset) else loaders.why_not_ahead(loader)
+    return [*found, ("batch_size", None, kept)] if kept is not None else found
 
 
 def _is_compiled(model: nn.Module) -> bool:

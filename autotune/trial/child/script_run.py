@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.runtime.entry import as_main
-from autotune.script import quiet
-from autotune.script.watch import Watch
+from autotune.scripts import quiet
+from autotune.scripts.hooks import Hooks
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.script import THREAD_VARIABLES, Script
 
@@ -42,18 +42,18 @@ def preload(script: Script) -> None:
             importlib.import_module(name)
 
 
-def run(script: Script, watch: Watch) -> Ended:
-    """Run ``script`` from its start, with ``watch`` installed.
+def run(script: Script, hooks: Hooks) -> Ended:
+    """Run ``script`` from its start, with ``hooks`` installed.
 
     Args:
         script: the user's.
-        watch: tells its watcher of what the script trains with.
+        hooks: report what the script trains with.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
     os.environ.update({name: value for name, value in quiet.variables().items() if name not in os.environ})
     quiet.prepare(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)
-    watch.install()
+    hooks.install()
     sys.last_value = None
     try:
         status = _run_module(script.module) if script.module else as_main.run(str(script.path))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
-from autotune.runtime.appliers.optimizer import parameters_of
-from autotune.runtime.session import Session
-from autotune.script.shared_batch import SharedBatch
-from autotune.script.tuned import BATCHES, Tuned
-from autotune.script.watch import Watch, Watcher
+from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.loaders import reads_like
+from autotune.scripts.apply import Applied, Order
+from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.scripts.shared_batch import SharedBatch
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.loaded_task import batch_length
@@ -25,7 +29,8 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, leave
+from autotune.trial.child.scout import Frontier, is_training, leave
+from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.script_witness import Witness, digest
 from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.script import Script
@@ -44,19 +49,19 @@ class LoadedScript:
     Attributes:
         script: the user's.
         frontier: where it trains.
-        watch: of this process, which stands at the frontier; None where every trial runs the script from its start.
-        isolation: of this process, which keeps what the script does from the user's world; None where each trial
+        hooks: of this process, which stands at the frontier; None if every trial runs the script from its start.
+        isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself.
     """
 
     script: Script
     frontier: Frontier
-    watch: Watch | None
+    hooks: Hooks | None
     isolation: Isolation | None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
-        """From `TrialRequest.script`."""
+        """Return the script of `TrialRequest.script`."""
         return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, None)
 
     def enter(self, folder: Path) -> None:
@@ -76,33 +81,38 @@ class LoadedScript:
         Raises:
             Resume: to the script, which stands at its frontier and trains on.
         """
-        watch = self.watch or Watch()
-        meter = _Meter(spec, tuner, self.frontier, watch)
-        tuned = Tuned(watch, meter.open_session, known_by=self.frontier.facts["script"], skip=self._skip, meter=meter)
-        return self._train(watch, tuned, meter.script_ended, spec.settings.processes)
+        facts, hooks = self.frontier.facts, self.hooks or Hooks()
+        compared = Fingerprint.from_dict(facts["compared"])
+        shared = self._shared_batch(spec.settings.processes) if spec.settings.processes > 1 else None
+        order = Order(spec.settings, spec.own or spec.settings, compared, None, str(facts["device"]), shared)
+        applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
+        meter = StepRecorder(spec, tuner, self.frontier, hooks, applied, self._skip)
+        return self._train(hooks, meter, meter.script_ended, spec.settings.processes)
 
     def testify(self, witness: Witness) -> int:
-        """Train, and let ``witness`` tell how; returns the exit code of a script that came to its end before.
+        """Train, and let ``witness`` look at it; returns the exit code of a script that came to its end before.
 
         Raises:
             Resume: to the script, which stands at its frontier and trains on.
         """
-        watch = self.watch or Watch()
-        witness.attend(watch, self._skip)
-        return self._train(watch, witness, witness.script_ended, witness.ranks)
+        hooks = self.hooks or Hooks()
+        witness.attend(hooks, self._skip)
+        return self._train(hooks, witness, witness.script_ended, witness.ranks)
 
     @property
     def _skip(self) -> int:
         """How many loaders are iterated before the training loader."""
-        return 0 if self.watch is not None else int(self.frontier.facts["skip"])
+        return 0 if self.hooks is not None else int(self.frontier.facts["skip"])
 
-    def _train(self, watch: Watch, watcher: Watcher, ended: Callable[[script_run.Ended], int], processes: int) -> int:
-        if self.watch is not None:
-            raise Resume(watcher, ended)
-        watch.watcher = watcher
+    def _train(
+        self, hooks: Hooks, listener: Listener, ended: Callable[[script_run.Ended], int], processes: int
+    ) -> int:
+        if self.hooks is not None:
+            raise Resume(listener, ended)
+        hooks.listener = listener
         if processes > 1:
-            watch.shared_batch = self._shared_batch(processes)
-        return ended(script_run.run(self.script, watch))
+            hooks.shared_batch = self._shared_batch(processes)
+        return ended(script_run.run(self.script, hooks))
 
     def _shared_batch(self, processes: int) -> SharedBatch:
         facts = self.frontier.facts
@@ -110,57 +120,103 @@ class LoadedScript:
         return SharedBatch(batch, batch // processes, facts["samples"])
 
 
-class _Meter(MeasuredLoop):
+class StepRecorder(MeasuredLoop, Listener):
     """Measures the steps of a script: each time one is over, the measuring goes on.
 
     Args:
         spec: the trial.
-        tuner: is told what was measured.
+        tuner: gets what was measured.
         frontier: of the script.
-        watch: is told nothing of what the measuring does itself.
+        hooks: report nothing of what the measuring does itself.
+        applied: the trial's settings.
+        skip: how many loaders are iterated for something else before training begins.
     """
 
-    session: Session
-
-    def __init__(self, spec: TrialSpec, tuner: Tuner, frontier: Frontier, watch: Watch) -> None:
-        self.spec, self.tuner, self.frontier, self.watch = spec, tuner, frontier, watch
+    def __init__(
+        self, spec: TrialSpec, tuner: Tuner, frontier: Frontier, hooks: Hooks, applied: Applied, skip: int
+    ) -> None:
+        if spec.without and frontier.facts["script"] != BATCHES:
+            raise ValueError(f"no step of this script can be seen without its {spec.without}")
+        super().__init__(applied.session, spec, tuner.show_life)
+        self.tuner, self.frontier, self.hooks, self.applied, self._skip = tuner, frontier, hooks, applied, skip
+        self._known_by = frontier.facts["script"]
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
         self._made = 0
+        self._trained: DataLoader[Any] | None = None
+        self._stepping: Optimizer | None = None
 
-    def open_session(self) -> Session:
-        """Settings in force from here on."""
-        device = str(self.frontier.facts["device"])
-        return Session(self.spec.settings, device=device, init_method=f"file://{Path.cwd()}/.rendezvous", moves=False)
+    # What the script does ---------------------------------------------------------------------------------------------
 
-    def begins(self, session: Session) -> None:
-        """The first step begins."""
-        if self.spec.without and self.frontier.facts["script"] != BATCHES:
-            raise ValueError(f"no step of this script can be seen without its {self.spec.without}")
-        super().__init__(session, self.spec, self.tuner.show_life)
-        self._measured = self._measuring()
-        self._go_on()
-
-    def takes(self, batch: Any, waited: float) -> None:
-        """A batch has come."""
-        self.waited += waited
-        self.batches += 1
-        if self.frontier.facts["unit"] == "samples":
-            self._batch_items = float(batch_length(batch))
-        share = self.spec.settings.batch_size
-        if self.session.world_size > 1 and self.batches == 1 and self._batch_items != share:
-            raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
+    def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        """Batches of the training loader are counted; every other loader is left alone."""
+        if self._known_by != BATCHES or not is_training(self.hooks):
+            return begin()
+        if self._trained is None and self._skip > 0:
+            self._skip -= 1
+            return begin()
+        again = self._trained is not None
+        if self._trained is None:  # a loader over a stream has no truth value
+            self._trained = loader
+        if not reads_like(loader, self._trained):
+            return begin()
+        self.hooks.unseen(lambda: self.applied.loader(loader))
+        self.loader = loader
+        self._begin()
+        return _Passes(self, lambda: self.hooks.unseen(begin), again=again)
 
     def goes_backward(self, loss: Tensor) -> None:
         """The losses of a step are added up. A step may take long: it may hold twenty of them."""
+        if self._known_by != BATCHES:
+            self._begin()
+        if self._measured is None:
+            return
+        if self._known_by == BACKWARDS and loss.numel() == 1:
+            self.ends_step()
         self.goes_on()
         if loss.numel() == 1:
             value = loss.detach().reshape(()).float()
             self._loss = value if self._loss is None else self._loss + value
 
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Settings are put in force for an optimizer and its models when it first steps."""
+        if self._measured is not None or self._known_by == STEPS:
+            self.hooks.unseen(lambda: self.applied.before_step(optimizer))
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """If there is no training loader, the steps of the first optimizer that makes one count."""
+        if self._known_by != STEPS:
+            return
+        self._begin()
+        self._stepping = self._stepping or optimizer
+        if optimizer is self._stepping:
+            self.ends_step()
+
+    # Measuring --------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The first step begins."""
+        if self._measured is None:
+            self._measured = self._measuring()
+            self._go_on()
+
+    def takes(self, batch: Any, waited: float) -> None:
+        """A batch has come after ``waited`` seconds."""
+        self.waited += waited
+        self.batches += 1
+        if self.frontier.facts["unit"] == "samples":
+            self._batch_items = float(batch_length(batch))
+        share = self.spec.settings.batch_size
+        if self.spec.settings.processes > 1 and self.batches == 1 and self._batch_items != share:
+            raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
+
     def ends_step(self, *, interrupted: bool = False) -> None:
-        """A step is over: measure on, and end the process where that was the last."""
+        """A step is over: measure on, and end the process if that was the last.
+
+        Args:
+            interrupted: other work than training was done meanwhile.
+        """
         self.interrupted = self.interrupted or interrupted
         loss, self._loss = self._loss, None
         self._made += 1
@@ -168,7 +224,7 @@ class _Meter(MeasuredLoop):
         self._go_on()
 
     def script_ended(self, ended: script_run.Ended) -> int:
-        """The script came to its end before the trial did."""
+        """Report that the script came to its end before the trial did."""
         report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))
         send_report(report, self.tuner.connection, self.tuner.rank)
         return 1
@@ -176,13 +232,13 @@ class _Meter(MeasuredLoop):
     def _measuring(self) -> Steps[TrialReport]:
         warmed = yield from warming(self, self.tuner)
         told = yield from measuring(self, warmed, self.tuner)
-        if self.session.world_size > 1 and not self.spec.without and not self._is_same_everywhere():
+        if self.spec.settings.processes > 1 and not self.spec.without and not self._is_same_everywhere():
             raise RuntimeError(PARTED)
         return told
 
     def _is_same_everywhere(self) -> bool:
-        """Whether all ranks have the same weights, bit for bit."""
-        own = digest(parameters_of(*self.watch.optimizers))
+        """Return whether all ranks have the same weights, bit for bit."""
+        own = digest(parameters_of(*self.hooks.optimizers))
         least = torch.tensor(list(bytes.fromhex(own)), device=self.session.device)
         most = least.clone()
         dist.all_reduce(least, dist.ReduceOp.MIN)
@@ -192,7 +248,7 @@ class _Meter(MeasuredLoop):
     def _go_on(self) -> None:
         assert self._measured is not None
         try:
-            self.watch.unwatched(self._measured.__next__)
+            self.hooks.unseen(self._measured.__next__)
         except StopIteration as end:
             if self.tuner.rank == 0 or end.value.not_applied:
                 send_report(end.value, self.tuner.connection, self.tuner.rank)
@@ -204,8 +260,40 @@ class _Meter(MeasuredLoop):
         _leave(0)
 
 
+class _Passes(Iterator[Any]):
+    """Passes without end: a trial measures training, and nothing that comes between epochs."""
+
+    def __init__(self, recorder: StepRecorder, begin: Begin, *, again: bool) -> None:
+        self._recorder, self._begin = recorder, begin
+        self._passing = begin()
+        self._again, self._taken, self._empty = again, again, True
+
+    def __next__(self) -> Any:
+        recorder = self._recorder
+        if self._taken:
+            recorder.ends_step(interrupted=self._again)
+            self._again = False
+        asked = time.perf_counter()
+        batch = recorder.hooks.unseen(lambda: recorder.next_batch(self._next))
+        self._taken, self._empty = True, False
+        recorder.takes(batch, time.perf_counter() - asked)
+        return batch
+
+    def _next(self) -> Any:
+        try:
+            return next(self._passing)
+        except StopIteration:
+            if self._empty:
+                raise
+            self._passing, self._empty = self._begin(), True
+            return next(self._passing)
+
+    def __len__(self) -> int:
+        return len(self._recorder.loader)
+
+
 def _leave(code: int) -> None:
     """End this process and all that the script has started: the surest way out of any script."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise where a loader worker is killed
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch would raise if a loader worker is killed
     process_tree.kill_tree(os.getpid(), include_root=False)
     leave(code)

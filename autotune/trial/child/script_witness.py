@@ -20,12 +20,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from autotune.runtime.appliers.optimizer import parameters_of
-from autotune.runtime.loader import reads_like
-from autotune.script.tuned import is_training
-from autotune.script.watch import Begin, Watch, Watcher
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.loaders import reads_like
+from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.reports import send_report
+from autotune.trial.child.scout import is_training
 from autotune.trial.child.script_run import Ended
 from autotune.trial.evidence import STEPS, RankEvidence
 from autotune.trial.unix_connection import UnixConnection
@@ -38,7 +38,7 @@ LIGHTNING = "Lightning starts as many as its own Trainer(devices=...) says"
 PLAIN = (bool, int, float, str)
 
 
-class Witness(Watcher):
+class Witness(Listener):
     """Watches one rank until every optimizer has stepped, tells what it saw, and then waits for its end.
 
     Args:
@@ -49,7 +49,7 @@ class Witness(Watcher):
 
     def __init__(self, connection: UnixConnection, rank: int, ranks: int) -> None:
         self.connection, self.rank, self.ranks = connection, rank, ranks
-        self.watch = Watch()
+        self.hooks = Hooks()
         self._skip = 0
         self._loader: DataLoader[Any] | None = None
         self._samples = 0
@@ -60,13 +60,13 @@ class Witness(Watcher):
         self._batches_at: list[int] = []
         self._gradients: list[float] = []
 
-    def attend(self, watch: Watch, skip: int) -> None:
-        """What ``watch`` tells is looked at from here on, past ``skip`` loaders."""
-        self.watch, self._skip = watch, skip
+    def attend(self, hooks: Hooks, skip: int) -> None:
+        """Look at what ``hooks`` report from here on, past ``skip`` loaders."""
+        self.hooks, self._skip = hooks, skip
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Passes over the training loader are looked at."""
-        if not is_training(self.watch):
+        if not is_training(self.hooks):
             return begin()
         if self._loader is None and self._skip > 0:
             self._skip -= 1
@@ -92,7 +92,7 @@ class Witness(Watcher):
     def steps(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped; its gradients are still there."""
         self._stepped[id(optimizer)] = self._stepped.get(id(optimizer), 0) + 1
-        if optimizer is self.watch.optimizers[0]:
+        if optimizer is self.hooks.optimizers[0]:
             self._batches_at.append(len(self._batches))
             self._gradients.append(_gradient(optimizer))
 
@@ -104,7 +104,7 @@ class Witness(Watcher):
 
     def _is_enough(self) -> bool:
         """Each optimizer that is held has stepped, and the first one often enough."""
-        all_stepped = all(id(optimizer) in self._stepped for optimizer in self.watch.optimizers)
+        all_stepped = all(id(optimizer) in self._stepped for optimizer in self.hooks.optimizers)
         return all_stepped and len(self._batches_at) >= STEPS
 
     def _tell(self) -> None:
@@ -131,13 +131,13 @@ class Witness(Watcher):
             weights=weights,
             changed=weights != self._first_weights,
             gradient=_mean(self._gradients[:STEPS]),
-            options=tuple(_options(group) for optimizer in self.watch.optimizers for group in optimizer.param_groups),
+            options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
             schedules=_schedules(),
             launcher=LIGHTNING if {"lightning.pytorch", "pytorch_lightning"} & set(sys.modules) else "",
         )
 
     def _weights(self) -> str:
-        return digest(parameters_of(*self.watch.optimizers))
+        return digest(parameters_of(*self.hooks.optimizers))
 
 
 class _Seen(Iterator[Any]):
@@ -147,8 +147,8 @@ class _Seen(Iterator[Any]):
         self._witness, self._passing, self._loader = witness, passing, loader
 
     def __next__(self) -> Any:
-        batch = self._witness.watch.unwatched(self._passing.__next__)
-        self._witness.watch.unwatched(lambda: self._witness.takes(batch))
+        batch = self._witness.hooks.unseen(self._passing.__next__)
+        self._witness.hooks.unseen(lambda: self._witness.takes(batch))
         return batch
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch.multiprocessing  # noqa: F401  # its spawn is replaced
 
 from autotune.runtime.entry import as_main
-from autotune.script.watch import Watch, Watcher
+from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.resume import Resume
@@ -75,7 +75,7 @@ class ScriptZygote:
         self, zygote: Server, script: Script, users_threads: str, why_not_fork: Callable[[], str | None]
     ) -> None:
         self.zygote, self.script, self.users_threads, self.why_not_fork = zygote, script, users_threads, why_not_fork
-        self.watch = Watch()
+        self.hooks = Hooks()
         self._news: int = -1
         self._isolation: Isolation | None = None
         self._script_ended: Callable[[Any], int] = lambda ended: 1
@@ -106,11 +106,11 @@ class ScriptZygote:
         sys.modules["torch.multiprocessing.spawn"].start_processes = _refuse_processes  # type: ignore[attr-defined]
         self._isolation = script_run.enter_isolation(self.script, self.zygote.scratch)
         self.zygote.scratch = Path()  # the guard removes it: mounts keep this process from it
-        scout = Scout(self.script, self.watch, self.why_not_fork, self._serve, self._found, self.users_threads)
-        self.watch.watcher = scout
-        ended = script_run.run(self.script, self.watch)
-        watcher = self.watch.watcher
-        if watcher is not scout:
+        scout = Scout(self.script, self.hooks, self.why_not_fork, self._serve, self._found, self.users_threads)
+        self.hooks.listener = scout
+        self.hooks.look_at_calls()
+        ended = script_run.run(self.script, self.hooks)
+        if self.hooks.listener is not scout:
             leave(self._script_ended(ended))
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         started = CHILDREN if children > BUSY_SECONDS else ""
@@ -119,7 +119,7 @@ class ScriptZygote:
         self._tell({"error": asdict(report)})
         leave(1)
 
-    def _serve(self, frontier: Frontier) -> Watcher:
+    def _serve(self, frontier: Frontier) -> Listener:
         """Start trials from where the script stands now. Returns in trials only: what watches them."""
         self._tell({"serves": True})
         os.close(self._news)
@@ -127,16 +127,17 @@ class ScriptZygote:
         zygote = self.zygote
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        zygote.task = LoadedScript(self.script, frontier, self.watch, self._isolation)
+        zygote.task = LoadedScript(self.script, frontier, self.hooks, self._isolation)
         zygote.loaded(frontier=asdict(frontier), no_fork_reason=None)
         try:
             zygote.serve()
         except Resume as resume:
             for number, handler in handlers.items():
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            watcher: Watcher = resume.watcher
-            self.watch.watcher, self._script_ended = watcher, resume.script_ended
-            return watcher
+            listener: Listener = resume.listener
+            self.hooks.listener, self._script_ended = listener, resume.script_ended
+            self.hooks.ignore_calls()
+            return listener
         except OSError:
             pass  # the tuner is gone
         zygote.shut_down()

@@ -13,15 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotune.core.identity import Identity
-from autotune.core.knobs.model import OPTIMIZER_IMPLS
+from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
-from autotune.runtime.appliers.compile import tensor_shapes
-from autotune.runtime.appliers.layout import has_image_convolutions
-from autotune.runtime.loader import mover
-from autotune.runtime.structure import optimizer_of, structure_of
+from autotune.knobs.channels_last import has_image_convolutions
+from autotune.knobs.compile import tensor_shapes
+from autotune.runtime import fingerprints
+from autotune.runtime.sharing import mover
 from autotune.trial.child.loaded_task import LoadedTask, run_eagerly
-from autotune.trial.child.sample_shapes import shapes_of
 
 LOOKED_AT = 8
 """Samples whose size is read."""
@@ -51,7 +50,11 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         device=task.device,
         current=current,
         why_not_several="an iterable dataset cannot be divided equally between processes" if iterable else None,
-        identity=Identity(structure_of(model), optimizer_of(optimizer), shapes_of(some_samples(dataset))),
+        compared=Fingerprint(
+            (fingerprints.of_model(model),),
+            (fingerprints.of_optimizer(optimizer),),
+            (fingerprints.of_loader(task.build_loader(1, seed)),),
+        ),
     )
 
 
@@ -97,7 +100,7 @@ def batch_shapes(dataset: Dataset[Any], collate: Callable[[list[Any]], Any]) -> 
     samples = list(some_samples(dataset))
     pairs = [samples[k : k + 2] for k in range(0, len(samples) - 1, 2)]
     try:
-        return max(1, len({tuple(tensor_shapes([collate(pair)])) for pair in pairs}))
+        return max(1, len({tuple(tensor_shapes(collate(pair))) for pair in pairs}))
     except Exception:  # what collating needs is the loader's affair
         return 1
 

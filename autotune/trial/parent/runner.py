@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.core.measurement import Block
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence

@@ -14,7 +14,7 @@ from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.proof import Round
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts

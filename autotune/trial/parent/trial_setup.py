@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.core.binding import AffinityPlan
-from autotune.core.settings import Settings
+from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.settings import Settings
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Script
 

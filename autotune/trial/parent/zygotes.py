@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
 from autotune.trial.isolation.reasons import explain

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from autotune.core.knobs.compile import CACHE_VARIABLE
+from autotune.knobs.compile import CACHE_VARIABLE
 from autotune.runtime.appliers import compile as compiling
 from autotune.runtime.appliers import compiler
 from autotune.runtime.appliers.compile import Compiled, keep_gradients, tensor_shapes

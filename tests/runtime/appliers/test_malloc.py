@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.malloc import Malloc
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.matmul_precision import MatmulPrecision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autotune.core.knobs.processes import WAIT_VARIABLES
+from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.threads import OmpWaitPolicy
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.backends import TIMEOUT_VARIABLE
+from autotune.knobs.backend import TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.backends import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.knobs.backend import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.runtime import watchdog
 from autotune.runtime.entry import prelude, startup

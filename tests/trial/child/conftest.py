@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from autotune.core.measurement import Block
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.trial.child import measured_loop, training_loop
 from autotune.trial.child import warm_up as warming

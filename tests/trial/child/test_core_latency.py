@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.child.core_latency import CoreLatencyTimer
 
 

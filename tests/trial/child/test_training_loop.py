@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.runtime.appliers import precision
 from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 
 from .conftest import BATCH, STEP, Workshop, block, warm
 

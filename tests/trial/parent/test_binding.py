@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.binding import Affinity, AffinityPlan
+from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.core.outcome import Completed, NotApplied, Outcome
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts

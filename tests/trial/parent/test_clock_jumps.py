@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.core.measurement import Block, Measurement
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent import runner
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.runner import Runner

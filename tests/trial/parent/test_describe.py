@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner

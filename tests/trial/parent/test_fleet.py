@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.core.errors import LaunchError
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.fleet import Agent, Fleet
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.errors import UserCodeError
 from autotune.core.outcome import Completed
 from autotune.core.task import TaskFacts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import NothingUsable, UserCodeError
-from autotune.core.settings import Settings
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup

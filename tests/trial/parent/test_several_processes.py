@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.baseline import baseline_settings
+from autotune.knobs.baseline import baseline_settings
 from autotune.core.outcome import Completed
 from autotune.probes.inventory import probe
 from autotune.testing.simulator import context, inventory

@@ -1,0 +1,105 @@
+"""Fit settings from another machine, or another way of starting, to this machine. Pure; never raises.
+
+The global batch is always kept: fewer processes have larger shares of it.
+"""
+
+from __future__ import annotations
+
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import why_not_usable
+from autotune.knobs.constraints import most_processes, with_processes, within
+from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.core.profile import Profile
+from autotune.knobs.settings import Settings
+from autotune.probes.facts import Inventory
+
+
+def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """``settings`` within this machine's budget, and one line per knob that changed: "asked 16, applied 2"."""
+    fitted, exchange = _with_backend(_on_device(settings, inventory), inventory)
+    limit = most_processes(fitted, inventory)
+    if fitted.processes > limit:
+        processes = next(count for count in range(limit, 0, -1) if fitted.global_batch % count == 0)
+        fitted = with_processes(fitted, processes, inventory)
+    fitted = within(fitted, max(1, inventory.budget.threads // fitted.processes))
+    fitted, unbound = _bindable(fitted, inventory)
+    return fitted, (*exchange, *changes(settings, fitted, inventory.budget.limit), *unbound)
+
+
+def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """Settings of ``level``, and a line where one process takes more threads than on the profile's smaller machine.
+
+    Tuning left its threads at that machine's default: nobody has measured that so few are right for a larger one.
+    """
+    settings, cores = profile.levels[level].settings, inventory.budget.cores
+    default = profile.machine["facts"].get("cores")
+    kept = settings.processes == profile.baseline.processes == 1 and settings.threads == profile.baseline.threads
+    if not kept or settings.threads != default or cores <= default or profile.target.device != "cpu":
+        return settings, ()
+    own = settings.but(threads=cores)
+    return own, changes(settings, own, "tuning left the threads at the default; this is the default here")
+
+
+def launched(
+    settings: Settings, inventory: Inventory, world: int, local: int, nnodes: int = 1
+) -> tuple[Settings, tuple[str, ...]]:
+    """``settings`` for a training that was started as ``world`` processes, ``local`` of them on this machine; they were
+    measured on each of ``nnodes`` machines.
+
+    The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
+    already be one process's share; it is split again only where the profile was measured with other processes.
+    """
+    fitted = _on_device(settings, inventory)
+    share = inventory.budget.threads
+    if fitted.processes != local:
+        share = max(1, share // max(1, local))
+    if fitted.processes != world:
+        fitted = with_processes(fitted, world, inventory, local)
+    fitted = within(fitted, share)
+    fitted, unbound = _bindable(fitted, inventory)
+    asked = over_machines(settings, nnodes, inventory) if nnodes > 1 else settings
+    return fitted, (*changes(asked, fitted, f"started as {world} processes"), *unbound)
+
+
+def one_process(settings: Settings, inventory: Inventory) -> Settings:
+    """``settings`` for several processes, as one process that uses the same cores and the same global batch."""
+    return within(with_processes(settings, 1, inventory), inventory.budget.threads)
+
+
+def over_machines(settings: Settings, nnodes: int, inventory: Inventory) -> Settings:
+    """``settings`` of each of ``nnodes`` machines, as all their processes together have them: the global batch of one
+    machine is shared by all."""
+    return with_processes(settings, nnodes * settings.processes, inventory, settings.processes)
+
+
+def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
+    """One line per knob that differs, without those that only follow from others."""
+    different = asked.difference(applied).items()
+    return tuple(
+        f"{name}: asked {wanted}, applied {got} ({reason})"
+        for name, (wanted, got) in different
+        if not BY_NAME[name].follows
+    )
+
+
+def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """gloo in the place of a backend that is missing here, and a line that says so."""
+    if settings.processes == 1 or settings.backend is None or not inventory.software.backends:
+        return settings, ()
+    reason = why_not_usable(inventory, settings.backend)
+    if reason is None or inventory.gpus or why_not_usable(inventory, "gloo"):
+        return settings, ()
+    return settings.but(backend="gloo"), (f"backend: asked {settings.backend}, applied gloo ({reason})",)
+
+
+def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
+    """Unbound, and why, where this machine cannot do the binding or it would do nothing."""
+    reason = binding.why_not(settings, inventory)
+    if reason is None:
+        return settings, ()
+    return settings.but(binding="none"), (f"binding: asked {settings.binding}, applied none ({reason})",)
+
+
+def _on_device(settings: Settings, inventory: Inventory) -> Settings:
+    """Each knob's value, or what this machine's devices can do instead."""
+    return Settings(**{knob.name: knob.on_machine(getattr(settings, knob.name), inventory) for knob in KNOBS})

@@ -1,0 +1,348 @@
+"""torch.compile of a model's call: when it competes, which modes, what they may bring, and how it is applied."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs.precision import capability
+from autotune.probes.facts import Inventory
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from autotune.knobs.model_call import Call
+
+BACKEND = "inductor"
+CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes that replay CUDA graphs, whose memory the next step takes again."""
+SETTLED = 3
+"""Calls after which a model has no reason to be compiled again."""
+OTHER_SHAPES = 0.25
+"""Largest share of calls with other shapes than the first: a last batch is often smaller."""
+LAST_LINES = 3
+"""Of what a C++ compiler wrote, the last lines name the error."""
+MOST_LETTERS = 300
+COMPILE_PAYBACK_SECONDS = 30 * 60
+"""On CPUs, training shorter than this is not worth trying compile for: each compiled trial costs up to a minute."""
+COMPILE_BUDGET_SECONDS = 5 * 60
+"""On CPUs a few trials and a proof whose processes all compile do not fit into less."""
+FIRST_COMPILE_BUDGET_SECONDS = 45.0
+"""On GPUs the model is compiled once, to see how long that takes, in runs that are no shorter."""
+COMPILES_IN_A_RUN = 6
+"""What search and proof compile, in units of the first time: other modes and precisions anew, the rest from the cache.
+A run with room for half of that still finds and proves a mode."""
+COMPILED_FOLDER = "compiled"
+"""In the user's cache folder: what trials have compiled, so that the first step of the training compiles nothing."""
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+TRITON_CAPABILITY = (7, 0)
+"""Least CUDA compute capability that Triton compiles for."""
+COMPILE_GAIN = {
+    "cpu": {"off": 0.0, "default": 0.08, "reduce-overhead": 0.08, "max-autotune": 0.08},
+    "cuda": {"off": 0.0, "default": 0.25, "reduce-overhead": 0.45, "max-autotune": 0.50},
+}
+"""On GPUs CUDA graphs bring most where kernels are short; timing kernels adds little, and takes minutes."""
+COMPILE_MODES = tuple(COMPILE_GAIN["cpu"])
+FIRST_MODES = {"cpu": ("default",), "cuda": ("reduce-overhead", "default", "max-autotune")}
+"""Modes by device, in the order of what they usually bring for the time that they take."""
+
+
+def _compile(context: Context) -> Choices:
+    modes = FIRST_MODES[context.task.device]
+    reason = _why_not_compiled(context)
+    if reason is None:
+        return Choices(("off", *modes))
+    return Choices(("off",), tuple((mode, reason) for mode in modes))
+
+
+def _why_not_compiled(context: Context) -> str | None:
+    software, task = context.inventory.software, context.task
+    if software.compiler is None:
+        return software.compiler_reason or "no C++ compiler found"
+    if task.batch_shapes > 1:
+        return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
+    reason = _why_not_compiled_on_gpus(context) if context.cuda else _why_not_compiled_on_cpus(context)
+    return reason or _why_not_again(context)
+
+
+def _why_not_again(context: Context) -> str | None:
+    """Why the first compile was the last."""
+    took = context.compile_seconds
+    if took == math.inf:
+        return "the first compile did not come to its end in its share of the run: --budget 10m gives it more"
+    if took is not None and COMPILES_IN_A_RUN / 2 * took > context.budget_seconds:
+        return (
+            f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
+            f" {context.budget_seconds:.0f} s: --budget 10m lets it compete"
+        )
+    return None
+
+
+def _why_not_compiled_on_cpus(context: Context) -> str | None:
+    if context.train_seconds is None:
+        return "compiling takes up to a minute per trial; --train-time 10h lets it compete"
+    if context.train_seconds < COMPILE_PAYBACK_SECONDS:
+        return "cannot pay back within --train-time"
+    if context.budget_seconds < COMPILE_BUDGET_SECONDS:
+        return f"a proof with it does not fit into {context.budget_seconds:g} s: --budget 10m lets it compete"
+    return None
+
+
+def _why_not_compiled_on_gpus(context: Context) -> str | None:
+    own = capability(context.inventory)
+    if own < TRITON_CAPABILITY:
+        least = f"{TRITON_CAPABILITY[0]}.{TRITON_CAPABILITY[1]}"
+        return f"Triton needs capability {least}, the GPU has {own[0]}.{own[1]}"
+    if context.budget_seconds < FIRST_COMPILE_BUDGET_SECONDS:
+        return f"the first compile may not fit into {context.budget_seconds:g} s: --budget 3m lets it compete"
+    return None
+
+
+def _compile_fitted(mode: str, inventory: Inventory) -> str:
+    if mode == "off" or (inventory.software.compiler is None and inventory.software.compiler_reason):
+        return "off"
+    return mode if inventory.gpus else "default"
+
+
+def import_compiler(folder: str) -> None:
+    """Import TorchInductor so that it keeps precompiled C++ headers in ``folder``.
+
+    They go to the temporary folder of the moment, which differs by trial: 150 MB and ten seconds each time.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, folder
+    try:
+        os.makedirs(folder, exist_ok=True)
+        importlib.import_module("torch._inductor.codecache")
+    except (ImportError, OSError):
+        return  # compiling itself reports what is wrong
+    finally:
+        tempfile.tempdir = before
+
+
+class Compiled(Change):
+    """A model's call that is compiled for training steps of one shape, so that training never waits for the compiler again.
+
+    Other shapes, such as a smaller last batch, and calls without gradients run as they are. If the compiler, not the
+    model, fails, it is tried once more with an empty cache; then the plain call takes over.
+    """
+
+    def __init__(self, model: nn.Module, mode: str, training: Training) -> None:
+        from autotune.knobs.model_call import Layered
+
+        self.model, self.mode = model, mode
+        self.graphs = training.device.type == "cuda" and mode in CUDA_GRAPHS
+        self.calls, self.others, self.recompiles = 0, 0, 0
+        self._shapes: list[Any] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._failure: str | None = None
+        self._undo = _see_later_hooks()
+        try:
+            self._compiled: Call | None = self._compile()
+        except Exception as error:  # an interpreter or platform that torch.compile refuses
+            self._compiled, self._failure = None, words(error)
+        self._layer = Layered(model, lambda plain: functools.partial(self._call, plain))
+
+    def undo(self) -> None:
+        """Let the model run as before."""
+        self._layer.undo()
+        self._undo()
+
+    def _compile(self) -> Call:
+        import torch
+
+        if BACKEND == "inductor" and CACHE_VARIABLE in os.environ:
+            import_compiler(os.environ[CACHE_VARIABLE])  # before torch.compile does
+        options: dict[str, Any] = {"mode": self.mode} if BACKEND == "inductor" else {"backend": BACKEND}
+        model = self.model
+
+        # What model.compile() does, but from a function of this file: Dynamo starts no graph in PyTorch's own files,
+        # and would leave a model that is an nn.Sequential as it is.
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            return model._call_impl(*arguments, **keywords)  # type: ignore[no-untyped-call]
+
+        return torch.compile(call, **options)
+
+    def _call(self, plain: Call, *arguments: Any, **options: Any) -> Any:
+        """Return the model's outputs."""
+        if self._compiled is None or not self._serves(arguments, options):
+            return plain(*arguments, **options)
+        if self.graphs:
+            _keep_gradients(self.model)
+        before = compiled_graphs()
+        try:
+            outputs = self._compiled(*arguments, **options)
+        except Exception as error:
+            if not isinstance(error, _compiler_errors()):
+                raise
+            self._failed(error)
+            return self._call(plain, *arguments, **options)
+        self.calls += 1
+        self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
+        return _cloned(outputs) if self.graphs else outputs
+
+    def _serves(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Return whether the compiled call is for this one: a training step of the first one's shapes."""
+        import torch
+
+        if not torch.is_grad_enabled():
+            return False
+        shapes = tensor_shapes((arguments, options))
+        if self._shapes is None:
+            self._shapes = shapes
+        self.others += shapes != self._shapes
+        return shapes == self._shapes
+
+    def _failed(self, error: Exception) -> None:
+        """Try once more, with an empty cache: what another process has left half written is not met again."""
+        if self._folder is not None:
+            self._compiled, self._failure = None, words(error)
+            return
+        _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
+        self._folder = tempfile.TemporaryDirectory(prefix="autotune-compile-", ignore_cleanup_errors=True)
+        os.environ[CACHE_VARIABLE] = self._folder.name
+        _forget()
+        self._compiled = self._compile()
+
+    def why_not(self) -> str | None:
+        """Return why training does not run compiled, or None: known after at least one forward."""
+        if self._failure is not None or not self.calls + self.others:
+            return self._failure
+        if not compiled_graphs():
+            return "no graph was compiled; the model ran as before"
+        if self.others > OTHER_SHAPES * (self.calls + self.others):
+            return (
+                f"{self.others} of {self.calls + self.others} calls had other shapes than the first and ran as before"
+            )
+        if self.recompiles:
+            return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
+        return None
+
+
+def _see_later_hooks() -> Callable[[], None]:
+    """Let compiled models run hooks that are registered after the first call. Return how to undo it."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    before = getattr(config, "skip_nnmodule_hook_guards", False)
+    config.skip_nnmodule_hook_guards = False
+
+    def undo() -> None:
+        config.skip_nnmodule_hook_guards = before
+
+    return undo
+
+
+def _keep_gradients(model: nn.Module) -> None:
+    """Move gradients that a CUDA graph has made out of its memory, which the coming forward pass takes again."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad = parameter.grad.clone()
+
+
+def _cloned(outputs: Any) -> Any:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, outputs)
+
+
+def tensor_shapes(values: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of all tensors in nested ``values``."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [tuple(leaf.shape) for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def compiled_graphs() -> int:
+    """Return the number of graphs that were compiled in this process so far."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return int(counters.get("stats", {}).get("unique_graphs", 0))
+
+
+def _compiler_errors() -> tuple[type[BaseException], ...]:
+    """Return what the compiler raises if it fails, and the model does not."""
+    exceptions: Any = sys.modules.get("torch._dynamo.exc")
+    return (exceptions.TorchDynamoException,) if exceptions is not None else ()
+
+
+def _forget() -> None:
+    """Drop what was compiled, and do without precompiled headers, which a process may have left half written."""
+    import torch
+
+    torch._dynamo.reset()
+    config: Any = sys.modules.get("torch._inductor.config")
+    if hasattr(config, "cpp_cache_precompile_headers"):
+        config.cpp_cache_precompile_headers = False
+
+
+def _drop_headers(folder: str) -> None:
+    """Remove precompiled C++ headers from a cache ``folder``: one that is half written fails every compile after it."""
+    for path in Path(folder).glob("torchinductor_*/precompiled_headers/*.gch"):
+        path.unlink(missing_ok=True)
+
+
+def words(error: BaseException) -> str:
+    """Return the first line of ``error``, and the last lines of the compiler behind it."""
+    first = " ".join(str(error).split("\n\n")[0].split())
+    text = f"{type(error).__name__}: {first[: MOST_LETTERS - 100]}"
+    output = next(filter(None, (getattr(each, "output", None) for each in _chain(error))), None)
+    if isinstance(output, str):
+        lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
+        text += f"; the compiler's last lines: {' | '.join(lines[-LAST_LINES:])[-MOST_LETTERS:]}"
+    return text
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield ``error`` and what it was raised for, as far as that is known."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+
+
+def _on_model(value: str, model: nn.Module, training: Training) -> Change | None:
+    from autotune.knobs.model_call import compiled_by_user
+
+    if value == "off":
+        return None
+    if compiled_by_user(model):
+        return Refused("the script compiles its model itself")
+    return Compiled(model, value, training)
+
+
+COMPILE = Knob(
+    name="compile",
+    what="torch.compile mode",
+    offered=(
+        "off; on GPUs its modes, as far as the first compile leaves time for them; on CPUs `default`, with "
+        "`--train-time` of half an hour or more and a budget of five minutes or more; where batches keep their shape, "
+        "with a C++ compiler"
+    ),
+    kind=Word(COMPILE_MODES),
+    neutral="off",
+    applied="model",
+    choices=_compile,
+    fitted=_compile_fitted,
+    why={
+        "default": "fused kernels after a slower start",
+        "reduce-overhead": "fused kernels, launched together",
+        "max-autotune": "fused, timed kernels; slow start",
+        "off": "compiling did not pay back",
+    },
+    effect=Effect(0.15),
+    gain=lambda settings, context: COMPILE_GAIN[context.task.device][settings.compile],
+    acts_on=("compute", "overhead"),
+    changes_memory=("host", "device", "shm"),
+    keeps=ROUNDING,
+    start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),
+    first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},
+    on_model=_on_model,
+)

@@ -1,0 +1,140 @@
+"""What binds several knobs: settings that this machine or this task cannot bear, and the same work in other shapes."""
+
+from __future__ import annotations
+
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import BACKENDS, why_not_usable
+from autotune.knobs.knob import Context
+from autotune.knobs.table import BY_NAME
+from autotune.knobs.settings import Settings
+from autotune.probes.facts import Inventory
+
+THREAD_SLACK = 2.0
+"""Busy threads plus loader workers of all processes may reach this many times the CPU budget."""
+MIN_BATCH_NORM_BATCH = 8
+"""BatchNorm statistics of fewer samples are another training (pytorch/pytorch#2584)."""
+SHM_HEADROOM = 1.5
+PROCESS_BYTES = 400 * 2**20
+"""Resident memory of a process that imported torch, counted against the memory limit."""
+
+
+def why_not(settings: Settings, context: Context) -> str | None:
+    """Why ``settings`` are not feasible; None where they are."""
+    found = crowding(settings, context.inventory) or _memory(settings, context)
+    return found or _numerics(settings, context) or _replication(settings, context.inventory)
+
+
+def why_not_bound(settings: Settings, inventory: Inventory) -> str | None:
+    """Why the binding of ``settings`` would do nothing here; None where it does its work."""
+    reason = binding.why_not(settings, inventory)
+    return f"binding={settings.binding}: {reason}" if reason else None
+
+
+def with_processes(settings: Settings, processes: int, inventory: Inventory, here: int | None = None) -> Settings:
+    """The same global batch spread over ``processes`` processes, threads and workers over the ``here`` of them that run
+    on this machine (all, where None).
+
+    Where ``processes`` does not divide the global batch, the share is rounded up; the loader then deals the global
+    batch out exactly.
+    """
+    total, here = settings.processes, here or processes
+    spread = 1 if inventory.gpus else total
+    return settings.but(
+        processes=processes,
+        threads=max(1, settings.threads * total // here),
+        num_workers=_spread(settings.num_workers, spread, here if spread > 1 else 1),
+        batch_size=-(-settings.global_batch // processes),
+        backend=settings.backend if processes > 1 else None,
+    )
+
+
+def _spread(workers: int, of: int, over: int) -> int:
+    """The same total of workers over other processes; at least one where there were any."""
+    return max(1, workers * of // over) if workers else 0
+
+
+def within(settings: Settings, share: int) -> Settings:
+    """Threads and workers of one process within its ``share`` of the CPU budget."""
+    return settings.but(threads=min(settings.threads, share), num_workers=min(settings.num_workers, share))
+
+
+def most_processes(settings: Settings, inventory: Inventory) -> int:
+    """How many processes of ``settings`` this machine can start."""
+    limit = inventory.budget.threads
+    if settings.backend == "nccl":
+        limit = min(limit, len(inventory.gpus))
+    if settings.processes > 1 and settings.backend is not None and inventory.software.backends:
+        limit = 1 if why_not_usable(inventory, settings.backend) else limit
+    return max(1, limit)
+
+
+def replicas(settings: Settings, inventory: Inventory) -> int:
+    """Copies of the model in one process: `torch.nn.DataParallel` has one on each GPU."""
+    return max(1, len(inventory.gpus)) if settings.data_parallel else 1
+
+
+def normalised(settings: Settings, inventory: Inventory) -> int:
+    """Samples that BatchNorm takes its statistics of: the share of one process, or of one replica in it."""
+    return settings.batch_size // replicas(settings, inventory)
+
+
+def crowding(settings: Settings, inventory: Inventory) -> str | None:
+    """Why processes, threads and workers of ``settings`` are too many for this machine; None where they are not."""
+    budget, processes = inventory.budget.threads, settings.processes
+    if processes * settings.threads > budget and settings.threads > 1:
+        return f"{processes} x {settings.threads} threads exceed the CPU budget of {budget}"
+    cores = inventory.budget.cores
+    if settings.backend and BACKENDS[settings.backend].waits_busily and processes * settings.threads > cores:
+        return f"{settings.backend} waits busily: {processes} x {settings.threads} threads exceed the {cores} cores"
+    if processes * settings.num_workers > budget:
+        return f"{processes} x {settings.num_workers} loader workers exceed the CPU budget of {budget}"
+    if processes * (settings.threads + settings.num_workers) > budget * THREAD_SLACK:
+        return f"threads and loader workers exceed {THREAD_SLACK:g} times the CPU budget of {budget}"
+    limit = inventory.limits.processes
+    tasks = processes * (2 * settings.threads + settings.interop_threads + 3 * settings.num_workers + 2)
+    if limit is not None and tasks > 0.8 * limit:
+        return f"about {tasks} threads exceed 80 % of the limit of {limit} ({inventory.limits.processes_source})"
+    return None
+
+
+def _memory(settings: Settings, context: Context) -> str | None:
+    inventory, task = context.inventory, context.task
+    held = settings.processes * settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+    wanted = int(held * settings.batch_size * task.sample_bytes * SHM_HEADROOM)
+    free = inventory.memory.shm_free
+    if free is not None and wanted > free:
+        return f"loader workers want {_mib(wanted)} of /dev/shm, {_mib(free)} are free (docker: --shm-size)"
+    parameters = settings.processes * task.parameters * 16
+    batches = (held + settings.processes) * settings.batch_size * task.sample_bytes
+    total = settings.processes * PROCESS_BYTES + parameters + batches
+    if settings.processes > 1 and total > 0.85 * inventory.memory.limit:
+        return f"{settings.processes} processes want about {_mib(total)}, the limit is {_mib(inventory.memory.limit)}"
+    return None
+
+
+def _numerics(settings: Settings, context: Context) -> str | None:
+    least = min(MIN_BATCH_NORM_BATCH, normalised(context.baseline, context.inventory))
+    over = normalised(settings, context.inventory)
+    if context.task.has_batch_norm and over < least:
+        return f"BatchNorm would normalise over {over} samples, fewer than {least}"
+    if context.task.script and settings.processes > 1:
+        own = settings.global_batch == context.baseline.global_batch
+        why_not = None if own else "several processes of a script train at its own global batch only"
+        return context.task.why_not_several or why_not
+    samples = context.task.samples
+    if samples is not None and settings.global_batch > samples:
+        return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
+    return None
+
+
+def _replication(settings: Settings, inventory: Inventory) -> str | None:
+    if not settings.data_parallel:
+        return None
+    if settings.compile != BY_NAME["compile"].neutral:
+        return "data_parallel makes new replicas for each step, which torch.compile does not serve"
+    gpus = replicas(settings, inventory)
+    return None if settings.batch_size >= gpus else f"{settings.batch_size} samples do not reach {gpus} GPUs"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"

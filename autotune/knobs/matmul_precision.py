@@ -1,0 +1,74 @@
+"""The precision of products of float32 matrices on CPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.knobs.knob import TRACKING, Change, Choices, Chosen, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs.precision import PRECISION_GAIN, native_bf16
+
+if TYPE_CHECKING:
+    from torch import nn
+
+USUAL = "highest"
+
+
+def _matmul_precision(context: Context) -> Choices:
+    if native_bf16(context.inventory) and not context.cuda:
+        return Choices(("highest", "medium"))
+    reason = "precision=tf32 does this on GPUs" if context.cuda else "this CPU has no bfloat16 instructions"
+    return Choices(("highest",), (("medium", reason),))
+
+
+def _matmul_gain(settings: Chosen, context: Context) -> float:
+    return 0.0 if settings.matmul_precision == "highest" else PRECISION_GAIN[context.task.device]["bf16"]
+
+
+class _MatmulPrecision(Change):
+    def __init__(self, value: str) -> None:
+        import torch
+
+        self._torch = torch
+        torch.set_float32_matmul_precision(value)
+
+    def undo(self) -> None:
+        """Set PyTorch's default."""
+        self._torch.set_float32_matmul_precision(USUAL)
+
+
+def _on_model(value: str, _model: nn.Module, training: Training) -> Change | None:
+    """Set it when training begins: what a script computes before that stays exact. oneDNN multiplies in
+    bfloat16, and sums in float32. Who has chosen a precision
+    himself keeps it."""
+    import torch
+
+    if value == USUAL or any(isinstance(change, _MatmulPrecision) for change in training.changes):
+        return None
+    if training.device.type != "cpu":
+        return Refused("it is for CPUs")
+    try:
+        own = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by PyTorch's new switches, one by one
+        return Refused("you have set the precision of matrix products yourself")
+    return _MatmulPrecision(value) if own == USUAL else Refused(f"you have set it to {own}")
+
+
+MATMUL_PRECISION = Knob(
+    name="matmul_precision",
+    what="torch.set_float32_matmul_precision on CPUs",
+    offered="highest; medium (products of fp32 numbers in bfloat16) on CPUs that have it",
+    level="amp",
+    kind=Word(("highest", "medium")),
+    neutral="highest",
+    choices=_matmul_precision,
+    devices=("cpu",),
+    applies=lambda settings: settings.precision == "fp32",
+    fitted=lambda value, inventory: value if native_bf16(inventory) else "highest",
+    why={"medium": "faster products; losses track fp32", "highest": "bfloat16 products are not faster here"},
+    loss_tolerance={"medium": 0.05},
+    effect=Effect(0.20),
+    gain=_matmul_gain,
+    acts_on=("compute",),
+    keeps=TRACKING,
+    on_model=_on_model,
+)

@@ -1,0 +1,98 @@
+"""What runs when a tuned model is called: layers in the slot that PyTorch itself uses for `torch.nn.Module.compile`.
+
+The model stays the user's own object: its class, names, state dict, hooks and methods. PyTorch leaves the slot out of
+copies and pickles. Compilers never see a layer: what Dynamo, ``torch.jit``, ``torch.export`` or ``torch.fx`` trace is
+the plain model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autotune.knobs.knob import Change
+
+Call = Callable[..., Any]
+HALF = (torch.float16, torch.bfloat16)
+SLOT = "_compiled_call_impl"
+"""The attribute that `torch.nn.Module.__call__` looks at first."""
+
+
+class Layered(Change):
+    """A layer around a model's call.
+
+    Args:
+        model: the user's.
+        layer: makes the new call from the present one.
+    """
+
+    def __init__(self, model: nn.Module, layer: Callable[[Call], Call]) -> None:
+        self._model, self._before = model, vars(model).get(SLOT)
+        outer = layer(self._before or model._call_impl)
+
+        # A function, since torch.jit.script passes over functions that it cannot read.
+        def call(*arguments: Any, **options: Any) -> Any:
+            if torch.jit.is_tracing() or torch.compiler.is_compiling():
+                return model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
+            return outer(*arguments, **options)
+
+        vars(model)[SLOT] = self._call = call
+
+    def undo(self) -> None:
+        """Take the layer away, unless somebody has put another call in its place."""
+        slot = vars(self._model)
+        if slot.get(SLOT) is self._call:
+            slot[SLOT] = self._before
+            if self._before is None:
+                del slot[SLOT]
+
+
+def compiled_by_user(model: nn.Module) -> bool:
+    """Return whether the user compiles ``model``: it is left as it is."""
+    return vars(model).get(SLOT) is not None or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
+
+
+def to_float32(value: Any) -> Any:
+    """Return ``value`` with every half-precision tensor in it as float32; the same object if it holds none.
+
+    Containers and objects that hold one are copied; they keep their class and all else.
+    """
+    if isinstance(value, Tensor):
+        return value.float() if value.dtype in HALF else value
+    if isinstance(value, tuple):
+        items = [to_float32(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        named = type(value).__module__ != "torch.return_types"  # those are C types that take one sequence
+        return tuple.__new__(type(value), items) if named else type(value)(items)
+    if isinstance(value, list | Mapping):
+        return _with_items(value)
+    if hasattr(value, "__dict__") and not callable(value):
+        changed = _changed(vars(value))
+        if changed:
+            value = copy.copy(value)
+            for name, item in changed.items():
+                object.__setattr__(value, name, item)
+    return value
+
+
+def _with_items(value: Any) -> Any:
+    changed = _changed(value if isinstance(value, Mapping) else dict(enumerate(value)))
+    if not changed:
+        return value
+    try:
+        result = copy.copy(value)
+        for key, item in changed.items():
+            result[key] = item
+    except TypeError:  # a mapping that cannot be written to
+        return value
+    return result
+
+
+def _changed(items: Mapping[Any, Any]) -> dict[Any, Any]:
+    converted = {key: to_float32(item) for key, item in items.items()}
+    return {key: item for key, item in converted.items() if item is not items[key]}

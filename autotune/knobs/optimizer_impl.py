@@ -1,0 +1,196 @@
+"""How an optimizer that the user already built computes its update: ``foreach`` or ``fused``.
+
+The implementation is in force inside `step` only: parameter groups, state dicts and checkpoints hold the user's own
+flags. Fused kernels walk raw memory, so a step whose gradients or state lie otherwise than their parameter is made by
+the user's own implementation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
+OPTIMIZER_IMPLS = tuple(OPTIMIZER_GAIN)
+FLAGS = OPTIMIZER_IMPLS[1:]
+_gradient_of = attrgetter("grad")
+
+
+def _optimizer_impl(context: Context) -> Choices:
+    offered = context.task.optimizer_impls
+    reason = f"{context.task.optimizer} does not accept it on {context.task.device}"
+    return Choices(offered, tuple((impl, reason) for impl in OPTIMIZER_IMPLS if impl not in offered))
+
+
+def parameters_of(*optimizers: Optimizer) -> list[Tensor]:
+    """Return all parameters that ``optimizers`` hold, in the order of their groups."""
+    return [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+
+
+class _Switched(Change):
+    """An optimizer whose steps run as ``name`` if that computes the same."""
+
+    def __init__(self, optimizer: Optimizer, name: str) -> None:
+        self._optimizer, self._name = optimizer, name
+        self._asked: list[Any] = []
+        self._why_not: str | None = None
+        self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._begin),
+            optimizer.register_step_post_hook(self._end),
+        ]
+        after = optimizer._optimizer_step_post_hooks
+        after.move_to_end(next(reversed(after)), last=False)  # the user's own hooks see the user's own flags
+
+    def why_not(self) -> str | None:
+        """Return why steps are made by the user's own implementation, or None."""
+        return self._why_not
+
+    def undo(self) -> None:
+        """Leave the optimizer as it was."""
+        self._put_back()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
+        self._put_back()  # the last step may have ended by an exception
+        closure = len(arguments) > 1 or options  # makes its gradients inside the step
+        scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
+        last = next(reversed(optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id  # later ones may change gradients
+        if closure or scaled or not last or not self._serves():
+            return
+        for group in optimizer.param_groups:
+            held = {flag: group[flag] for flag in FLAGS if flag in group}
+            self._own.append((group, held))
+            group.update({flag: flag == self._name for flag in held})
+
+    def _end(self, _optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        while self._own:
+            group, flags = self._own.pop()
+            group.update(flags)
+
+    def _serves(self) -> bool:
+        """Return whether the implementation takes this step's parameters, gradients and state as they are."""
+        groups = self._optimizer.param_groups
+        asked = [(len(g["params"]), type(g["lr"]), g.get("capturable"), g.get("differentiable")) for g in groups]
+        if asked != self._asked:  # a group or a learning rate of another kind came later
+            self._asked, self._why_not = asked, why_unsupported(self._optimizer, self._name)
+        if self._why_not is not None or self._name != "fused":
+            return self._why_not is None
+        if all(_is_laid_out(group["params"]) for group in groups) and self._state_serves():
+            return True
+        self._why_not = "gradients or state are sparse, laid out otherwise or partial"
+        self._asked = []  # ask again in the next step
+        return False
+
+    def _state_serves(self) -> bool:
+        """Return whether state lies like its parameters. Step counters are moved to them, as fused kernels want it."""
+        state = self._optimizer.state
+        buffers = set()
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                own = state.get(parameter)
+                if parameter.grad is not None:
+                    buffers.add((id(group), own is None or own.get("momentum_buffer") is None))
+                for name, value in (own or {}).items():
+                    if name == "step" and getattr(value, "device", parameter.device) != parameter.device:
+                        own[name] = value.to(parameter.device)
+                    elif getattr(value, "shape", None) == parameter.shape and value.stride() != parameter.stride():
+                        return False
+        # PyTorch's fused SGD takes momentum buffers for all parameters of a group or for none.
+        return "SGD" not in _names(self._optimizer) or len(buffers) == len({group for group, _absent in buffers})
+
+
+def _names(optimizer: Optimizer) -> set[str]:
+    return {kind.__name__ for kind in type(optimizer).__mro__}
+
+
+def _is_laid_out(parameters: list[Tensor]) -> bool:
+    """Return whether gradients are dense and lie like their parameters."""
+    import torch
+
+    try:  # the usual case, in few calls: this runs in every step
+        contiguous = torch.Tensor.is_contiguous
+        if all(map(contiguous, map(_gradient_of, parameters))) and all(map(contiguous, parameters)):
+            return True
+    except (TypeError, RuntimeError):  # a gradient is absent or sparse
+        pass
+    pairs = [(p, p.grad) for p in parameters if p.grad is not None]
+    return all(g.layout is torch.strided and g.stride() == p.stride() and _is_dense(p) for p, g in pairs)
+
+
+def _is_dense(parameter: Tensor) -> bool:
+    import torch
+
+    forms = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)[: max(1, parameter.dim() - 2)]
+    return any(parameter.is_contiguous(memory_format=form) for form in forms)
+
+
+def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
+    """Return why ``optimizer`` cannot run as ``implementation``, or None: its class is asked with scratch parameters."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    name, parameters = type(optimizer).__name__, parameters_of(optimizer)
+    if not all(implementation in group for group in optimizer.param_groups):
+        return f"{name} has no {implementation} implementation"
+    if any(is_lazy(p) or not p.is_floating_point() for p in parameters):
+        return f"{name} holds parameters that are lazy or not floating point"
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        return f"differentiable=True rules out {implementation}"
+    kinds = {(p.device, p.dtype) for p in parameters}
+    scratch = [torch.zeros(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in kinds]
+    kind = next(c for c in type(optimizer).__mro__ if c.__module__.startswith("torch."))  # no code of the user's
+    taken = inspect.signature(kind).parameters.keys() - {"params", *FLAGS}
+    try:
+        for group in optimizer.param_groups:
+            options: dict[str, Any] = {key: group[key] for key in taken if key in group}
+            kind(scratch, **options, **{implementation: True})
+    except Exception as error:  # whatever it is, training goes on without
+        return f"{name} refuses {implementation}=True: {error}"
+    return None
+
+
+def own_implementation(optimizer: Optimizer) -> str:
+    """Return the implementation that the user has asked for."""
+    asked = [flag for flag in FLAGS if any(group.get(flag) for group in optimizer.param_groups)]
+    return asked[-1] if asked else "default"
+
+
+def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Change | None:
+    if value in ("default", own_implementation(optimizer)):
+        return None
+    reason = why_unsupported(optimizer, value)
+    return _Switched(optimizer, value) if reason is None else Refused(reason)
+
+
+OPTIMIZER_IMPL = Knob(
+    name="optimizer_impl",
+    what="how the optimizer's update is computed",
+    words="{} optimizer",
+    offered="default, foreach, fused, as far as the class accepts them",
+    kind=Word(OPTIMIZER_IMPLS),
+    neutral="default",
+    applied="optimizer",
+    choices=_optimizer_impl,
+    why={
+        "fused": "one kernel updates all parameters",
+        "foreach": "parameters are updated in groups",
+        "default": "PyTorch's own choice is fastest here",
+    },
+    effect=Effect(0.10),
+    gain=lambda settings, _context: OPTIMIZER_GAIN[settings.optimizer_impl],
+    acts_on=("update",),
+    keeps=ROUNDING,
+    on_optimizer=_on_optimizer,
+)

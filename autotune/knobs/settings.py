@@ -1,0 +1,100 @@
+"""`Settings`: one complete choice, a value for every knob of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, make_dataclass
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.errors import UsageError
+from autotune.knobs.table import CONDITIONAL, KNOB_NAMES, KNOBS
+
+if TYPE_CHECKING:
+
+    class _Values:
+        """A frozen dataclass with a field for each knob, in the order of the table. Declared are the types of those
+        that hang together, since code names them."""
+
+        def __init__(self, **values: Any) -> None: ...
+
+        processes: int
+        threads: int
+        backend: str | None
+        binding: str
+        num_workers: int
+        prefetch_factor: int | None
+        batch_size: int
+        data_parallel: bool
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+
+    def _make_canonical(settings: Settings) -> None:
+        for knob in CONDITIONAL:
+            if not knob.applies(settings):
+                object.__setattr__(settings, knob.name, knob.neutral)
+            elif getattr(settings, knob.name) is None:
+                object.__setattr__(settings, knob.name, knob.usual)
+
+    _FIELDS = [(knob.name, Any, field(default=knob.neutral)) for knob in KNOBS]
+    _Values = make_dataclass(
+        "_Values", _FIELDS, frozen=True, kw_only=True, namespace={"__post_init__": _make_canonical}
+    )
+
+
+class Settings(_Values):
+    """A value for every knob, hashable and canonical: settings that act the same compare equal.
+
+    ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
+    What each field means is said by `autotune.core.knobs`.
+    """
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one batch, over all processes."""
+        return self.processes * self.batch_size
+
+    @property
+    def inherited(self) -> tuple[Any, ...]:
+        """Values of the knobs that a process must start with: a running one, or its fork, cannot take them any more."""
+        return tuple(getattr(self, knob.name) for knob in KNOBS if knob.inherited)
+
+    def but(self, **changes: Any) -> Settings:
+        """These settings with ``changes``, canonical again."""
+        return Settings(**(vars(self) | changes))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """The inverse of `as_dict`, of older files too. Missing knobs take their neutral value.
+
+        Raises:
+            UsageError: a key is no knob.
+        """
+        values = without_accumulation(values)
+        unknown = sorted(set(values) - set(KNOB_NAMES))
+        if unknown:
+            raise UsageError(f"unknown knob {unknown[0]!r}; knobs are: {', '.join(KNOB_NAMES)}")
+        return cls(**values)
+
+    def difference(self, other: Settings) -> dict[str, tuple[Any, Any]]:
+        """``{knob: (mine, theirs)}`` for every knob that differs."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        return {name: (mine[name], theirs[name]) for name in KNOB_NAMES if mine[name] != theirs[name]}
+
+
+def without_accumulation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` of a file of version 0.1, where ``accumulation`` was a knob: 1 changes nothing and is dropped.
+
+    Raises:
+        UsageError: it is anything else.
+    """
+    kept = dict(values)
+    steps = kept.pop("accumulation", 1)
+    if type(steps) is not int or steps != 1:
+        raise UsageError("accumulation is no longer a knob; only 1 can be read")
+    return kept

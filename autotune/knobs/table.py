@@ -1,0 +1,52 @@
+"""The knob table. Its order is the order of settings in profiles and reports, and that in which changes are made."""
+
+from __future__ import annotations
+
+from autotune.knobs.allocator import ALLOCATOR
+from autotune.knobs.backend import BACKEND
+from autotune.knobs.batch_size import BATCH_SIZE
+from autotune.knobs.binding import BINDING
+from autotune.knobs.channels_last import CHANNELS_LAST
+from autotune.knobs.compile import COMPILE
+from autotune.knobs.cudnn_benchmark import CUDNN_BENCHMARK
+from autotune.knobs.data_parallel import DATA_PARALLEL
+from autotune.knobs.interop_threads import INTEROP_THREADS
+from autotune.knobs.knob import Knob
+from autotune.knobs.malloc import MALLOC
+from autotune.knobs.matmul_precision import MATMUL_PRECISION
+from autotune.knobs.num_workers import NUM_WORKERS
+from autotune.knobs.omp_wait_policy import OMP_WAIT
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPL
+from autotune.knobs.pin_memory import PIN_MEMORY
+from autotune.knobs.precision import PRECISION
+from autotune.knobs.prefetch_factor import PREFETCH_FACTOR
+from autotune.knobs.processes import PROCESSES
+from autotune.knobs.threads import THREADS
+from autotune.knobs.worker_start import WORKER_START
+
+KNOBS: tuple[Knob, ...] = (
+    PROCESSES,
+    THREADS,
+    INTEROP_THREADS,
+    OMP_WAIT,
+    BACKEND,
+    DATA_PARALLEL,
+    BINDING,
+    NUM_WORKERS,
+    PREFETCH_FACTOR,
+    WORKER_START,
+    PIN_MEMORY,
+    BATCH_SIZE,
+    CHANNELS_LAST,
+    OPTIMIZER_IMPL,
+    ALLOCATOR,
+    MALLOC,
+    CUDNN_BENCHMARK,
+    COMPILE,
+    PRECISION,
+    MATMUL_PRECISION,
+)
+BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
+KNOB_NAMES: tuple[str, ...] = tuple(BY_NAME)
+CONDITIONAL: tuple[Knob, ...] = tuple(knob for knob in KNOBS if knob.conditional)
+"""Knobs that do nothing beside some other settings."""

@@ -1,0 +1,62 @@
+"""Intra-op threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.knobs.knob import LESS, MORE, ROUNDING, Change, Choices, Chosen, Context, Count, Knob, Training
+from autotune.knobs.processes import offered_processes
+
+
+def _threads(context: Context) -> Choices:
+    budget = context.inventory.budget
+    slow = sum(cpu.kind == "efficiency" for cpu in context.inventory.cpu.logical if cpu.id in budget.cpus)
+    counts = {*powers_of_two(budget.threads), budget.threads, budget.cores, budget.performance_cores}
+    counts.add(len(budget.cpus) - slow)  # every SMT sibling of the fast cores
+    for processes in offered_processes(context).values:
+        counts.add(max(1, budget.threads // processes))
+        counts.add(max(1, budget.cores // processes))
+    return Choices(tuple(sorted(count for count in counts if 1 <= count <= budget.threads)))
+
+
+def _shared_cores(before: Any, after: Any, settings: Chosen) -> str | None:
+    shared = settings.processes > 1 and after < before
+    return f"{settings.processes} processes share the cores" if shared else None
+
+
+class _Threads(Change):
+    def __init__(self, value: int) -> None:
+        import torch
+
+        self._torch, self._value, self._before = torch, value, torch.get_num_threads()
+        torch.set_num_threads(value)
+
+    def why_not(self) -> str | None:
+        """Return why another number is in force, or None."""
+        found = self._torch.get_num_threads()
+        return None if found == self._value else f"asked {self._value}, {found} are in force"
+
+    def undo(self) -> None:
+        """Set the number from before."""
+        self._torch.set_num_threads(self._before)
+
+
+def _start(value: int, _training: Training) -> Change | None:
+    import torch
+
+    return None if torch.get_num_threads() == value else _Threads(value)
+
+
+THREADS = Knob(
+    name="threads",
+    what="intra-op threads of each process",
+    offered="powers of two, cores, and shares of the CPU budget",
+    kind=Count(1, 4096),
+    neutral=1,
+    choices=_threads,
+    unsaid=lambda inventory: inventory.software.default_threads or inventory.budget.threads,
+    why={MORE: "kernels are large enough for more cores", LESS: "more threads only waited for each other"},
+    explained=_shared_cores,
+    keeps=ROUNDING,
+    start=_start,
+)

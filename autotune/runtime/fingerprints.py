@@ -1,0 +1,122 @@
+"""Digests of a model, an optimizer and a data loader. Names and values stay out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+DIGITS = 16
+WRAPPERS = (DistributedDataParallel, nn.DataParallel)
+SHAPES = ("kernel_size", "stride", "dilation", "groups", "num_heads", "num_layers", "bidirectional", "output_size")
+"""Attributes of PyTorch's own layers that decide speed and that no parameter's shape shows."""
+MOST_OBJECTS = 2000
+MOST_ITEMS = 50
+"""Of a list or dictionary: its items are mostly alike."""
+ATOMS = (str, bytes, int, float, complex, bool, type(None), Tensor, nn.Module)
+
+
+def of_model(model: nn.Module) -> str:
+    """Return a digest of the model's layers, and of which parameters share memory.
+
+    Wrappers (DistributedDataParallel, DataParallel, a compiled module) do not count, nor do the user's own names.
+    """
+    return _digest([list(_layers(model)), _shared(model)])
+
+
+def of_optimizer(optimizer: Optimizer) -> str:
+    """Return a digest of the optimizer's class and of the names of its options."""
+    kind = type(optimizer)
+    options = [sorted(key for key in group if key != "params") for group in optimizer.param_groups]
+    return _digest([kind.__module__.startswith("torch."), kind.__qualname__, options])
+
+
+def of_loader(loader: DataLoader[Any]) -> str:
+    """Return a digest of the classes and the code that a batch passes through, and of the sampler's class."""
+    found = set(_code([loader.dataset, loader.collate_fn, loader.worker_init_fn]))
+    kinds = [type(each).__qualname__ for each in (loader.batch_sampler, loader.sampler, loader)]
+    return _digest([sorted(found), kinds])
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:DIGITS]
+
+
+def _layers(model: nn.Module) -> Iterator[list[Any]]:
+    for module in model.modules():
+        if not isinstance(module, WRAPPERS) and not hasattr(module, "_orig_mod"):
+            parameters = module.parameters(recurse=False)
+            yield [
+                _kind(module),
+                [f"{name}={getattr(module, name)}" for name in SHAPES if _kind(module) and hasattr(module, name)],
+                [[str(p.dtype), *((-1,) if is_lazy(p) else p.shape), p.requires_grad] for p in parameters],
+            ]
+
+
+def _kind(module: nn.Module) -> str:
+    kind = type(module)
+    return kind.__name__ if kind.__module__.startswith("torch.nn.") else ""
+
+
+def _shared(model: nn.Module) -> list[int]:
+    """Return the number of the storage that each parameter lies in; empty if each has one of its own."""
+    parameters = [p for p in model.parameters() if not is_lazy(p) and p.numel()]
+    storages = [p.untyped_storage().data_ptr() for p in parameters]
+    numbers = {storage: number for number, storage in enumerate(dict.fromkeys(storages))}
+    return [numbers[storage] for storage in storages] if len(numbers) < len(storages) else []
+
+
+def _code(roots: Iterable[Any]) -> Iterator[str]:
+    """Yield each class and function that ``roots`` are made of, with a digest of its code."""
+    seen: set[int] = set()
+    stack, kept = list(roots), []
+    while stack and len(seen) < MOST_OBJECTS:
+        value = stack.pop()
+        if isinstance(value, ATOMS) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        kept.append(value)  # so that no number is given twice
+        if isinstance(value, type):
+            yield _of_class(value)
+        elif isinstance(value, FunctionType):
+            yield f"{value.__qualname__} {_of_code(value.__code__)}"
+            stack += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+            stack += value.__defaults__ or ()
+        elif isinstance(value, MethodType):
+            stack += [value.__func__, value.__self__]
+        elif isinstance(value, functools.partial):
+            stack += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, Mapping):
+            stack += [item for _key, item in zip(range(MOST_ITEMS), value.values(), strict=False)]
+        elif isinstance(value, list | tuple | set | frozenset):
+            stack += [item for _key, item in zip(range(MOST_ITEMS), value, strict=False)]
+        else:
+            stack.append(type(value))
+            stack += vars(value).values() if hasattr(value, "__dict__") else ()
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _of_class(kind: type) -> str:
+    own = [method for method in vars(kind).values() if isinstance(method, FunctionType)]
+    return f"{kind.__qualname__} {' '.join(_of_code(method.__code__) for method in own)}"
+
+
+def _of_code(code: CodeType) -> str:
+    inner = [_of_code(each) if isinstance(each, CodeType) else repr(each)[:200] for each in code.co_consts]
+    words = (code.co_code.hex(), *code.co_names, *sorted(inner))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,415 @@
+"""Several processes train one model: the same parameters at the start, the same gradients in each step.
+
+On CPUs gradients are averaged after the backward pass. That takes about as long there as `DistributedDataParallel`,
+whose copies into buckets cost what they hide (decision 013 has the figures). It asks nothing of the model: freezing,
+unused parameters, several calls, losses and backward passes all work. On GPUs `DistributedDataParallel` overlaps the
+exchange with the backward pass (`autotune.runtime.overlap`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from autotune.knobs.knob import Change
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.notes import Notes
+from autotune.runtime.overlap import Overlapped
+from autotune.runtime.shards import Progress
+
+OVERLAPS = ("cuda",)
+"""Devices on which gradients are exchanged during the backward pass."""
+LARGE = 2**15
+"""Gradients of as many elements travel by themselves; smaller ones travel together."""
+SMALL_BUFFER = 2**16
+"""Elements of a buffer that is brought to all processes in each step."""
+COUNTED = 256
+"""Batches are compared by their number modulo this, so that sums of its square are exact in float32."""
+LAST = 2**62
+"""In place of a batch's number once a process takes no more of them."""
+APART = (
+    "the processes began with other parameters than rank 0's, which now count; networks that are not prepared stay"
+    " apart: call autotune.load() or torch.manual_seed before building them, or prepare them too"
+)
+SKIPPED = "a process skipped a batch, so all did"
+NOTHING = "neither a model nor an optimizer is prepared: the processes train apart; pass them to tuned.prepare too"
+HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
+
+
+class GradientSync:
+    """All that one session's processes exchange.
+
+    Attributes:
+        models: each prepared model; with its layer if gradients are exchanged during the backward pass.
+        optimizers: each prepared optimizer.
+        stopped: gradients are not averaged: the processes come apart. To measure what the exchange takes.
+    """
+
+    def __init__(self, device: torch.device, progress: Progress, notes: Notes) -> None:
+        self.device, self.progress, self.notes = device, progress, notes
+        self.models: dict[nn.Module, Overlapped | None] = {}
+        self.optimizers: list[Optimizer] = []
+        self.stopped = False
+        self._seen: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        """Version of each parameter and buffer as it was last equal in all processes."""
+        self._apart: list[nn.Module] = []
+        self._fresh: set[Optimizer] = set()
+        self._done = False
+
+    # What is prepared -------------------------------------------------------------------------------------------------
+
+    def model(self, model: nn.Module, *, find_unused_parameters: bool) -> Change | None:
+        """Take rank 0's parameters and buffers, frozen ones too. Returns the layer around the call, on GPUs."""
+        if isinstance(model, DistributedDataParallel):
+            return None
+        self._take_rank_zero((*model.parameters(), *model.buffers()))
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()):
+            self.notes.add(HOOKS)
+        layer = None
+        if self.device.type in OVERLAPS:
+            layer = Overlapped(model, self.device, find_unused_parameters=find_unused_parameters)
+        self.models[model] = layer
+        return layer
+
+    def optimizer(self, optimizer: Optimizer) -> Change:
+        """Let ``optimizer`` step on averaged gradients."""
+        self.optimizers.append(optimizer)
+        self._take_rank_zero(parameters_of(optimizer))
+        return _Hooks(
+            optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
+        )
+
+    # Gradients ----------------------------------------------------------------------------------------------------
+
+    def before_backward(self) -> None:
+        """Gradients are about to change in this process."""
+        self._fresh.clear()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take rank 0's values of what is new, or was written to between two steps."""
+        if self.device.type not in OVERLAPS and not self.stopped:
+            kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
+            large = [b for module in kept for b in module.buffers(recurse=False) if not _travels(b)]
+            self._take_rank_zero((*self._trained(), *large))
+
+    def after_backward(self) -> None:
+        """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
+        if self.stopped:
+            return
+        if not self.models and not self.optimizers:
+            self.notes.add(NOTHING)
+            return
+        apart = {id(p) for model in self._apart for p in model.parameters()}
+        done = {id(p) for layer in self.models.values() if layer is not None for p in layer.averaged()}
+        self._average([p for p in self._trained() if id(p) not in apart and id(p) not in done])
+        if not self._apart:
+            self._fresh.update(self.optimizers)
+
+    @contextlib.contextmanager
+    def no_sync(self, models: Iterable[nn.Module]) -> Iterator[None]:
+        """Gradients of ``models``, or of all, stay in this process while inside."""
+        before = self._apart
+        self._apart = [*before, *(list(models) or self.models)]
+        with contextlib.ExitStack() as stack:
+            for layer in (self.models.get(model) for model in self._apart):
+                if layer is not None:
+                    stack.enter_context(layer.no_sync())
+            try:
+                yield
+            finally:
+                self._apart = before
+
+    def mean(self, value: float) -> float:
+        """Return the mean of ``value`` over all processes, each with the weight of its part of the batch."""
+        total = torch.tensor(value * self.progress.part.weight, dtype=torch.float64).to(self.device)
+        dist.all_reduce(total)
+        return float(total) / dist.get_world_size()
+
+    def stop(self) -> None:
+        """Average no gradients from now on."""
+        self.stopped = True
+        for layer in self.models.values():
+            if layer is not None:
+                layer.no_sync().__enter__()
+
+    def finish(self) -> None:
+        """Answer processes that still wait for this one, which takes no further batch."""
+        if self._done or self.stopped or self.device.type in OVERLAPS or not dist.is_initialized():
+            return
+        self._done = True
+        if self.progress.steps:
+            self._average(self._trained())
+
+    def _average(self, parameters: Sequence[Tensor]) -> None:
+        """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
+        norms, copied = self._buffers()
+        number = LAST if self._done else self.progress.batch
+        while not average(parameters, norms, copied, number, write=not self._done):
+            if number < _largest(number, self.device):
+                for parameter in parameters:
+                    parameter.grad = None
+                self.notes.add(SKIPPED)
+                return
+        self.progress.steps += 1
+
+    def _buffers(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return running statistics, which are averaged, and small buffers, which follow rank 0's in each step."""
+        if self.device.type in OVERLAPS:
+            return [], []
+        norms: list[Tensor] = []
+        others: list[Tensor] = []
+        for module in self._modules():
+            found = [b for b in module.buffers(recurse=False) if b.is_floating_point() and not b.is_sparse]
+            if isinstance(module, _NormBase):
+                norms += found if module.training else []
+            else:
+                others += filter(_travels, found)
+        return norms, others
+
+    def _modules(self) -> Iterator[nn.Module]:
+        return (module for model in self.models if model not in self._apart for module in model.modules())
+
+    def _trained(self) -> list[Tensor]:
+        """Return parameters of prepared models and optimizers, once each."""
+        own = [p for model in self.models for p in model.parameters()]
+        return list({id(p): p for p in (*own, *parameters_of(*self.optimizers))}.values())
+
+    def _take_rank_zero(self, tensors: Iterable[Tensor]) -> None:
+        """Take rank 0's values of whatever is new or was written to outside a step."""
+        new = [tensor for tensor in tensors if not is_lazy(tensor) and self._version(tensor) != tensor._version]
+        first = any(self._version(tensor) is None for tensor in new)
+        if new and from_rank_zero(new, self.device) and first:
+            self.notes.add(APART)
+        self._remember(new)
+
+    def _version(self, tensor: Tensor) -> int | None:
+        """Return the version that was remembered. By weak reference: a new tensor may get an old one's number."""
+        entry = self._seen.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def _remember(self, tensors: Iterable[Tensor]) -> None:
+        self._seen.update({id(tensor): (weakref.ref(tensor), tensor._version) for tensor in tensors})
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: Optimizer, arguments: Any, options: Any) -> Any:
+        closure = options.get("closure") if options else arguments[1] if len(arguments) > 1 else None
+        if closure is None:
+            self._freshen(optimizer)
+            return None
+        shared = self._shared_closure(optimizer, closure)
+        return (arguments, options | {"closure": shared}) if options else ((arguments[0], shared), options)
+
+    def _shared_closure(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure's loss is that of the global batch: by it the optimizer may decide how often to call it."""
+
+        def shared() -> Any:
+            self._fresh.discard(optimizer)
+            loss = closure()
+            self._freshen(optimizer)
+            if loss is None:
+                return None
+            mean = self.mean(loss.item() if isinstance(loss, Tensor) else loss)
+            return torch.as_tensor(mean, dtype=loss.dtype, device=loss.device) if isinstance(loss, Tensor) else mean
+
+        return shared
+
+    def _freshen(self, optimizer: Optimizer) -> None:
+        """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
+        if optimizer not in self._fresh and not self.stopped:
+            self._settle()
+            self._average(self._trained())
+
+    def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
+        self._fresh.discard(optimizer)
+        self._remember(parameters_of(optimizer))
+
+
+class _Hooks(Change):
+    def __init__(self, *handles: Any) -> None:
+        self._handles = handles
+
+    def undo(self) -> None:
+        """Remove them."""
+        for handle in self._handles:
+            handle.remove()
+
+
+# Collectives: all ranks call these alike -------------------------------------------------------------------------------
+
+
+def average(
+    parameters: Sequence[Tensor],
+    norms: Sequence[Tensor] = (),
+    copied: Sequence[Tensor] = (),
+    number: int = 0,
+    *,
+    write: bool = True,
+) -> bool:
+    """Average the gradients of ``parameters`` over all processes, in place, and the values of ``norms``.
+
+    A gradient that is absent counts as zero, and stays absent if no process has it. One that is sparse anywhere
+    becomes sparse everywhere, with the rows of all.
+
+    Args:
+        parameters: leaves that are trained; others are passed over.
+        norms: averaged too.
+        copied: take rank 0's values.
+        number: of this process's batch.
+        write: put the results in place.
+
+    Returns:
+        Whether all processes average the same batch. If they do not, nothing is changed.
+    """
+    with torch.no_grad():
+        groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        trained = [p for p in parameters if p.is_leaf and p.requires_grad and not is_lazy(p)]
+        for place, tensors in enumerate((trained, norms, copied)):
+            for tensor in tensors:
+                groups.setdefault((tensor.device, tensor.dtype), ([], [], []))[place].append(tensor)
+        wide = next((key for key in groups if key[1] in (torch.float32, torch.float64)), None)
+        if wide is None:
+            header = _numbered(number, next(iter(groups))[0] if groups else torch.device("cpu"), torch.float32)
+            dist.all_reduce(header)
+            if not _is_same(header):
+                return False
+        for key in sorted(groups, key=lambda key: key != wide):
+            if not _exchange(*groups[key], number if key == wide else None, write):
+                return False
+    return True
+
+
+def _exchange(
+    parameters: list[Tensor], norms: list[Tensor], copied: list[Tensor], number: int | None, write: bool
+) -> bool:
+    """Average tensors of one type: in one message what is small, then each large or sparse gradient that any process
+    has."""
+    world, kind = dist.get_world_size(), (*parameters, *norms, *copied)[0]
+    header = torch.empty(0, dtype=kind.dtype, device=kind.device)
+    if number is not None:
+        header = _numbered(number, kind.device, kind.dtype)
+    flags = [[p.grad is not None for p in parameters], [_is_sparse(p) for p in parameters]]
+    present = torch.tensor(flags, dtype=kind.dtype, device=kind.device).view(-1)
+    small = [p for p in parameters if p.numel() < LARGE]
+    first = [b if dist.get_rank() == 0 else torch.zeros_like(b) for b in copied]
+    parts = [header, present, *map(_dense, small), *norms, *first]
+    message = torch.cat([part.reshape(-1) for part in parts])
+    dist.all_reduce(message)
+    numbers, counts, *results = torch.split(message, [part.numel() for part in parts])
+    if number is not None and not _is_same(numbers):
+        return False
+    counted = counts.abs().view(2, -1).tolist()
+    anywhere, sparse = ({id(p) for p, n in zip(parameters, each, strict=True) if n > 0} for each in counted)
+    large = [p for p in parameters if p.numel() >= LARGE and id(p) in anywhere - sparse]
+    wholes = [_dense(parameter).contiguous() for parameter in large]
+    for work in [dist.all_reduce(whole, async_op=True) for whole in wholes]:
+        work.wait()
+    if write:
+        averaged = [p for p in small if id(p) in anywhere - sparse]
+        gradients = {id(p): part for p, part in zip(small, results, strict=False)}
+        for parameter in averaged:
+            _put(parameter, gradients[id(parameter)].div_(world).view(parameter.shape))
+        for parameter, whole in zip(large, wholes, strict=True):
+            _put(parameter, whole.div_(world))
+        for buffer, part in zip(norms, results[len(small) :], strict=False):
+            buffer.copy_(part.div_(world).view(buffer.shape))
+        for buffer, part in zip(copied, results[len(small) + len(norms) :], strict=True):
+            buffer.copy_(part.view(buffer.shape))
+    for parameter in parameters:
+        if id(parameter) in sparse:
+            _average_rows(parameter, world)
+    return True
+
+
+def _numbered(number: int, device: torch.device, kind: torch.dtype) -> Tensor:
+    short = number % COUNTED
+    return torch.tensor([short, short**2], dtype=kind, device=device)
+
+
+def _is_same(sums: Tensor) -> bool:
+    """Return whether a number, of which the sum and the sum of squares over all processes are given, is one."""
+    total, squares = sums.tolist()
+    return bool(total**2 == squares * dist.get_world_size())
+
+
+def _largest(number: int, device: torch.device) -> int:
+    found = torch.tensor(number, device=device)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return int(found)
+
+
+def _travels(buffer: Tensor) -> bool:
+    """Return whether a buffer is brought to all processes in each step."""
+    return buffer.is_floating_point() and not buffer.is_sparse and buffer.numel() <= SMALL_BUFFER
+
+
+def _average_rows(parameter: Tensor, world: int) -> None:
+    """Average a sparse gradient: the rows that any process has."""
+    whole = _dense(parameter).contiguous()
+    rows = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
+    if parameter.grad is not None:
+        rows[parameter.grad.coalesce().indices()[0] if _is_sparse(parameter) else slice(None)] = 1
+    for work in [dist.all_reduce(each, async_op=True) for each in (whole, rows)]:
+        work.wait()
+    indices = rows.abs().nonzero().view(1, -1)
+    parameter.grad = torch.sparse_coo_tensor(indices, whole.div_(world)[indices[0]], parameter.shape)
+
+
+def _is_sparse(parameter: Tensor) -> bool:
+    return parameter.grad is not None and parameter.grad.layout is not torch.strided
+
+
+def _dense(parameter: Tensor) -> Tensor:
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+    return gradient.to_dense() if gradient.layout is not torch.strided else gradient.detach()
+
+
+def _put(parameter: Tensor, averaged: Tensor) -> None:
+    gradient = parameter.grad
+    if gradient is None:
+        parameter.grad = torch.empty_like(parameter).copy_(averaged)
+    elif gradient.data_ptr() != averaged.data_ptr():
+        gradient.detach().copy_(averaged)
+
+
+def from_rank_zero(tensors: Sequence[Tensor], device: torch.device) -> bool:
+    """Take rank 0's values in ``tensors``. Returns whether any process had others. What is read only is left out."""
+    differ = False
+    with torch.no_grad():
+        for tensor in tensors:
+            if not _writable(tensor):
+                continue
+            whole = tensor.detach().contiguous()
+            content = whole.view(-1).view(torch.uint8).clone()
+            dist.broadcast(content, 0)
+            received = content.view(whole.dtype).view(whole.shape)
+            if not torch.equal(content, whole.view(-1).view(torch.uint8)):
+                differ = True
+                tensor.copy_(received)
+    flag = torch.tensor([int(differ)], device=device)
+    dist.all_reduce(flag)
+    return bool(flag.item())
+
+
+def _writable(tensor: Tensor) -> bool:
+    if is_lazy(tensor) or tensor.layout is not torch.strided or tensor.numel() == 0:
+        return False
+    return all(step != 0 or size == 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def normalises(model: nn.Module) -> bool:
+    """Return whether a layer of ``model`` takes statistics over the samples of a batch."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

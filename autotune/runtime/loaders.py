@@ -1,0 +1,157 @@
+"""Data loaders: changed in place, so that they stay the user's own objects; what cannot be kept exactly is left alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from collections.abc import Callable, Sized
+from typing import Any
+
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from autotune.knobs.knob import Change, Training
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOBS
+
+SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
+"""Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
+CONTEXT = "multiprocessing_context"
+
+
+class LoaderChange(Change):
+    """Attributes of a loader that have other values meanwhile.
+
+    Args:
+        loader: the user's.
+        attributes: new values; an attribute that has its value already is not touched.
+    """
+
+    def __init__(self, loader: DataLoader[Any], attributes: dict[str, Any]) -> None:
+        self._loader, self._undo = loader, list[Callable[[], None]]()
+        own = vars(loader)
+        for name, value in attributes.items():
+            if name == CONTEXT:
+                before = own.get(f"_DataLoader__{CONTEXT}")
+                loader.multiprocessing_context = value
+                self._put_back(f"_DataLoader__{CONTEXT}", before, own[f"_DataLoader__{CONTEXT}"])
+            elif own.get(name) is not value and own.get(name) != value:
+                self._put_back(name, own.get(name), value)
+                own[name] = value
+        if own["num_workers"] > 0 and self._undo:
+            self._undo.append(_raise_limit_of_open_files())
+
+    def _put_back(self, name: str, before: Any, after: Any) -> None:
+        def undo() -> None:
+            if vars(self._loader).get(name) is after:  # else the user has changed it since
+                vars(self._loader)[name] = before
+
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Give the user's own values back."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def why_left_alone(loader: DataLoader[Any]) -> str | None:
+    """Return why nothing but the size of its batches may change in ``loader``, or None."""
+    if isinstance(loader.dataset, IterableDataset):
+        return "another number of workers would make other batches of an iterable dataset, or restart it"
+    kind: Any = type(loader)
+    if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:
+        return f"{kind.__name__} iterates in its own way"
+    if loader._iterator is not None:
+        return "its workers run already"
+    return why_not_ahead(loader)
+
+
+def why_not_ahead(loader: DataLoader[Any]) -> str | None:
+    """Return why the order of ``loader`` may depend on when it is read, or None."""
+    batches: Any = loader.batch_sampler
+    if type(batches) is not BatchSampler:
+        return f"{type(batches).__name__} decides about each batch when it is read"
+    sampler: Any = batches.sampler  # not the loader's: a batch_sampler of the user's replaces that one
+    if type(sampler) not in SETTLED:
+        return f"{type(sampler).__name__} decides about each sample when it is read"
+    own = loader.generator is not None or getattr(sampler, "generator", None) is not None
+    return "its order comes from a generator of your own" if own else None
+
+
+def workers_change(loader: DataLoader[Any], settings: Settings, training: Training) -> LoaderChange | str | None:
+    """Give ``loader`` the workers of ``settings``. Returns the change, why it is left alone, or None for no change."""
+    attributes: dict[str, Any] = {}
+    for knob in KNOBS:
+        if knob.on_loader is not None:
+            attributes |= knob.on_loader(settings, loader, training)
+    context = attributes.pop(CONTEXT, None)
+    own = vars(loader)
+    if context is None and all(own.get(name) == value for name, value in attributes.items()):
+        return None
+    method = context or _start_method(loader)
+    reason = why_left_alone(loader)
+    if reason is None and settings.num_workers > 0 and loader.num_workers == 0 and method != "fork":
+        reason = f"workers started by {method!r} would run the script's top level again"
+    if reason is None and settings.num_workers > 0 and multiprocessing.current_process().daemon:
+        reason = "a daemonic process cannot start workers"
+    if reason is not None:
+        return reason
+    return LoaderChange(loader, attributes | ({CONTEXT: context} if context is not None else {}))
+
+
+def batch_change(loader: DataLoader[Any], batch: int) -> LoaderChange:
+    """Give ``loader`` batches of ``batch`` samples, of the same sampler."""
+    own: Any = loader.batch_sampler
+    sampler = BatchSampler(own.sampler, batch, own.drop_last)
+    return LoaderChange(loader, {"batch_sampler": sampler, "batch_size": batch})
+
+
+def _start_method(loader: DataLoader[Any]) -> str:
+    context: Any = loader.multiprocessing_context or multiprocessing
+    return str(context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0])
+
+
+def _raise_limit_of_open_files() -> Callable[[], None]:
+    """Raise the limit of open files as far as allowed: each batch of a worker holds one per tensor. Returns the undo."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft in (hard, resource.RLIM_INFINITY):
+        return lambda: None
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # training may go on well with the limit that there is
+        return lambda: None
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def reads_like(loader: DataLoader[Any], other: DataLoader[Any]) -> bool:
+    """Return whether ``loader`` is ``other`` or built like it: a loop may build its loader anew for each epoch."""
+    return loader is other or (loader.dataset is other.dataset and type(loader.sampler) is type(other.sampler))
+
+
+def stated_batch(loader: Any) -> int | None:
+    """Return the samples of a batch as a loader, or its batch sampler, states them; None if neither does."""
+    size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def length(value: object) -> int | None:
+    """Return ``len(value)``, or None if it has none."""
+    try:
+        return len(value) if isinstance(value, Sized) else None
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
+    """Return the samples that batches of one epoch are cut from; of a stream's, those of one worker. None if unknown."""
+    if not isinstance(loader.dataset, IterableDataset):
+        return length(loader.sampler)
+    samples = length(loader.dataset)
+    return None if samples is None else samples // max(1, loader.num_workers)

@@ -1,0 +1,99 @@
+"""Share the samples of a global batch out among processes.
+
+The user's batch is the global one. A full batch is cut into one part per process. A ragged last batch is cut into
+fewer parts, and a part may be given to several processes: nobody is left without samples, and nobody gets a single one
+if there are two (BatchNorm cannot normalise over one).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+LEAST = 2
+"""Samples of a part, if there are as many."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process gets of one global batch.
+
+    Attributes:
+        samples: indices that the dataset is asked for.
+        weight: of the loss, which is a mean over ``samples``. Over all processes the weights average to 1.
+        share: one over the number of processes that have the same samples.
+    """
+
+    samples: list[Any]
+    weight: float = 1.0
+    share: float = 1.0
+
+
+WHOLE = Part([])
+"""A batch that is not shared out."""
+
+
+def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, *, equal: bool = False) -> Part:
+    """Return rank ``rank``'s part of ``batch``.
+
+    Args:
+        batch: the samples of one global batch.
+        world: the number of processes.
+        rank: the process.
+        full: samples of a full batch; None if batches have no fixed size.
+        equal: cut only into parts that weigh the same, so that a loss over batches of two loaders stays exact. Parts
+            may then be larger.
+    """
+    samples = len(batch)
+    parts = max(1, min(world, samples // LEAST))
+    if full is not None:
+        parts = min(parts, -(-samples // -(-full // world)))
+    if equal:
+        parts = max(count for count in range(1, parts + 1) if samples % count == world % count == 0)
+    own = list(batch[rank % parts :: parts])
+    sharing = len(range(rank % parts, world, parts))
+    return Part(own, len(own) * world / (samples * sharing), 1 / sharing)
+
+
+def cut(order: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+    """Yield batches of ``size`` samples, as `torch.utils.data.BatchSampler` cuts them."""
+    while batch := list(islice(order, size)):
+        if drop_last and len(batch) < size:
+            return
+        yield batch
+
+
+@dataclass
+class Progress:
+    """How far training is, and the current batch."""
+
+    steps: int = 0
+    """Steps taken of all prepared optimizers, and backward passes: the same number on every process."""
+    batch: int = 0
+    """Number of the current global batch, the same on every process. Later batches have larger ones."""
+    mixed: bool = False
+    """True once two loaders were read together whose current parts have other weights."""
+    _part: Part = WHOLE
+    _reader: weakref.ref[object] | None = field(default=None, repr=False)
+    _steps: int = -1
+
+    @property
+    def part(self) -> Part:
+        """This process's part of the current batch; a whole one once nobody reads the loader any more."""
+        return self._part if self._reader is not None and self._reader() is not None else WHOLE
+
+    def reads(self, reader: object, part: Part) -> None:
+        """Note that ``reader``, a pass over a shared loader, has come to ``part``."""
+        if self._reader is None or self._reader() is not reader:
+            self.mixed |= self._steps == self.steps and self.part.weight != part.weight
+            self._reader = weakref.ref(reader)
+        self._steps = self.steps
+        self._part = part
+
+    def ends(self, reader: object) -> None:
+        """Note that ``reader`` has nothing more."""
+        if self._reader is not None and self._reader() is reader:
+            self._reader = None

@@ -1,0 +1,210 @@
+"""Settings in force for a running script. A model, optimizer or loader is changed only if a setting differs from its own.
+
+Process-wide settings are made when PyTorch is imported, and nothing else is installed for them. Loaders are changed when
+the script begins to iterate them, in place. An optimizer and the model that it trains are changed just before the
+optimizer's first step: by then both exist, and nothing that compilers look at has to be replaced.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.fingerprint import Fingerprint
+from autotune.core.overrides import SCRIPT_VARIABLE
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOBS
+from autotune.scripts.shared_batch import SharedBatch
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.utils.data import DataLoader
+
+LOG = logging.getLogger("autotune")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What `autotune run` hands to the process of a script.
+
+    Attributes:
+        settings: to put in force.
+        baseline: what the script has itself: a knob with the same value is left alone.
+        compared: what tuning has compared with plain PyTorch.
+        level: of the settings.
+        device: that was tuned.
+        shared_batch: the share of the batch of each of several processes; None for one.
+    """
+
+    settings: Settings
+    baseline: Settings
+    compared: Fingerprint
+    level: str | None = None
+    device: str | None = None
+    shared_batch: SharedBatch | None = None
+
+    def as_text(self) -> str:
+        """Return it for a variable of the environment."""
+        shared = None if self.shared_batch is None else asdict(self.shared_batch)
+        return json.dumps(
+            {
+                "settings": self.settings.as_dict(),
+                "baseline": self.baseline.as_dict(),
+                "compared": self.compared.as_dict(),
+                "level": self.level,
+                "device": self.device,
+                "shared_batch": shared,
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Order:
+        """Return the inverse of `as_text`."""
+        data: Mapping[str, Any] = json.loads(text)
+        return cls(
+            Settings.from_dict(data["settings"]),
+            Settings.from_dict(data["baseline"]),
+            Fingerprint.from_dict(data["compared"]),
+            data["level"],
+            data["device"],
+            SharedBatch(**data["shared_batch"]) if data["shared_batch"] else None,
+        )
+
+    @classmethod
+    def taken(cls, environment: Any = os.environ) -> Order | None:
+        """Return the order for this process, and take it out of the environment: processes of its own get none."""
+        text = environment.pop(SCRIPT_VARIABLE, None)
+        return None if text is None else cls.from_text(text)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """Knobs that differ from the script's own."""
+        return frozenset(self.settings.difference(self.baseline))
+
+
+class Applied:
+    """An order in force.
+
+    Args:
+        order: what to apply.
+        strict: raise if something cannot be applied, as trials do; else the script runs on as it is.
+
+    Attributes:
+        session: the runtime that applies it.
+    """
+
+    def __init__(self, order: Order, *, strict: bool = False, init_method: str | None = None) -> None:
+        from autotune.runtime.session import Session
+
+        self.order, self._strict = order, strict
+        self.session = Session(
+            order.settings,
+            order.device,
+            init_method,
+            order.level,
+            origin="autotune run",
+            announce=not strict,
+            moves=False,
+            compared=order.compared,
+            knobs=order.changed,
+        )
+        self._undo: list[Callable[[], object]] = []
+        self._known: set[int] = set()
+        self._keep: list[Any] = []
+
+    def install(self) -> None:
+        """Hook into what the changed knobs need, and no more."""
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        from torch.utils.data import DataLoader
+
+        from autotune.scripts.hooks import replace
+
+        if self._needs("on_loader", "batch_size"):
+            self._undo.append(replace(DataLoader, "__iter__", self._iterating))
+        if self.order.shared_batch is not None:
+            self._undo.append(replace(DataLoader, "__init__", self.order.shared_batch.building))
+        if self._needs("on_model") or self._needs("on_optimizer"):
+            self._undo.append(register_optimizer_step_pre_hook(self.before_step).remove)
+
+    def remove(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            self._undo.pop()()
+        self.session.close()
+
+    def _needs(self, hook: str, *names: str) -> bool:
+        knobs = (knob for knob in KNOBS if knob.name in self.order.changed)
+        return any(getattr(knob, hook) is not None or knob.name in names for knob in knobs)
+
+    def _iterating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+            self.loader(loader)
+            return original(loader)  # type: ignore[no-any-return]
+
+        return iterate
+
+    def loader(self, loader: DataLoader[Any]) -> None:
+        """Change a loader that the script is about to train on."""
+        import torch
+
+        if torch.is_grad_enabled() and self._is_new(loader):
+            self._safely(lambda: self._prepare_loader(loader))
+
+    def before_step(self, optimizer: Optimizer, *_: object) -> None:
+        """Change an optimizer that is about to make its first step, and the models that it trains."""
+        if self._is_new(optimizer):
+            self._safely(lambda: self.session.prepare(*self._models_of(optimizer), optimizer))
+
+    def _is_new(self, item: Any) -> bool:
+        new = id(item) not in self._known
+        if new:
+            self._known.add(id(item))
+            self._keep.append(item)  # so that its number is not given to another
+        return new
+
+    def _prepare_loader(self, loader: DataLoader[Any]) -> None:
+        shared = self.order.shared_batch
+        if shared is not None and not self._strict and (reason := shared.why_not(loader)) is not None:
+            raise SystemExit(f"autotune: {reason}")
+        self.session.prepare(loader)
+
+    def _models_of(self, optimizer: Optimizer) -> list[nn.Module]:
+        """Return the models like those that were tuned of which ``optimizer`` trains parameters."""
+        from torch import nn
+
+        from autotune.knobs.optimizer_impl import parameters_of
+        from autotune.runtime import fingerprints
+
+        if not self._needs("on_model"):
+            return []
+        held = set(map(id, parameters_of(optimizer)))
+        modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+        inner = {id(child) for module in modules for child in module._modules.values()}
+        waiting = [module for module in modules if id(module) not in inner]
+        models: list[nn.Module] = []
+        while waiting:
+            module = waiting.pop()
+            if not any(id(parameter) in held for parameter in module.parameters()):
+                continue
+            if fingerprints.of_model(module) in self.order.compared.models:
+                models.append(module)
+            else:
+                waiting += [child for child in module._modules.values() if child is not None]
+        return models
+
+    def _safely(self, work: Callable[[], Any]) -> None:
+        """Do ``work``. A real training goes on, as it is, if settings cannot be applied."""
+        if self._strict:
+            work()
+            return
+        try:
+            work()
+        except Exception as error:
+            self.remove()
+            LOG.warning("autotune: the script runs as it is: %s: %s", type(error).__name__, error)

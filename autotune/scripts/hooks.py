@@ -1,0 +1,188 @@
+"""What a running script trains with, seen from outside: its loaders, models, optimizers and backward passes.
+
+For trials and the run that looks where a script trains. Nothing is changed on import, and compilers see none of it: no
+module's call is changed, and calls are no longer looked at once the script compiles something.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+
+from autotune.scripts.shared_batch import SharedBatch
+
+Begin = Callable[[], Iterator[Any]]
+Method = Callable[..., Any]
+
+
+def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
+    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
+    original = getattr(owner, name)
+    replaced = functools.wraps(original)(make(original))
+    setattr(owner, name, replaced)
+
+    def undo() -> None:
+        if getattr(owner, name) is replaced:
+            setattr(owner, name, original)
+
+    return undo
+
+
+class Listener:
+    """Is called with what the script does. The base lets everything pass."""
+
+    def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        """The script begins to iterate ``loader``: return what it gets, by default what ``begin`` gives."""
+        return begin()
+
+    def calls(self, model: nn.Module) -> None:
+        """The script is about to call ``model`` in training; it is no part of another one that is being called."""
+
+    def goes_backward(self, loss: Tensor) -> None:
+        """A backward pass from ``loss`` begins."""
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """``optimizer`` is about to step."""
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """``optimizer`` has made a step."""
+
+
+class Hooks:
+    """Hooks into PyTorch that call a `Listener`.
+
+    Attributes:
+        listener: is called. It may be replaced at any time.
+        optimizers: those that the script has built, and still holds, oldest first.
+        compiles: True once the script has asked for `torch.compile`.
+        threads: that it has asked PyTorch for; None if it has not.
+        interop_threads: likewise.
+        shared_batch: what the loaders of one of several processes get; None for one process.
+    """
+
+    def __init__(self, listener: Listener | None = None) -> None:
+        self.listener = listener or Listener()
+        self.shared_batch: SharedBatch | None = None
+        self.compiles = False
+        self.threads: int | None = None
+        self.interop_threads: int | None = None
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._undo: list[Callable[[], object]] = []
+        self._calls: list[Any] = []
+        self._inside: nn.Module | None = None
+        self._busy = 0
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        found = (reference() for reference in self._optimizers)
+        return [optimizer for optimizer in found if optimizer is not None]
+
+    def install(self) -> None:
+        """Begin to look."""
+        if self.shared_batch is not None:
+            self._undo.append(replace(DataLoader, "__init__", self.shared_batch.building))
+        self._undo += [
+            replace(DataLoader, "__iter__", self._iterating),
+            replace(Optimizer, "__init__", self._building),
+            replace(torch.autograd, "backward", self._going_backward),
+            replace(torch, "set_num_threads", self._setting("threads")),
+            replace(torch, "set_num_interop_threads", self._setting("interop_threads")),
+            replace(torch, "compile", self._compiling),
+            register_optimizer_step_pre_hook(self._before_step).remove,
+            register_optimizer_step_post_hook(self._stepped).remove,
+        ]
+
+    def remove(self) -> None:
+        """Put everything back."""
+        self.ignore_calls()
+        while self._undo:
+            self._undo.pop()()
+
+    def look_at_calls(self) -> None:
+        """Report calls of models, too, until the script compiles something."""
+        if not self._calls and not self.compiles:
+            self._calls = [register_module_forward_pre_hook(self._called), register_module_forward_hook(self._returned)]
+
+    def ignore_calls(self) -> None:
+        """Report no more calls of models."""
+        while self._calls:
+            self._calls.pop().remove()
+
+    def unseen(self, work: Callable[[], Any]) -> Any:
+        """Return what ``work`` returns; the listener is not called meanwhile."""
+        self._busy += 1
+        try:
+            return work()
+        finally:
+            self._busy -= 1
+
+    def _iterating(self, original: Method) -> Method:
+        def iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+            if self._busy:
+                return original(loader)  # type: ignore[no-any-return]
+            return self.listener.iterates(loader, lambda: original(loader))
+
+        return iterate
+
+    def _building(self, original: Method) -> Method:
+        def build(optimizer: Optimizer, *arguments: Any, **options: Any) -> None:
+            original(optimizer, *arguments, **options)
+            if not self._busy:
+                self._optimizers.append(weakref.ref(optimizer))
+
+        return build
+
+    def _going_backward(self, original: Method) -> Method:
+        def backward(tensors: Any, *arguments: Any, **options: Any) -> Any:
+            if not self._busy and isinstance(tensors, Tensor):
+                self.listener.goes_backward(tensors)
+            return original(tensors, *arguments, **options)
+
+        return backward
+
+    def _setting(self, kind: str) -> Callable[[Method], Method]:
+        def make(original: Method) -> Method:
+            def set_number(number: int) -> None:
+                original(number)
+                if not self._busy:
+                    setattr(self, kind, number)
+
+            return set_number
+
+        return make
+
+    def _compiling(self, original: Method) -> Method:
+        def compile(*arguments: Any, **options: Any) -> Any:
+            self.compiles = self.compiles or not self._busy
+            self.ignore_calls()
+            return original(*arguments, **options)
+
+        return compile
+
+    def _called(self, model: nn.Module, _arguments: Any) -> None:
+        if self._busy or self._inside is not None or not model.training or not torch.is_grad_enabled():
+            return
+        self._inside = model
+        self.listener.calls(model)
+
+    def _returned(self, model: nn.Module, _arguments: Any, _outputs: Any) -> None:
+        if model is self._inside:
+            self._inside = None
+
+    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        self._inside = None  # a call that raised has not returned
+        if not self._busy:
+            self.listener.before_step(optimizer)
+
+    def _stepped(self, optimizer: Optimizer, *_: object) -> None:
+        if not self._busy:
+            self.listener.steps(optimizer)
