@@ -36,11 +36,11 @@ from autotune.runtime.session import Session
 from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch
 from autotune.store import profiles
-from autotune.testing.profiles import profile
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
 from benchmarks.runtime_overhead import bare
+from benchmarks.simulation.profiles import profile
 
 SCRIPT = """
 import sys, time

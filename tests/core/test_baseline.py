@@ -11,7 +11,7 @@ from autotune.core.baseline import DEFAULT_BATCH, baseline_settings, smaller_bas
 from autotune.core.errors import ContractError
 from autotune.core.settings import Settings
 from autotune.core.task import TaskFacts
-from autotune.testing.simulator import context, inventory
+from benchmarks.simulation.simulator import context, inventory
 
 
 def task(device: str = "cpu", **current: Any) -> TaskFacts:

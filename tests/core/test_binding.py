@@ -23,7 +23,7 @@ from autotune.core.binding import (
 from autotune.core.binding import plan_of as given_plan
 from autotune.core.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
-from autotune.testing.simulator import GIB, inventory
+from benchmarks.simulation.simulator import GIB, inventory
 
 FAR = (10, 21, 31, 41)
 

@@ -11,7 +11,7 @@ from autotune.core.knobs.knob import LEVELS, Context, divisors, includes, powers
 from autotune.core.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.settings import Settings
 from autotune.probes.facts import Backend, Gpu
-from autotune.testing.simulator import GIB, context, inventory
+from benchmarks.simulation.simulator import GIB, context, inventory
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:

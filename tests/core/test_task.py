@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.core.knobs.table import KNOB_NAMES
 from autotune.core.task import TaskFacts, unchecked
-from autotune.testing.simulator import context, inventory
+from benchmarks.simulation.simulator import context, inventory
 
 FACTS = replace(
     context(inventory(), 64).task,

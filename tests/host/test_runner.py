@@ -10,8 +10,8 @@ import pytest
 
 from autotune.core.settings import Settings
 from autotune.host.runner import start_environment
-from autotune.testing.simulator import inventory
 from autotune.trial.paths import StudyPaths
+from benchmarks.simulation.simulator import inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 

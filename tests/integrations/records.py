@@ -9,7 +9,7 @@ import pytest
 
 from autotune.core.settings import Settings
 from autotune.store import profiles
-from autotune.testing.profiles import profile
+from benchmarks.simulation.profiles import profile
 
 IMPOSSIBLE, MODEST = 1e12, 1e-6
 """Samples per second."""

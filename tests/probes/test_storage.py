@@ -54,12 +54,6 @@ def test_laptop(tmp_path: Path) -> None:
     assert storage.probe(laptop().at(tmp_path)).kind == "nvme"
 
 
-def test_the_folder_asked_for_counts(tmp_path: Path) -> None:
-    mounts = f"{ROOT}\n31 30 0:50 / /data rw - nfs4 nas:/x rw"
-    machine = host([(0,)], cpuinfo="").having({"/proc/self/mountinfo": mounts})
-    assert storage.probe(machine.at(tmp_path), "/data/images").kind == "network"
-
-
 @pytest.mark.parametrize(
     ("path", "point"), [("/a/b/c", "/a/b"), ("/a/bc", "/a"), ("/a", "/a"), ("/z", "/"), ("/a/b", "/a/b")]
 )

@@ -18,10 +18,10 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
 from autotune.search.study import open_study
-from autotune.testing import machines
-from autotune.testing.simulator import Bench, Machine
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench, Machine
 from tests.search.contract import SearchContract
 
 

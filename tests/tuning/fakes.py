@@ -20,11 +20,11 @@ from autotune.core.space import Space
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.study import open_study
-from autotune.testing import machines
 from autotune.tuning.run import search_race_prove
 from autotune.tuning.schedule import FINISH_SECONDS, Schedule
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
+from benchmarks.simulation import machines
 
 MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline

@@ -14,9 +14,9 @@ from autotune.core.outcome import Completed, NotApplied, Outcome, TimedOut
 from autotune.core.settings import Settings
 from autotune.core.space import build
 from autotune.search.protocol import Observation
-from autotune.testing import machines
 from autotune.tuning.compiling import compile_once
 from autotune.tuning.state import RunState
+from benchmarks.simulation import machines
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)
 CPUS = replace(machines.transformer().context, budget_seconds=600.0, train_seconds=36_000.0)

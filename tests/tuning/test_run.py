@@ -20,12 +20,12 @@ from autotune.core.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.protocol import Observation, Search
 from autotune.search.staged import rank
-from autotune.testing import machines
-from autotune.testing.simulator import Machine
 from autotune.tuning.result import NOT_TRIED, partial_results, proven_results
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
 from autotune.tuning.state import RunState
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Machine
 from tests.tuning.fakes import (
     FAST,
     FASTER,
