@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 
 from autotune.probes import cgroup
 from autotune.probes.cpu import parse_cpu_list
@@ -51,15 +53,38 @@ def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:
     """Return the CPUs' worth of time of the tightest visible group, or None; and a line per unreadable quota."""
     quotas, problems = [], []
     for group in cgroup.ancestors(system, "cpu"):
-        name = "cpu.max" if group.version == 2 else "cpu.cfs_quota_us"
-        text = group.read(system, name)
-        if group.version == 1 and text is not None:
-            text = f"{text} {group.read(system, 'cpu.cfs_period_us') or ''}"
+        name, text = _quota_text(system, group)
         try:
             quotas.append(parse_quota(text) if text is not None else None)
         except ValueError:
             problems.append(f"{name} reads {text!r}, which is no CPU quota: it was left out of the CPU budget.")
     return min((quota for quota in quotas if quota is not None), default=None), tuple(problems)
+
+
+def quota_seconds(system: System) -> float | None:
+    """Return the CPU seconds used so far by the group with the tightest quota; None without a quota or a counter."""
+    groups, found = cgroup.ancestors(system, "cpu"), []
+    for place, group in enumerate(groups):
+        with contextlib.suppress(ValueError):
+            quota = parse_quota(_quota_text(system, group)[1] or "max")
+            found += [(quota, place)] if quota is not None else []
+    if not found:
+        return None
+    place = min(found)[1]
+    if groups[place].version == 2:
+        match = re.search(r"^usage_usec (\d+)$", groups[place].read(system, "cpu.stat") or "", re.MULTILINE)
+        return int(match[1]) / 1e6 if match else None
+    counters = cgroup.ancestors(system, "cpuacct")
+    text = counters[place].read(system, "cpuacct.usage") if len(counters) == len(groups) else None
+    return int(text) / 1e9 if text and text.isdecimal() else None
+
+
+def _quota_text(system: System, group: cgroup.Group) -> tuple[str, str | None]:
+    """Return the file that holds a group's quota, and its text as ``<quota> <period>``."""
+    if group.version == 2:
+        return "cpu.max", group.read(system, "cpu.max")
+    quota, period = group.read(system, "cpu.cfs_quota_us"), group.read(system, "cpu.cfs_period_us")
+    return "cpu.cfs_quota_us", None if quota is None else f"{quota} {period or ''}"
 
 
 def parse_quota(text: str) -> float | None:

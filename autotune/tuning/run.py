@@ -161,7 +161,7 @@ def _run_phases(request: _Request) -> Result:
     _set_budget(request, options.seconds(baseline.outcome))
     short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
-    others = request.neighbours.load(request.inventory.budget.threads).taken
+    others = request.neighbours.load(request.inventory.budget.threads).cpus
     context = Context(
         request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
     )
