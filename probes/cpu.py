@@ -41,33 +41,22 @@ def probe(system: System) -> Cpu:
 
 
 def _on_mac(system: System) -> Cpu:
-    """Ask ``sysctl``. Apple numbers efficiency cores first (perflevel1), then performance cores."""
+    """Ask ``sysctl`` about an Apple processor. Its efficiency cores (perflevel1) come first. PyTorch has left Intel."""
     lines = system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout.splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     brand = facts.get("machdep.cpu.brand_string", "unknown")
-    vendor = next((name for name in ("apple", "intel") if name in brand.lower()), "unknown")
-    online, cores = _int(facts.get("hw.logicalcpu"), system.cpu_count()), _int(facts.get("hw.physicalcpu"), 1)
-    slow = _int(facts.get("hw.perflevel1.logicalcpu"), 0)
-    threads = max(1, online // cores)
+    online, slow = _int(facts.get("hw.logicalcpu"), system.cpu_count()), _int(facts.get("hw.perflevel1.logicalcpu"), 0)
     kinds = ["efficiency"] * slow + ["performance" if slow else "uniform"] * (online - slow)
+    known = ["asimd", *(name for name in ("BF16", "I8MM", "SME") if facts.get(f"hw.optional.arm.FEAT_{name}") == "1")]
     return Cpu(
-        vendor=vendor,
+        vendor="apple",
         model=brand,
-        family=families.slug(brand.lower().removeprefix("apple ")) if vendor == "apple" else "unknown",
+        family=families.slug(brand.lower().removeprefix("apple ")),
         architecture=system.machine,
-        features=families.features({"Features": _mac_features(facts)}),
-        logical=tuple(LogicalCpu(id, 0, id // threads, None, kind) for id, kind in enumerate(kinds)),
+        features=families.features({"Features": " ".join(known).lower()}),
+        logical=tuple(LogicalCpu(id, 0, id, None, kind) for id, kind in enumerate(kinds)),
         caches=(),
         nodes=(),
-    )
-
-
-def _mac_features(facts: Mapping[str, str]) -> str:
-    """Name instruction sets as Linux does: Apple's lie in ``hw.optional``, those of Intel Macs in ``machdep``."""
-    arm = [name.lower() for name in ("BF16", "I8MM", "SME") if facts.get(f"hw.optional.arm.FEAT_{name}") == "1"]
-    intel = f"{facts.get('machdep.cpu.features', '')} {facts.get('machdep.cpu.leaf7_features', '')}".lower()
-    return " ".join(
-        [*(["asimd", *arm] if "hw.optional.arm64" in facts else []), *intel.replace("avx1.0", "avx").split()]
     )
 
 

@@ -15,25 +15,16 @@ from collections.abc import Mapping
 _UNITS = (("amx", "amx_"), ("avx512-bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"))
 """Vector and matrix units of x86, widest first, and how a flag starts that only processors with this unit have."""
 
-_AMD: tuple[tuple[int, int, int, str, str], ...] = (
-    # family, first model, last model, design, its widest unit
-    (0x17, 0x00, 0x2F, "zen1", "avx2"),
-    (0x17, 0x50, 0x5F, "zen1", "avx2"),
-    (0x17, 0x30, 0x4F, "zen2", "avx2"),
-    (0x17, 0x60, 0x7F, "zen2", "avx2"),
-    (0x17, 0x90, 0xAF, "zen2", "avx2"),
-    (0x19, 0x00, 0x0F, "zen3", "avx2"),
-    (0x19, 0x20, 0x5F, "zen3", "avx2"),
-    (0x19, 0x10, 0x1F, "zen4", "avx512-bf16"),
-    (0x19, 0x60, 0x9F, "zen4", "avx512-bf16"),
-    (0x19, 0xA0, 0xAF, "zen4c", "avx512-bf16"),
-    (0x1A, 0x10, 0x1F, "zen5c", "avx512-bf16"),
-    (0x1A, 0x00, 0x0F, "zen5", "avx512-bf16"),
-    (0x1A, 0x20, 0x2F, "zen5", "avx512-bf16"),
-    (0x1A, 0x40, 0x4F, "zen5", "avx512-bf16"),
-    (0x1A, 0x60, 0x7F, "zen5", "avx512-bf16"),
-)
-
+_AMD: dict[str, tuple[int, str, tuple[tuple[int, int], ...]]] = {
+    # design: family, its widest unit, ranges of models
+    "zen1": (0x17, "avx2", ((0x00, 0x2F), (0x50, 0x5F))),
+    "zen2": (0x17, "avx2", ((0x30, 0x4F), (0x60, 0x7F), (0x90, 0xAF))),
+    "zen3": (0x19, "avx2", ((0x00, 0x0F), (0x20, 0x5F))),
+    "zen4": (0x19, "avx512-bf16", ((0x10, 0x1F), (0x60, 0x9F))),
+    "zen4c": (0x19, "avx512-bf16", ((0xA0, 0xAF),)),
+    "zen5": (0x1A, "avx512-bf16", ((0x00, 0x0F), (0x20, 0x2F), (0x40, 0x4F), (0x60, 0x7F))),
+    "zen5c": (0x1A, "avx512-bf16", ((0x10, 0x1F),)),
+}
 _INTEL: dict[str, tuple[str, tuple[int, ...]]] = {
     # design: its widest unit, its models of family 6
     "sandy-bridge": ("avx", (0x2A, 0x2D)),
@@ -123,7 +114,7 @@ def _x86(record: Mapping[str, str]) -> tuple[str, str]:
     family, model = _number(record["cpu family"]), _number(record.get("model", ""))
     design = None
     if vendor == "amd":
-        design = next(((name, unit) for f, low, high, name, unit in _AMD if f == family and low <= model <= high), None)
+        design = _amd(family, model)
     elif vendor == "intel" and family == 6:
         design = _intel(model, _number(record.get("stepping", "")))
     if design is None:
@@ -141,6 +132,14 @@ def _widest_unit(flags: str) -> str | None:
     if not words:
         return None
     return next((unit for unit, start in _UNITS if any(word.startswith(start) for word in words)), "sse")
+
+
+def _amd(family: int, model: int) -> tuple[str, str] | None:
+    """Return a design and its widest unit; None if the model is in no table."""
+    for name, (its_family, unit, ranges) in _AMD.items():
+        if family == its_family and any(low <= model <= high for low, high in ranges):
+            return name, unit
+    return None
 
 
 def _intel(model: int, stepping: int) -> tuple[str, str] | None:
