@@ -290,3 +290,11 @@ def test_classes_stay_small(module: str) -> None:
 def test_there_is_no_kitchen_drawer() -> None:
     drawers = {"utils", "util", "helpers", "common", "misc"}
     assert not [module for module in FILES if module.rpartition(".")[2] in drawers]
+
+
+def test_the_probes_have_one_name() -> None:
+    """They lie at the top of the project and are imported as ``autotune.probes``, by a link (docs/decisions/014)."""
+    assert (ROOT / "autotune" / "probes").readlink() == Path("../probes")
+    assert not [
+        (module, use) for module in FILES for use in imports(module) if use.target.partition(".")[0] == "probes"
+    ]

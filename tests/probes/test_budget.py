@@ -160,11 +160,6 @@ def test_a_quota_is_positive_or_refused(text: str) -> None:
     assert quota is None or quota > 0
 
 
-@given(st.integers(1, 10**7), st.integers(1000, 10**6))
-def test_quotas_read_back(quota: int, period: int) -> None:
-    assert budget.parse_quota(f"{quota} {period}") == quota / period
-
-
 @pytest.mark.parametrize(
     ("machine", "processes", "source"),
     [("laptop", None, "unlimited"), ("pod_v2", 1024, "cgroup pids.max"), ("pod_v1", 512, "cgroup pids.max")],

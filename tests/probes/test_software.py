@@ -13,7 +13,7 @@ from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
 from autotune.probes import gpu, software, torch_facts
 from autotune.probes.facts import Software
-from autotune.probes.system import FileStat, System
+from autotune.probes.system import System
 
 MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
 MPI4PY = {"found": {"mpi4py": True}}
@@ -267,18 +267,3 @@ def test_a_system_file_is_trusted() -> None:
     if any(part.stat().st_uid != 0 for part in (shell.resolve(), *shell.resolve().parents)):
         pytest.skip("system files do not belong to root here")
     assert software.only_root_can_change(System(), str(shell))
-
-
-@pytest.mark.parametrize(
-    ("mode", "owner", "safe"),
-    [
-        (0o644, 0, True),
-        (0o755, 0, True),
-        (0o664, 0, False),
-        (0o646, 0, False),
-        (0o1777, 0, False),
-        (0o644, 1000, False),
-    ],
-)
-def test_who_may_write(mode: int, owner: int, safe: bool) -> None:
-    assert FileStat(owner, mode).only_root_writes is safe
