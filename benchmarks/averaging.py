@@ -15,10 +15,9 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from autotune.runtime.averaging import average
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from autotune.runtime.averaging import average
 
 TURNS = 12
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int], int]] = {

@@ -1,74 +1,65 @@
-"""A subpackage that lies in another folder (setuptools' `package-dir`) beside one in its own: where can it be imported?
+"""In which ways is `autotune.probes` found, whose files lie in ``probes/`` behind the link ``autotune/probes``?
 
     python -m benchmarks.import_name
 
-Builds a package of two files both ways and imports it from a clone, a wheel and an editable install; mypy checks it.
-Needs the network, for pip.
+Takes what is committed; installs it in fresh environments; mypy checks it. Needs git, mypy, and the network for pip.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-PROJECT = """
-[build-system]
-requires = ["setuptools>=68"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "import-name"
-version = "1"
-[tool.setuptools]
-packages = ["outer", "outer.inner"]
-[tool.setuptools.package-dir]
-outer = "outer"
-"outer.inner" = "{folder}"
-"""
-FOLDERS = {"mapped": "inner", "moved": "outer/inner"}
-IMPORT = ["-c", "import outer.inner.module"]
+ROOT = Path(__file__).resolve().parent.parent
+IMPORT = ["-c", "import autotune.probes.inventory, autotune.probes.torch_facts"]
+PREFIX = "source/"
 
 
-def works(command: list[str], cwd: Path, path: Path | None = None) -> bool:
-    """Whether the command ends well; ``path`` is where Python looks beside its own folders."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(cwd)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, check=False).returncode == 0
+def works(command: list[str], cwd: Path) -> bool:
+    """Return True if the command ends well in a folder, without this project's own path."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, check=False).returncode == 0
 
 
-def project(root: Path, folder: str) -> Path:
-    """A package ``outer`` whose subpackage ``outer.inner`` lies in ``folder``."""
-    for name in ("outer", folder):
-        (root / name).mkdir(parents=True)
-        (root / name / "__init__.py").touch()
-    (root / folder / "module.py").write_text("VALUE: int = 1\n")
-    (root / "outer" / "user.py").write_text("from outer.inner.module import VALUE\n\nDOUBLE: int = 2 * VALUE\n")
-    (root / "pyproject.toml").write_text(PROJECT.format(folder=folder))
-    return root
+def installed(scratch: Path, *what: str) -> bool:
+    """Return True if the probes are found in a fresh environment after ``pip install``."""
+    environment = Path(tempfile.mkdtemp(dir=scratch))
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    python = str(environment / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", *what]
+    return works(pip, scratch) and works([python, *IMPORT], scratch)
 
 
-def measure(scratch: Path, name: str) -> dict[str, bool]:
-    """In which ways the subpackage is found."""
-    root = project(scratch / name, FOLDERS[name])
-    elsewhere, wheel, venv = scratch / "elsewhere", scratch / f"{name}-wheel", scratch / f"{name}-venv"
-    elsewhere.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    pip, python = [str(venv / "bin" / "pip"), "install", "--quiet"], str(venv / "bin" / "python")
-    checked = works([sys.executable, "-m", "mypy", "-p", "outer"], root)
-    found = {"clone": works([python, *IMPORT], root), "mypy": checked}
-    subprocess.run([*pip, "--target", str(wheel), str(root)], check=True)
-    found["wheel"] = works([python, *IMPORT], elsewhere, wheel)
-    subprocess.run([*pip, "--editable", str(root)], check=True)
-    return found | {"editable": works([python, *IMPORT], elsewhere)}
+def built(scratch: Path, source: Path) -> dict[str, Path]:
+    """Build a wheel and an sdist, by setuptools' own functions in an environment of their own."""
+    environment = scratch / "build"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    python = str(environment / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "setuptools>=68", "wheel"], check=True)
+    code = "from setuptools import build_meta as b; print(b.build_wheel('..')); print(b.build_sdist('..'))"
+    done = subprocess.run([python, "-c", code], cwd=source, check=True, capture_output=True, text=True)
+    names = [line for line in done.stdout.splitlines() if line.endswith((".whl", ".tar.gz"))]
+    return {name: scratch / file for name, file in zip(("wheel", "sdist"), names[-2:], strict=True)}
 
 
 def main() -> None:
-    """Print one line for each layout."""
+    """Print one line for each way."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in FOLDERS:
-            found = measure(Path(folder), name)
-            words = [f"{way} {'yes' if works_there else 'no'}" for way, works_there in sorted(found.items())]
-            print(f"{name}: {', '.join(words)}")
+        scratch, source = Path(folder), Path(folder, PREFIX)
+        for suffix in ("tar", "zip"):
+            command = ["git", "archive", f"--prefix={PREFIX}", f"--output={scratch / 'archive'}.{suffix}", "HEAD"]
+            subprocess.run(command, cwd=ROOT, check=True)
+        subprocess.run(["tar", "-xf", "archive.tar"], cwd=scratch, check=True)
+        found = {"checkout": works([sys.executable, *IMPORT], source)}
+        found["mypy"] = works([sys.executable, "-m", "mypy", "--strict", "-p", "autotune.probes"], source)
+        found |= {name: installed(scratch, str(path)) for name, path in built(scratch, source).items()}
+        found["editable"] = installed(scratch, "--editable", str(source))
+        found["zip archive"] = installed(scratch, str(scratch / "archive.zip"))
+    for way, found_there in found.items():
+        print(f"{way}: {'yes' if found_there else 'no'}")
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.decide import BASELINE
-from autotune.knobs.knob import Context
 from autotune.core.outcome import Completed
 from autotune.core.proof import compare
+from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
-from autotune.host.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench

@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.measurement import Block
 from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts

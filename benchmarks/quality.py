@@ -21,8 +21,8 @@ from typing import Any
 
 from autotune.core.decide import BASELINE
 from autotune.core.proof import Round, compare
-from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
+from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.store import profiles
 from autotune.trial.parent.trial_bench import TrialBench

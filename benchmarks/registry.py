@@ -25,7 +25,7 @@ from autotune.core.match import Here
 from autotune.knobs.settings import Settings
 from autotune.store import layout, profiles, registry
 from autotune.store.remote import Remote
-from autotune.testing.profiles import MACHINE, profile
+from benchmarks.simulation.profiles import MACHINE, profile
 
 REPEATS = 5
 DESIGNS = ("epyc-zen2", "epyc-zen3", "epyc-zen4", "epyc-zen5")

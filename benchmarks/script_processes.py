@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench

@@ -25,22 +25,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-
-from autotune.knobs.baseline import baseline_settings
-from autotune.core.machine import machine_type, versions
-from autotune.core.profile import Target
-from autotune.knobs.settings import Settings
-from autotune.host.runner import open_runner
-from autotune.probes.inventory import probe
-from autotune.runtime.session import Session
 from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch
+
+from autotune.core.machine import machine_type, versions
+from autotune.core.profile import Target
+from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
+from autotune.probes.inventory import probe
+from autotune.runtime.session import Session
 from autotune.store import profiles
-from autotune.testing.profiles import profile
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
 from benchmarks.runtime_overhead import bare
+from benchmarks.simulation.profiles import profile
 
 SCRIPT = """
 import sys, time

@@ -27,16 +27,15 @@ from types import ModuleType
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import Rendezvous, without_mpi
-from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
-from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
 from autotune.host.runner import open_runner
+from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
+from autotune.knobs.settings import Settings
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
 from autotune.store import lock, profiles, signatures
-from autotune.testing.profiles import profile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -47,6 +46,7 @@ from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.task_file import recognise
 from autotune.trial.unix_connection import UnixConnection
 from autotune.tuning.schedule import ROUNDS
+from benchmarks.simulation.profiles import profile
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from autotune.commands.live_view import live_view
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.core.outcome import Completed
 from autotune.core.proof import Round
-from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
 from autotune.diagnosis import memory
 from autotune.diagnosis.diagnose import Diagnosis, contenders, diagnose
@@ -23,6 +21,8 @@ from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import limits
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.report import diagnosis as words

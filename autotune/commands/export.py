@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from autotune.core.profile import Profile
+from autotune.export import table
+from autotune.export.target import Plan
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.clamp import clamp, for_this_machine
-from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
-from autotune.export import table
-from autotune.export.target import Plan
 from autotune.launch.binding import system_tools
 from autotune.launch.command import command
 from autotune.launch.environment import environment

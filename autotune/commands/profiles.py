@@ -7,10 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.core.match import APPLIED, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.profile import Profile
+from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.report import match as report

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.knobs import affinity as binding
-from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
-from autotune.core.overrides import TIMEOUT_VARIABLE
-from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.core.cluster import Cluster, idle_machines, no_route
-from autotune.knobs.constraints import with_processes
 from autotune.core.errors import UsageError
 from autotune.core.match import NONE, Here, compare
 from autotune.core.near import did_you_mean
-from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
+from autotune.core.overrides import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
 from autotune.core.profile import Profile
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
+from autotune.knobs.clamp import clamp, for_this_machine
+from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools

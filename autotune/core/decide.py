@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.profile import LevelResult
 from autotune.core.proof import IDENTITY, Proof, Round, compare
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 
 BASELINE = "baseline"

@@ -9,7 +9,9 @@ from autotune.core.decide import BASELINE, typical_rate
 from autotune.core.proof import QUIET_CPUS, Round, compare
 
 MENTIONED = 0.1
-"""Processors that a process keeps busy before it is worth a word."""
+"""Processors that others keep busy before that is worth a word..."""
+SERVICES = 0.01
+"""...and share of the CPUs: large machines have many services of their own."""
 NAMED = 2
 """Processes that are named; the others are summed up."""
 BUSY_CPUS = 0.5
@@ -26,9 +28,9 @@ class Neighbour:
 
     Attributes:
         pid: its process id.
-        name: empty where it belongs to another user.
+        name: empty if it belongs to another user.
         niceness: above 0 it yields to what has less.
-        cpus: processors that it kept busy, on average.
+        cpus: processors that it kept busy on average, with its children that ended unseen.
     """
 
     pid: int
@@ -43,34 +45,51 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Load:
-    """All other processes that took something worth a word of ``threads`` CPUs while a run measured."""
+    """What others took of the CPUs while a run measured.
 
+    Attributes:
+        taken: processors that all other processes kept busy on average, short ones included.
+        stolen: processors that other guests of the hypervisor kept busy on average.
+        neighbours: processes that were seen: an illustration of ``taken``, never all of it.
+        threads: CPUs that this process may use.
+    """
+
+    taken: float = 0.0
+    stolen: float = 0.0
     neighbours: tuple[Neighbour, ...] = ()
     threads: int = 1
 
     @property
-    def taken(self) -> float:
-        """Processors that they kept busy, on average."""
-        return sum(each.cpus for each in self.neighbours)
+    def cpus(self) -> float:
+        """Processors that others of either kind kept busy."""
+        return self.taken + self.stolen
 
     @property
     def note(self) -> str:
-        """For the profile, which others read: no names. Empty where there is nothing to say."""
-        return self._sentence([f"other processes took {self.taken:.1f}"]) if self.neighbours else ""
+        """For the profile, which others read: no names. Empty if there is nothing to report."""
+        return self._sentence([f"other processes took {self.taken:.1f}"] if self._mentioned(self.taken) else [])
 
     @property
     def named(self) -> str:
-        """For the user's own terminal. Empty where there is nothing to say."""
+        """For the user's own terminal. Empty if there is nothing to report."""
+        if not self._mentioned(self.taken):
+            return self._sentence([])
         own = sorted((each for each in self.neighbours if each.name), key=lambda each: -each.cpus)[:NAMED]
-        rest = [each for each in self.neighbours if each not in own]
-        parts = list(map(str, own))
-        if rest:
-            whose = "other" if own else "other users'"
-            parts.append(f"{whose} processes took {sum(each.cpus for each in rest):.1f}")
-        return self._sentence(parts) if parts else ""
+        rest = self.taken - sum(each.cpus for each in own)
+        if not own or rest <= -MENTIONED:
+            return self.note
+        return self._sentence([*map(str, own), *([f"other processes took {rest:.1f}"] if rest >= MENTIONED else [])])
+
+    def _mentioned(self, cpus: float) -> bool:
+        """Return True for more than a machine's own services take."""
+        return cpus >= max(MENTIONED, SERVICES * self.threads)
 
     def _sentence(self, parts: Sequence[str]) -> str:
-        return f"{', '.join(parts)} of {self.threads} CPUs while this was measured: the figures hold for that load"
+        guests = [f"the hypervisor's other guests took {self.stolen:.1f}"] if self._mentioned(self.stolen) else []
+        if not (parts or guests):
+            return ""
+        words = ", ".join([*parts, *guests])
+        return f"{words} of {self.threads} CPUs while this was measured: the figures hold for that load"
 
 
 QUIET = Load()

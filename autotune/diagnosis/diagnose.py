@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
 from autotune.core.proof import Proof, Round, compare
-from autotune.knobs.settings import Settings
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
 from autotune.diagnosis.passes import (
@@ -21,6 +20,7 @@ from autotune.diagnosis.passes import (
     without_share,
 )
 from autotune.diagnosis.verdict import THREADS, Verdict, verdict
+from autotune.knobs.settings import Settings
 
 STEP = "step"
 Share = tuple[float, float, float]

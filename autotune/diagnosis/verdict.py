@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
 from autotune.core.proof import IDENTITY, Proof
-from autotune.knobs.settings import Settings
 from autotune.diagnosis.inspection import Inspection, LoaderAlone
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD, PassSeconds
+from autotune.knobs.settings import Settings
 
 THREADS, PASSES = "threads", "passes"
 WORTH_NAMING = 0.2

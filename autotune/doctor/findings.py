@@ -65,7 +65,7 @@ def _neighbour(patient: Patient) -> Iterator[Finding]:
     load, threads = patient.load, patient.inventory.budget.threads
     if load.taken >= WHOLE_CORE:
         left = max(threads - load.taken, threads / 10)
-        names = ", ".join(map(str, load.neighbours[:2]))
+        names = ", ".join(map(str, load.neighbours[:2])) or "none of them for long"
         yield Finding(
             "neighbour",
             f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+from autotune.export.target import Plan
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.malloc import GLIBC_KEEPS
 from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
-from autotune.export.target import Plan
 
 PRECISION = {
     "fp32": "no autocast",

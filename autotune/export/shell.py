@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
 from autotune.export.plain import GLIBC_VARIABLES, variables
 from autotune.export.target import Line, Missing, Plan, Row, Target, line
+from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
 
 
 def in_environment(*names: str) -> Row:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.core.errors import UsageError
-from autotune.knobs.knob import Knob
-from autotune.knobs.table import KNOBS
 from autotune.core.near import did_you_mean
 from autotune.export.accelerate import ACCELERATE
 from autotune.export.lightning import LIGHTNING
@@ -14,6 +12,8 @@ from autotune.export.plain import idle, in_python
 from autotune.export.shell import ENV, TORCHRUN
 from autotune.export.target import Line, Missing, Plan, Target
 from autotune.export.transformers import TRANSFORMERS
+from autotune.knobs.knob import Knob
+from autotune.knobs.table import KNOBS
 
 TARGETS: dict[str, Target] = {target.name: target for target in (ENV, TORCHRUN, ACCELERATE, LIGHTNING, TRANSFORMERS)}
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.core.match import Here
 from autotune.knobs.clamp import clamp
 from autotune.knobs.knob import LEVELS, includes
-from autotune.core.match import Here
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import registry

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from autotune.knobs.affinity import plan
-from autotune.knobs.clamp import over_machines
 from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
+from autotune.host.signals import interrupt_on_signals
+from autotune.knobs.affinity import plan
+from autotune.knobs.clamp import over_machines
 from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.knobs.settings import Settings
-from autotune.host.signals import interrupt_on_signals
 from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from autotune.core.measurement import CoreLatencies
 from autotune.diagnosis.passes import Limits
-from autotune.probes.bench.run import measure
+from autotune.probes.bench import measure
 from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
 

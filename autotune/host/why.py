@@ -8,10 +8,10 @@ from autotune.core.errors import NothingUsable
 from autotune.core.events import Observer, StageStarted
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Completed
-from autotune.knobs.settings import Settings
 from autotune.diagnosis.diagnose import quick_verdict
 from autotune.diagnosis.inspection import Inspection
 from autotune.host.speed import limits
+from autotune.knobs.settings import Settings
 from autotune.trial.parent.trial_bench import TrialBench
 
 MOST_STEP_SECONDS = 0.05

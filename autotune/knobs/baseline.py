@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from autotune.core.errors import ContractError
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.near import did_you_mean
-from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.probes.facts import Inventory
 
 DEFAULT_BATCH = 32

@@ -5,12 +5,12 @@ The global batch is always kept: fewer processes have larger shares of it.
 
 from __future__ import annotations
 
+from autotune.core.profile import Profile
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import most_processes, with_processes, within
-from autotune.knobs.table import BY_NAME, KNOBS
-from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.probes.facts import Inventory
 
 

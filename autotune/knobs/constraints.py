@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, why_not_usable
 from autotune.knobs.knob import Context
-from autotune.knobs.table import BY_NAME
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
 from autotune.probes.facts import Inventory
 
 THREAD_SLACK = 2.0

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.knobs.affinity import Affinity, cpu_list
 from autotune.knobs import memory_policy
+from autotune.knobs.affinity import Affinity, cpu_list
 
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from autotune.knobs.knob import Knob
-from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOBS
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOBS
 
 
 @dataclass(frozen=True)

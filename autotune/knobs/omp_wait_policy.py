@@ -34,7 +34,7 @@ def _why_not_passive(context: Context) -> str | None:
     if context.cuda:
         return "training is on the GPU"
     if context.neighbours < BESIDE_CPUS:
-        return "helps only beside other processes, and none was seen"
+        return f"helps if others take {BESIDE_CPUS} CPUs or more; before the search they took {context.neighbours:.1f}"
     return None
 
 
@@ -59,7 +59,7 @@ OMP_WAIT = Knob(
     name="omp_wait_policy",
     what="how OpenMP's threads wait for each other",
     words="{} waiting",
-    offered="default (they spin), passive (they sleep), where other processes were seen; CPU training only",
+    offered="default (they spin), passive (they sleep), if others take 0.3 CPUs or more; CPU training only",
     kind=Word(("default", "passive")),
     neutral="default",
     applied="launch",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.knobs.backend import why_not_usable
-from autotune.knobs.backend import offered_backends
+from autotune.knobs.backend import offered_backends, why_not_usable
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, powers_of_two
 
 

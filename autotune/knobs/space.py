@@ -10,9 +10,9 @@ from typing import Any
 
 from autotune.knobs import constraints
 from autotune.knobs.knob import Choices, Context, includes, powers_of_two
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.knobs.moves import BOUND, MOVES, SHAPE, Move, Offered, data_parallel
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 
 MAX_BATCH_FACTOR = 32
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.core.cluster import Cluster, endpoint
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Route
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.overrides import SCRIPT_VARIABLE
 from autotune.core.errors import UsageError
+from autotune.core.overrides import SCRIPT_VARIABLE
 from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
 

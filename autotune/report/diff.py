@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.profile import Profile
+from autotune.knobs.knob import LEVELS
 from autotune.report import formatting
 from autotune.report.verdict import verdict
 

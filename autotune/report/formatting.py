@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from autotune.knobs.table import BY_NAME
 from autotune.core.proof import WIDE, Proof
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
 
 WIDTH = 80
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.table import BY_NAME
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
 
 
 def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any, str]]:

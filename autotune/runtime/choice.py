@@ -11,18 +11,18 @@ from pathlib import Path
 
 import torch
 
-from autotune.knobs.affinity import plan_of
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.core.errors import ProfileError, UsageError
 from autotune.core.fingerprint import Fingerprint
-from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
-from autotune.knobs.knob import LEVELS, includes
-from autotune.knobs.table import BY_NAME
 from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
 from autotune.core.profile import Profile
+from autotune.knobs.affinity import plan_of
+from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
+from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
+from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System

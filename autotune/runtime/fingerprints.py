@@ -10,8 +10,8 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 

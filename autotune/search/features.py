@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.knob import Knob
-from autotune.knobs.table import KNOBS
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOBS
 
 Array = NDArray[np.float64]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
+from autotune.core.outcome import Completed
 from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Knob
-from autotune.knobs.table import KNOBS
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.knobs.table import KNOBS
 from autotune.search.protocol import Observation
 
 CONTENTION = 0.3
@@ -25,7 +25,7 @@ UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
 MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials tell more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
-"""Allreduce between two processes: seconds whatever the size, and per byte (`autotune.probes.bench.allreduce`)."""
+"""Allreduce between two processes by gloo: seconds whatever the size, and per byte."""
 REPLICA_SECONDS_PER_BYTE = 1e-10
 """Of each step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
 gradients come back, at some 2e10 bytes/s (PCIe 4.0 x16). Besides, one Python launches every replica's kernels."""

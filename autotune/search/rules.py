@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.search.protocol import Observation
 
 CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.changes_numbers)

@@ -21,8 +21,8 @@ from pydantic import (
 
 from autotune.core.errors import UsageError
 from autotune.knobs import knob as kinds
-from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.knobs.settings import Settings, without_accumulation
+from autotune.knobs.table import KNOB_NAMES, KNOBS
 
 MAX_TEXT = 500
 MAX_NAME = 100

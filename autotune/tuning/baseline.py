@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.knobs.baseline import smaller_baselines
 from autotune.core.errors import NothingUsable, UserCodeError
 from autotune.core.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
+from autotune.knobs.baseline import smaller_baselines
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 

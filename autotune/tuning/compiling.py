@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from autotune.core.budget import compiled_budget, first_compile_seconds
 from autotune.core.events import Observer, StageStarted, TrialStarted
+from autotune.core.outcome import Completed, Outcome, TimedOut
 from autotune.knobs.compile import FIRST_MODES
 from autotune.knobs.knob import Context
-from autotune.core.outcome import Completed, Outcome, TimedOut
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation

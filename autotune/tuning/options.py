@@ -9,12 +9,12 @@ from typing import Any
 
 from autotune.core.budget import default_budget
 from autotune.core.errors import UsageError
-from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.table import KNOB_NAMES
 from autotune.core.near import did_you_mean
 from autotune.core.outcome import Outcome
+from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_names, check_pins
 from autotune.knobs.space import Space, build
+from autotune.knobs.table import KNOB_NAMES
 
 LEAST_BUDGET = 5.0
 FOLLOWERS = {

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.knobs.constraints import normalised
 from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
-from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.table import KNOBS
 from autotune.core.machine import machine_type, versions
 from autotune.core.outcome import NotApplied
 from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof, compare
+from autotune.core.task import TaskFacts
+from autotune.knobs.constraints import normalised
+from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
-from autotune.core.task import TaskFacts
+from autotune.knobs.table import KNOBS
 from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
 

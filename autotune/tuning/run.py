@@ -13,17 +13,12 @@ from typing import TYPE_CHECKING
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import Listener
 from autotune.cluster.rendezvous import without_mpi
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
-from autotune.knobs.knob import LEVELS, Context
 from autotune.core.load import QUIET, Load, undisturbed
 from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
-from autotune.knobs.pins import check_pins_on
 from autotune.core.profile import Profile, Written
-from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
 from autotune.host import compile_cache
@@ -34,6 +29,11 @@ from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
 from autotune.host.why import why
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.pins import check_pins_on
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
@@ -161,7 +161,7 @@ def _run_phases(request: _Request) -> Result:
     _set_budget(request, options.seconds(baseline.outcome))
     short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
-    others = request.neighbours.load(request.inventory.budget.threads).taken
+    others = request.neighbours.load(request.inventory.budget.threads).cpus
     context = Context(
         request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
     )

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 from autotune.commands.diagnose import measure
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.events import ignore
 from autotune.core.outcome import Completed
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.diagnosis.passes import BANDWIDTH, OVERHEAD
 from autotune.diagnosis.verdict import DISK, KINDS, MAIN_PROCESS, SLOW_SOURCE, THREADS
 from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.report.diagnosis import bound
 from autotune.trial.parent.trial_bench import TrialBench

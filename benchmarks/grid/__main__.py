@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.outcome import Completed, Outcome
-from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
 from autotune.host.speed import matrix_rates
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import check_losses, judge

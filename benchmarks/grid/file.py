@@ -11,15 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.knob import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
+from autotune.core.task import TaskFacts
+from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.core.task import TaskFacts
 from autotune.probes.facts import Inventory
-from autotune.probes.inventory import from_json, to_json
+from autotune.probes.inventory import to_json
 from benchmarks.grid.plan import HELD, spaces
+from benchmarks.simulation.recorded import recorded_inventory
 
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
@@ -66,7 +67,7 @@ class Header:
     def from_dict(cls, data: Mapping[str, Any]) -> Header:
         """The inverse of `as_dict`."""
         parts = {
-            "inventory": from_json(data["inventory"]),
+            "inventory": recorded_inventory(data["inventory"]),
             "task": TaskFacts.from_dict(_renamed(data["task"])),
             "baseline": Settings.from_dict(data["baseline"]),
         }

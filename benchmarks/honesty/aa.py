@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Completed
 from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise

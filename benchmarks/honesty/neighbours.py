@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.knobs.baseline import baseline_settings
-from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts

@@ -14,13 +14,13 @@ import optuna
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.testing import machines
 from benchmarks.grid.file import FOLDER, Grid, everywhere
 from benchmarks.grid.plan import spaces
 from benchmarks.honesty import record
 from benchmarks.honesty.proofs import table
 from benchmarks.replay.pipeline import Tuned, tune
 from benchmarks.replay.world import GridWorld, ModelWorld, World
+from benchmarks.simulation import machines
 
 NOISES = (0.02, 0.10)
 """Process luck on modelled machines."""

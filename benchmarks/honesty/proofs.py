@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.decide import BASELINE
-from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome, Skipped
 from autotune.core.proof import LOOKS, Proof, compare
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Search

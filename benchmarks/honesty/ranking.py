@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.outcome import Outcome
-from autotune.knobs.settings import Settings
 from autotune.host.runner import open_runner
+from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench

@@ -19,12 +19,12 @@ import numpy as np
 import optuna
 
 from autotune.knobs.knob import LEVELS
-from autotune.testing import machines
 from benchmarks import stamp
 from benchmarks.grid.file import everywhere
 from benchmarks.replay.pipeline import STARTUP_SECONDS, Tuned, tune
 from benchmarks.replay.strategies import STRATEGIES, Run, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, World
+from benchmarks.simulation import machines
 
 MARKS = (5.0, 10.0, 20.0, 30.0, 60.0)
 """Simulated seconds of searching, for recorded grids."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.core.decide import BASELINE
-from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Outcome
 from autotune.core.proof import Proof, compare
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.sampler import StagedSearch

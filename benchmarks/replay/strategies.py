@@ -10,9 +10,9 @@ from typing import Any
 
 import optuna
 
-from autotune.knobs.table import KNOB_NAMES
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.knobs.table import KNOB_NAMES
 from autotune.search.protocol import Observation
 from autotune.search.staged import Planner, rank
 from benchmarks.replay.world import Draws, World

@@ -10,15 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement, enough
 from autotune.core.outcome import Completed, Outcome
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.testing import simulator
-from autotune.testing.simulator import Machine
 from autotune.trial.spec import TrialSpec
 from benchmarks.grid.file import Grid, Recorded, rate
+from benchmarks.simulation import simulator
+from benchmarks.simulation.simulator import Machine
 
 SPEC = TrialSpec(settings=Settings())
 FAILED_SECONDS = 1.0

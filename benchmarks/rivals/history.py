@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.knobs.settings import Settings
 from autotune.core.student import student_quantile
+from autotune.knobs.settings import Settings
 
 CONFIDENCE = 0.95
 SAME_QUALITY = 0.98

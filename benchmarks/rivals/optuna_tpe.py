@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.knobs.table import BY_NAME
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.knobs.table import BY_NAME
 from benchmarks.rivals.history import Choice, Method, best_so_far
 from benchmarks.rivals.launcher_sweep import FLAGS, batched
 from benchmarks.rivals.measuring import TimeUp

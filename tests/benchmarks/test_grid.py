@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, OutOfMemory
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.testing import machines
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
+from benchmarks.simulation import machines
 
 CONTEXT = machines.mlp().context
 OWN = CONTEXT.baseline

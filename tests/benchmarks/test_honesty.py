@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from autotune.core.decide import BASELINE
-from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed
-from autotune.testing.machines import conv
+from autotune.knobs.knob import LEVELS
 from benchmarks.grid.file import Grid, Header, Recorded
 from benchmarks.grid.plan import HELD, everything, spaces
 from benchmarks.honesty import draws, neighbours, record
@@ -28,6 +27,7 @@ from benchmarks.honesty.proofs import NEEDED, RECORDED, Turn, prove, summary, ta
 from benchmarks.honesty.ranking import agreement
 from benchmarks.honesty.ranks import ranks, spearman, spread
 from benchmarks.replay.pipeline import Claim, Tuned
+from benchmarks.simulation.machines import conv
 
 
 def alive(pid: int) -> bool:

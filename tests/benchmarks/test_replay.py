@@ -6,13 +6,13 @@ import statistics
 
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
-from autotune.testing import machines
+from autotune.knobs.knob import LEVELS
 from benchmarks.grid.file import Grid
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.strategies import STRATEGIES, after, search, within
 from benchmarks.replay.world import GridWorld, ModelWorld, shortened
+from benchmarks.simulation import machines
 from tests.benchmarks.test_grid import HEADER, OTHER, OWN, trial
 
 WORLD = ModelWorld(machines.conv())

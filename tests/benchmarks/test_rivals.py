@@ -10,9 +10,9 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
-from autotune.testing.simulator import GIB, context, inventory
 from benchmarks.rivals import contest, launcher_sweep, measuring, optuna_tpe
 from benchmarks.rivals.history import Choice, Method, Point, Trial, best_so_far, ratio, thinned, time_to_quality
+from benchmarks.simulation.simulator import GIB, context, inventory
 
 TODAY = Choice(Settings(threads=2, batch_size=64))
 BETTER = Choice(TODAY.settings.but(num_workers=1))

@@ -13,7 +13,7 @@ from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
 from autotune.store.signatures import VARIABLE
-from autotune.testing.simulator import inventory
+from benchmarks.simulation.simulator import inventory
 
 from ..store.records import profile
 

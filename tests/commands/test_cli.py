@@ -21,9 +21,9 @@ from autotune.core.machine import machine_type
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
-from autotune.testing.simulator import inventory
 from autotune.trial.script import started_script
 from autotune.tuning import run
+from benchmarks.simulation.simulator import inventory
 from tests.store.records import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[2]

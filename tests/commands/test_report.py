@@ -11,7 +11,7 @@ from autotune.commands import report as command
 from autotune.core.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.store import profiles
-from autotune.testing.profiles import profile
+from benchmarks.simulation.profiles import profile
 
 
 @pytest.fixture

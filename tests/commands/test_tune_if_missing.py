@@ -16,9 +16,9 @@ from autotune.core.machine import machine_type, versions
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.store import profiles
-from autotune.testing.profiles import profile
-from autotune.testing.simulator import inventory
 from autotune.trial.script import Script
+from benchmarks.simulation.profiles import profile
+from benchmarks.simulation.simulator import inventory
 
 MACHINE: Inventory = inventory(8, 8)
 HOLDER = """

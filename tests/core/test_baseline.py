@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
 from autotune.core.errors import ContractError
-from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
-from autotune.testing.simulator import context, inventory
+from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
+from autotune.knobs.settings import Settings
+from benchmarks.simulation.simulator import context, inventory
 
 
 def task(device: str = "cpu", **current: Any) -> TaskFacts:

@@ -23,7 +23,7 @@ from autotune.knobs.affinity import (
 from autotune.knobs.affinity import plan_of as given_plan
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Gpu, Inventory, LogicalCpu, NumaNode
-from autotune.testing.simulator import GIB, inventory
+from benchmarks.simulation.simulator import GIB, inventory
 
 FAR = (10, 21, 31, 41)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, over_machines, with_processes
 from autotune.core.profile import Profile
+from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, over_machines, with_processes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
 from tests.runtime.records import inventory, profile

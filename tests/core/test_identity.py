@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from autotune.core.identity import Identity, Made, Prepared, made_for_another
 
 OWN = Identity("0123456789abcdef", "AdamW", ("float32 8",))

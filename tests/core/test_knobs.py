@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
-from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.probes.facts import Backend, Gpu
-from autotune.testing.simulator import GIB, context, inventory
+from benchmarks.simulation.simulator import GIB, context, inventory
 
 
 def gpu(capability: tuple[int, int]) -> Gpu:
@@ -112,7 +112,9 @@ def test_threads_that_sleep_compete_beside_other_processes_only():
     quiet = context(inventory(), 64)
     beside = replace(quiet, neighbours=0.9)
     assert offered("omp_wait_policy", quiet) == ("default",)
-    assert "none was seen" in reasons("omp_wait_policy", quiet)["passive"]
+    little = reasons("omp_wait_policy", replace(quiet, neighbours=0.12))["passive"]
+    assert "take 0.3 CPUs or more" in little
+    assert "they took 0.1" in little
     assert offered("omp_wait_policy", beside) == ("default", "passive")
     host = inventory()
     own = replace(host, software=replace(host.software, environment=(("GOMP_SPINCOUNT", "0"),)))

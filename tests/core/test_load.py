@@ -14,24 +14,38 @@ TAIL = "of 2 CPUs while this was measured: the figures hold for that load"
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "words"),
+    ("taken", "stolen", "neighbours", "words"),
     [
-        ((PYTHON,), f"python (pid 123) took 0.9 {TAIL}"),
-        ((MAKE, PYTHON), f"python (pid 123) took 0.9, make (pid 7, nice 19) took 0.3 {TAIL}"),
-        ((PYTHON, FOREIGN), f"python (pid 123) took 0.9, other processes took 0.4 {TAIL}"),
-        ((FOREIGN,), f"other users' processes took 0.4 {TAIL}"),
+        (0.91, 0.0, (PYTHON,), f"python (pid 123) took 0.9 {TAIL}"),
+        (1.21, 0.0, (MAKE, PYTHON), f"python (pid 123) took 0.9, make (pid 7, nice 19) took 0.3 {TAIL}"),
+        (1.31, 0.0, (PYTHON, FOREIGN), f"python (pid 123) took 0.9, other processes took 0.4 {TAIL}"),
+        (1.91, 0.0, (MAKE,), f"make (pid 7, nice 19) took 0.3, other processes took 1.6 {TAIL}"),
+        (0.4, 0.0, (FOREIGN,), f"other processes took 0.4 {TAIL}"),
+        (1.9, 0.0, (), f"other processes took 1.9 {TAIL}"),
+        (0.3, 0.0, (PYTHON,), f"other processes took 0.3 {TAIL}"),
+        (0.0, 0.25, (), f"the hypervisor's other guests took 0.2 {TAIL}"),
+        (0.91, 0.25, (PYTHON,), f"python (pid 123) took 0.9, the hypervisor's other guests took 0.2 {TAIL}"),
+        (0.05, 0.0, (), ""),
     ],
 )
-def test_the_users_own_are_named_and_the_rest_summed_up(neighbours: tuple[Neighbour, ...], words: str) -> None:
-    assert Load(neighbours, 2).named == words
+def test_the_users_own_are_named_and_the_rest_summed_up(
+    taken: float, stolen: float, neighbours: tuple[Neighbour, ...], words: str
+) -> None:
+    """Names never exceed what was taken in all: within a CPU quota, those outside may take nothing."""
+    assert Load(taken, stolen, neighbours, 2).named == words
 
 
 def test_the_note_of_a_shared_profile_names_nobody() -> None:
-    assert Load((PYTHON, MAKE, FOREIGN), 2).note == f"other processes took 1.6 {TAIL}"
+    assert Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2).note == f"other processes took 1.6 {TAIL}"
 
 
 def test_a_quiet_machine_is_not_worth_a_word() -> None:
     assert QUIET.note == QUIET.named == ""
+
+
+def test_a_large_machines_own_services_are_not_worth_a_word() -> None:
+    assert Load(0.5, threads=64).note == ""
+    assert Load(0.7, threads=64).note
 
 
 def rounds(baseline: float, neighbours: float, generations: range) -> list[Round]:

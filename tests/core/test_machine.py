@@ -16,8 +16,8 @@ from autotune.core.machine import MEMORY_GIB, gpu_slug, machine_type, memory_cla
 from autotune.probes import budget
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
-from autotune.testing.recorded import Recorded, Recording
-from autotune.testing.simulator import GIB, inventory
+from benchmarks.simulation.simulator import GIB, inventory
+from tests.doubles.recorded import Recorded, Recording
 
 
 def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:

@@ -14,7 +14,7 @@ from autotune.core.machine import MachineType
 from autotune.core.match import COMPATIBLE, EXACT, NONE, SIMILAR, VERDICTS, Here, compare
 from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
-from autotune.testing.profiles import MACHINE, profile
+from benchmarks.simulation.profiles import MACHINE, profile
 
 SOFTWARE = {"torch": "2.9.0", "cuda": "12.8", "driver": "560.35.03"}
 GPUS = replace(

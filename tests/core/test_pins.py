@@ -8,7 +8,7 @@ import pytest
 
 from autotune.core.errors import UsageError
 from autotune.knobs.pins import check_pins, check_pins_on, read_pin
-from autotune.testing.simulator import inventory
+from benchmarks.simulation.simulator import inventory
 
 
 class TestReadPin:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from autotune.knobs.table import KNOB_NAMES
 from autotune.core.profile import SCHEMA, Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import IDENTITY, Proof
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOB_NAMES
 
 OWN = Settings(threads=2, batch_size=32)
 AMP = OWN.but(precision="bf16")

@@ -14,7 +14,7 @@ from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.probes.facts import Backend, Inventory
-from autotune.testing.simulator import GIB, context, inventory
+from benchmarks.simulation.simulator import GIB, context, inventory
 
 BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
     lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.table import KNOB_NAMES
 from autotune.core.task import TaskFacts, unchecked
-from autotune.testing.simulator import context, inventory
+from autotune.knobs.table import KNOB_NAMES
+from benchmarks.simulation.simulator import context, inventory
 
 FACTS = replace(
     context(inventory(), 64).task,

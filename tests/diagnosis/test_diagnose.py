@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
-from autotune.knobs.settings import Settings
 from autotune.diagnosis.diagnose import STEP, contenders, diagnose, quick_verdict
 from autotune.diagnosis.passes import BANDWIDTH, OVERHEAD
 from autotune.diagnosis.verdict import KINDS, MAIN_PROCESS, THREADS
+from autotune.knobs.settings import Settings
 
 from .records import LIMITS, inspection, rounds
 

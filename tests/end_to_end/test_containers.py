@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.probes.inventory import from_json
-from autotune.testing.simulator import context
 from autotune.tuning.options import Options
+from benchmarks.simulation.recorded import recorded_inventory
+from benchmarks.simulation.simulator import context
 from tests.end_to_end.harness import MLP, Finished, autotune, cgroup, inside
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
@@ -85,7 +85,7 @@ def test_half_a_cpu(folder: Path) -> None:
     finally:
         group.rmdir()
     assert done.code == 0, done.err
-    inventory = from_json({name: value for name, value in done.answer.items() if name != "key"})
+    inventory = recorded_inventory({name: value for name, value in done.answer.items() if name != "key"})
     assert inventory.budget.quota == 0.5
     space = Options().spaces(context(inventory, 64))["max"]
     assert (space.values["processes"], space.values["threads"]) == ((1,), (1,))

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.store import profiles
-from autotune.testing.profiles import profile
 from autotune.trial.process_tree import descendants, kill_tree
+from benchmarks.simulation.profiles import profile
 from tests.end_to_end.harness import (
     MLP,
     autotune,

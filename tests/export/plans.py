@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.knobs.settings import Settings
 from autotune.export.target import Plan
+from autotune.knobs.settings import Settings
 
 ONE = Plan(Settings(threads=2, interop_threads=1, batch_size=64), environment={"OMP_NUM_THREADS": "2"})
 TWO = Plan(

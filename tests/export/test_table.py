@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from autotune.core.errors import UsageError
-from autotune.knobs.table import KNOB_NAMES
 from autotune.export.table import TARGETS, target_of, text
 from autotune.export.target import Plan
+from autotune.knobs.table import KNOB_NAMES
 from tests.export.plans import GPU, ONE, PLANS, SLEEPING, TWO
 
 MPI = "torchrun starts gloo, whose rate was not measured"

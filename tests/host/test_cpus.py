@@ -11,7 +11,7 @@ from autotune.core.events import Event, StageStarted
 from autotune.host.cpus import budget_now, on_the_same_cpus
 from autotune.probes.facts import CpuBudget
 from autotune.probes.system import System
-from autotune.testing.simulator import inventory
+from benchmarks.simulation.simulator import inventory
 
 MACHINE = inventory(4, 4)
 BEFORE = MACHINE.budget

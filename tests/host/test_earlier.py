@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from autotune.core.machine import machine_type
-from autotune.knobs.settings import Settings
 from autotune.host.earlier import Earlier, earlier_profile
+from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.store import layout, profiles
-from autotune.testing.profiles import profile
 from autotune.trial.task_file import TaskFile
+from benchmarks.simulation.profiles import profile
 
 OWN, FASTER, LARGER = Settings(batch_size=32), Settings(batch_size=32, threads=2), Settings(batch_size=64)
 

@@ -1,91 +1,153 @@
-"""Who else uses the processors: from recorded processes, and from a real one."""
+"""Who else uses the processors: from recorded trees of ``/proc``, and beside real processes."""
 
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from autotune.core.events import StageStarted, ignore
-from autotune.core.load import Neighbour
+from autotune.core.load import Load, Neighbour
 from autotune.host.neighbours import SAMPLE_SECONDS, Neighbours
-from autotune.probes.processes import Process, processes
-
-TUNER = Process(10, 1, 1.0, "autotune", 0, 5.0, frozenset({0, 1}))
+from autotune.probes.processes import cpu_time, processes
+from autotune.probes.system import System
+from tests.doubles.proc import TUNER, ProcTree, Row
 
 
 class Machine:
-    """Processes and a clock, both moved by hand."""
+    """Two processors and a clock, both moved by hand. ``used`` is all CPU time so far, of which a half on each."""
 
-    def __init__(self, *seen: Process) -> None:
-        self.now, self.seen = 0.0, [TUNER, *seen]
-        self.cost, self.looks = 0.0, 0
+    def __init__(self, folder: Path, *rows: Row) -> None:
+        self.tree, self.now, self.looks = ProcTree(folder), 0.0, 0
+        self.at(0.0, 0.0, *rows)
 
-    def read(self) -> Sequence[Process]:
-        self.now, self.looks = self.now + self.cost, self.looks + 1
-        return self.seen
+    def at(self, now: float, used: float, *rows: Row) -> None:
+        self.now = now
+        self.tree.at(dict.fromkeys((0, 1), (used / 2, 0, 0, now - used / 2)), *rows)
 
     def neighbours(self) -> Neighbours:
-        return Neighbours(self.read, lambda: self.now, own=10)
-
-    def after(self, seconds: float, *seen: Process) -> None:
-        self.now, self.seen = self.now + seconds, [TUNER, *seen]
+        return Neighbours(self.tree.system, lambda: self.now)
 
 
-def other(pid: int, seconds: float, *, parent: int = 1, niceness: int = 0, cpus: Sequence[int] = (0, 1)) -> Process:
-    return Process(pid, parent, float(pid), "python", niceness, seconds, frozenset(cpus))
-
-
-def test_counts_from_the_start_of_the_run() -> None:
-    machine = Machine(other(20, 100.0))
+def test_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Row(20, seconds=100.0))
     found = machine.neighbours()
-    machine.after(10.0, other(20, 109.0), other(30, 4.0, niceness=19))
-    assert found.load(2).neighbours == (Neighbour(20, "python", 0, 0.9), Neighbour(30, "python", 19, 0.4))
+    machine.at(10.0, 14.0, Row(20, seconds=109.0), Row(30, seconds=4.0, niceness=19))
+    neighbours = (Neighbour(20, "python", 0, pytest.approx(0.9)), Neighbour(30, "python", 19, pytest.approx(0.4)))
+    assert found.load(2) == Load(pytest.approx(1.4), 0.0, neighbours, 2)
 
 
-def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended() -> None:
-    machine = Machine()
+def test_processes_that_were_never_seen_alive_count(tmp_path: Path) -> None:
+    """A loop of short commands: 19 s of 20 were used, one by whom we know."""
+    machine = Machine(tmp_path, Row(20, seconds=1.0))
     found = machine.neighbours()
-    observe = found.observing(ignore)
-    machine.after(SAMPLE_SECONDS, other(11, 5.0, parent=10), other(12, 5.0, parent=11))
-    observe(StageStarted("search"))
-    machine.after(SAMPLE_SECONDS, other(12, 10.0, parent=1))
-    assert found.load(2).neighbours == ()
+    machine.at(10.0, 19.0, Row(20, seconds=2.0))
+    load = found.load(2)
+    assert load.taken == pytest.approx(1.9)
+    assert load.named.startswith("python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
 
 
-def test_one_that_has_ended_counts_as_far_as_it_was_seen() -> None:
-    machine = Machine(other(20, 0.0))
+def test_who_started_them_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Row(20, ended=50.0, name="make"), Row(21, 20, 40.0, name="cc1"))
     found = machine.neighbours()
-    machine.after(SAMPLE_SECONDS, other(20, 4.0))
+    machine.at(10.0, 18.0, Row(20, ended=108.0, name="make"))
+    assert found.load(2).named.startswith("make (pid 20) took 1.8 of 2 CPUs"), "cc1's 40 s were before the run"
+
+
+def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    found = machine.neighbours()
+    machine.at(5.0, 10.0, Row(TUNER), Row(11, TUNER, 5.0), Row(12, 11, 5.0))
     found.observing(ignore)(StageStarted("search"))
-    machine.after(SAMPLE_SECONDS)
-    assert found.load(2).neighbours == (Neighbour(20, "python", 0, 0.4),)
+    machine.at(10.0, 20.0, Row(TUNER, ended=5.0), Row(12, TUNER, 15.0))
+    assert found.load(2) == Load(0.0, 0.0, (), 2)
 
 
-def test_where_a_look_takes_long_there_are_few() -> None:
-    machine = Machine()
-    machine.cost = 0.5
+def test_one_that_has_ended_is_named_as_far_as_it_was_seen(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Row(20), Row(5, name="sh"))
+    found = machine.neighbours()
+    machine.at(SAMPLE_SECONDS, 4.0, Row(20, 5, seconds=4.0), Row(5, name="sh"))
+    found.observing(ignore)(StageStarted("search"))
+    machine.at(2 * SAMPLE_SECONDS, 4.0, Row(5, ended=4.0, name="sh"))
+    assert found.load(2).neighbours == (Neighbour(20, "python", 0, pytest.approx(0.4)),)
+
+
+def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Row(20, seconds=1.0))
+    machine.tree.files["/proc/stat"] = "cpu  0 0 0 0"
+    machine.at(0.0, 0.0, Row(20, seconds=1.0))
+    found = machine.neighbours()
+    machine.at(10.0, 19.0, Row(20, seconds=6.0))
+    assert found.load(2).taken == pytest.approx(0.5)
+
+
+def test_if_a_look_takes_long_there_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path)
+
+    def slow(_: object) -> list[object]:
+        machine.now, machine.looks = machine.now + 0.5, machine.looks + 1
+        return []
+
+    monkeypatch.setattr("autotune.host.neighbours.processes", slow)
     observe = machine.neighbours().observing(ignore)
     for _ in range(10):
-        machine.after(SAMPLE_SECONDS)
+        machine.now += SAMPLE_SECONDS
         observe(StageStarted("search"))
     assert machine.looks == 2
 
 
-def test_little_and_elsewhere_are_not_worth_a_word() -> None:
-    machine = Machine(other(20, 0.0), other(30, 0.0, cpus=(2, 3)))
+def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Row(20), Row(30, cpus="2-3"))
     found = machine.neighbours()
-    machine.after(10.0, other(20, 0.9), other(30, 10.0, cpus=(2, 3)))
-    assert found.load(2).neighbours == ()
+    machine.at(10.0, 0.9, Row(20, seconds=0.9), Row(30, seconds=10.0, cpus="2-3"))
+    assert found.load(2) == Load(pytest.approx(0.09), 0.0, (), 2)
 
 
-def test_real_processes_are_read() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+SHORT = "while :; do sh -c 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done'; done"
+"""Each command takes some ten milliseconds, and its loop next to nothing."""
+
+
+@pytest.fixture
+def asleep() -> Iterator[int]:
+    """A process that stands in for the tuner, so that what the test starts is not its own."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.communicate(b"\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all CPU time")
+def test_many_short_real_processes_are_counted(asleep: int) -> None:
+    """Two loops keep every CPU of two busy, and hardly one of their commands is alive at both looks."""
+    loops = [subprocess.Popen(["sh", "-c", SHORT], start_new_session=True) for _ in range(2)]
     try:
-        seen = {each.pid: each for each in processes()}
+        found = Neighbours(own=asleep)
+        time.sleep(1.0)
+        load = found.load(len(os.sched_getaffinity(0)))
     finally:
-        child.communicate(b"\n")
-    assert seen[child.pid].parent == os.getpid()
-    assert seen[child.pid].name.startswith("python")
-    assert seen[os.getpid()].seconds > 0
+        for loop in loops:
+            os.killpg(loop.pid, signal.SIGKILL)
+            loop.wait()
+    least = 0.6 * min(2, load.threads)
+    assert load.taken > least
+    assert {loop.pid for loop in loops} <= {each.pid for each in load.neighbours}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all CPU time")
+def test_many_short_processes_of_its_own_are_no_neighbours() -> None:
+    before = cpu_time(System(), processes(), os.getpid())
+    waited = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    loop = subprocess.Popen(["sh", "-c", SHORT], start_new_session=True)
+    time.sleep(0.5)
+    os.killpg(loop.pid, signal.SIGKILL)
+    loop.wait()
+    now = cpu_time(System(), processes(), os.getpid())
+    assert before is not None
+    assert now is not None
+    assert now.own - before.own >= sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - waited - 0.05

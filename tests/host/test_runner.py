@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.settings import Settings
 from autotune.host.runner import start_environment
-from autotune.testing.simulator import inventory
+from autotune.knobs.settings import Settings
 from autotune.trial.paths import StudyPaths
+from benchmarks.simulation.simulator import inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 

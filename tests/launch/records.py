@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.probes.facts import Allocator, Inventory, NetworkInterface
-from autotune.testing import simulator
+from benchmarks.simulation import simulator
 
 LIBRARIES = (
     Allocator("jemalloc", "/usr/lib/libjemalloc.so.2"),

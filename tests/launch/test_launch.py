@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.knobs.backend import BACKENDS
 from autotune.core.cluster import Cluster
+from autotune.knobs.backend import BACKENDS
 from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub

@@ -15,11 +15,11 @@ from typing import Any
 
 from fake_nvml import FakeGpu, FakeNvml, FakeSlice
 
-from autotune.testing.recorded import Recorded, Recording
+from tests.doubles.recorded import Recorded, Recording
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 V1_UNLIMITED = "9223372036854771712"
-TORCH_CHILD = "python -m autotune.probes.bench.torch_facts"
+TORCH_CHILD = "python -m autotune.probes.torch_facts"
 TORCH_FACTS: dict[str, Any] = {
     "python": "3.12.4",
     "start_method": "fork",

@@ -1,4 +1,4 @@
-"""The CPU budget: which of mask, cpuset, quota and online CPUs decides."""
+"""The CPU budget: which of mask, cpuset, quota and online CPUs decides; open files and processes."""
 
 from __future__ import annotations
 
@@ -160,6 +160,23 @@ def test_a_quota_is_positive_or_refused(text: str) -> None:
     assert quota is None or quota > 0
 
 
-@given(st.integers(1, 10**7), st.integers(1000, 10**6))
-def test_quotas_read_back(quota: int, period: int) -> None:
-    assert budget.parse_quota(f"{quota} {period}") == quota / period
+@pytest.mark.parametrize(
+    ("machine", "processes", "source"),
+    [("laptop", None, "unlimited"), ("pod_v2", 1024, "cgroup pids.max"), ("pod_v1", 512, "cgroup pids.max")],
+)
+def test_limits_of_recorded_machines(tmp_path: Path, machine: str, processes: int | None, source: str) -> None:
+    found = budget.resource_limits(MACHINES[machine]().at(tmp_path))
+    assert (found.processes, found.processes_source) == (processes, source)
+    assert (found.open_files_soft, found.open_files_hard) == (1024, 1048576)
+
+
+@pytest.mark.parametrize(("uid", "processes"), [(1000, 100), (0, None)])
+def test_rlimit_nproc_does_not_bind_root(tmp_path: Path, uid: int, processes: int | None) -> None:
+    machine = host([(0,)], cpuinfo="", uid=uid, rlimits={"RLIMIT_NPROC": (100, 200)})
+    assert budget.resource_limits(machine.at(tmp_path)).processes == processes
+
+
+def test_the_tighter_process_limit_wins(tmp_path: Path) -> None:
+    machine = host([(0,)], cpuinfo="", rlimits={"RLIMIT_NPROC": (100, 200)}).having({"/sys/fs/cgroup/pids.max": "24"})
+    found = budget.resource_limits(machine.at(tmp_path))
+    assert (found.processes, found.processes_source) == (24, "cgroup pids.max")

@@ -52,13 +52,6 @@ def test_version_1_counts_cache_of_the_whole_hierarchy(tmp_path: Path) -> None:
     assert memory.probe(MACHINES["pod_v1"]().at(tmp_path)).available == 3 * GIB + GIB // 2
 
 
-@pytest.mark.parametrize(
-    ("text", "limit"), [("4096", 4096), ("0", 0), ("max", None), (V1_UNLIMITED, None), (None, None), ("-1", None)]
-)
-def test_limits_read(text: str | None, limit: int | None) -> None:
-    assert memory.parse_limit(text) == limit
-
-
 def test_the_fullest_ancestor_decides_what_is_left(tmp_path: Path) -> None:
     files = {
         "/proc/self/cgroup": "0::/a",

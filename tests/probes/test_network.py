@@ -10,7 +10,7 @@ from machines import host, interface, laptop
 from autotune.probes import network
 from autotune.probes.facts import Route
 from autotune.probes.system import System
-from autotune.testing.recorded import Recorded, Recording
+from tests.doubles.recorded import Recorded, Recording
 
 
 def test_laptop(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from autotune.knobs.affinity import plan, why_not, why_not_offered
 from autotune.knobs.settings import Settings
 from autotune.probes import budget, cpu
 from autotune.probes.facts import Inventory
-from autotune.testing.simulator import inventory
+from benchmarks.simulation.simulator import inventory
 
 
 def probed(machine: Machine, folder: Path) -> Inventory:

@@ -1,4 +1,4 @@
-"""What PyTorch is, backends with reasons, environment."""
+"""What PyTorch is, backends with reasons, environment; allocators that only root can change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
-from autotune.probes import gpu, software
+from autotune.probes import gpu, software, torch_facts
 from autotune.probes.facts import Software
+from autotune.probes.system import System
 
 MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
 MPI4PY = {"found": {"mpi4py": True}}
@@ -180,3 +181,89 @@ def test_no_path_ever_gets_through(variables: dict[str, str]) -> None:
 )
 def test_reasons_lose_their_paths(text: str, expected: str) -> None:
     assert software.without_paths(text) == expected
+
+
+class Distributed:
+    """A ``torch.distributed`` of a build that lacks most questions."""
+
+    def __init__(self, available: bool, **answers: bool) -> None:
+        self.is_available = lambda: available
+        for name, answer in answers.items():
+            setattr(self, f"is_{name}_available", lambda answer=answer: answer)
+
+
+@pytest.mark.parametrize(
+    ("distributed", "expected"),
+    [
+        (Distributed(True, gloo=True), {"gloo": True, "nccl": False, "mpi": False, "ucc": False}),
+        (Distributed(True, gloo=True, nccl=True), {"gloo": True, "nccl": True, "mpi": False, "ucc": False}),
+        (Distributed(False, gloo=True), {"gloo": False, "nccl": False, "mpi": False, "ucc": False}),
+    ],
+)
+def test_builds_without_a_question_are_survived(distributed: Any, expected: dict[str, bool]) -> None:
+    assert torch_facts.backends(distributed) == expected
+
+
+@pytest.mark.parametrize(
+    ("cxx", "reason"), [("no-such-compiler-here", "no-such-compiler-here is not installed"), ("false", "false failed")]
+)
+def test_a_compiler_that_does_not_work_has_a_reason(monkeypatch: pytest.MonkeyPatch, cxx: str, reason: str) -> None:
+    monkeypatch.setenv("CXX", cxx)
+    found, why = torch_facts.compiler()
+    assert found is None
+    assert reason in (why or "")
+
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+
+
+def libraries(*names: str, **recording: Any) -> Machine:
+    return host([(0,), (1,)], cpuinfo="", **recording).having({f"{LIB}/{name}": "" for name in names})
+
+
+def test_allocators_are_found_by_name(tmp_path: Path) -> None:
+    names = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libjemalloc_pic.a", "libtcmalloc_debug.so.4")
+    found = {a.name: a.library for a in software.allocators(libraries(*names).at(tmp_path))}
+    assert found == {"jemalloc": f"{LIB}/libjemalloc.so.2", "tcmalloc": f"{LIB}/libtcmalloc_minimal.so.4"}
+
+
+def test_a_library_elsewhere_is_not_looked_for(tmp_path: Path) -> None:
+    system = libraries().having({"/opt/lib/libjemalloc.so.2": "", "/work/libjemalloc.so.2": ""}).at(tmp_path)
+    assert software.allocators(system) == ()
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
+def test_a_library_that_others_can_write_is_left_out(tmp_path: Path, mode: int) -> None:
+    system = libraries("libjemalloc.so.2").at(tmp_path)
+    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").chmod(mode)
+    assert software.allocators(system) == ()
+
+
+@pytest.mark.parametrize("folder", [LIB, "/usr/lib", "/usr"])
+def test_a_library_below_a_folder_that_others_can_write_is_left_out(tmp_path: Path, folder: str) -> None:
+    system = libraries("libjemalloc.so.2").at(tmp_path)
+    (tmp_path / "root" / folder[1:]).chmod(0o777)
+    assert software.allocators(system) == ()
+
+
+@pytest.mark.parametrize("path", [f"{LIB}/libjemalloc.so.2", LIB, "/usr"])
+def test_a_library_that_root_does_not_own_is_left_out(tmp_path: Path, path: str) -> None:
+    assert software.allocators(libraries("libjemalloc.so.2", owners={path: 1000}).at(tmp_path)) == ()
+
+
+def test_a_link_to_a_users_library_is_left_out(tmp_path: Path) -> None:
+    system = libraries("libc.so.6", owners={"/home/me/evil.so": 1000}).having({"/home/me/evil.so": ""}).at(tmp_path)
+    (tmp_path / "root" / LIB[1:] / "libjemalloc.so.2").symlink_to(tmp_path / "root/home/me/evil.so")
+    assert software.allocators(system) == ()
+
+
+def test_a_link_to_nothing_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "dangling.so").symlink_to(tmp_path / "missing.so")
+    assert not software.only_root_can_change(System(), str(tmp_path / "dangling.so"))
+
+
+def test_a_system_file_is_trusted() -> None:
+    shell = Path("/bin/sh")
+    if any(part.stat().st_uid != 0 for part in (shell.resolve(), *shell.resolve().parents)):
+        pytest.skip("system files do not belong to root here")
+    assert software.only_root_can_change(System(), str(shell))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from machines import GIB, disk, host, laptop
+from machines import GIB, disk, host
 
 from autotune.probes import storage
 from autotune.probes.cgroup import parse_mounts
@@ -48,16 +48,6 @@ def test_kinds(tmp_path: Path, mount: str, files: dict[str, str], kind: str, fil
     machine = host([(0,)], cpuinfo="").having({**files, "/proc/self/mountinfo": f"{root}\n{mount}"})
     found = storage.probe(machine.at(tmp_path))
     assert (found.kind, found.filesystem, found.free) == (kind, filesystem, 200 * GIB)
-
-
-def test_laptop(tmp_path: Path) -> None:
-    assert storage.probe(laptop().at(tmp_path)).kind == "nvme"
-
-
-def test_the_folder_asked_for_counts(tmp_path: Path) -> None:
-    mounts = f"{ROOT}\n31 30 0:50 / /data rw - nfs4 nas:/x rw"
-    machine = host([(0,)], cpuinfo="").having({"/proc/self/mountinfo": mounts})
-    assert storage.probe(machine.at(tmp_path), "/data/images").kind == "network"
 
 
 @pytest.mark.parametrize(

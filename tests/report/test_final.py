@@ -59,7 +59,7 @@ def test_the_figures_are_the_profiles() -> None:
 
 
 def test_neighbours_are_named_first_and_not_again_among_the_notes() -> None:
-    load = Load((Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
+    load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
     profile = records.profile()
     profile = replace(profile, evidence=replace(profile.evidence, warnings=(load.note, "another note")))
     first, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]

@@ -15,7 +15,7 @@ from autotune.core.history import History
 from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
 from autotune.report.page import html
-from autotune.testing.profiles import profile
+from benchmarks.simulation.profiles import profile
 from tests.core.test_history import OWN, WORKERS, tried
 
 HISTORY = History(

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.knobs.table import KNOB_NAMES
 from autotune.core.proof import IDENTITY, Proof
+from autotune.knobs.table import KNOB_NAMES
 from autotune.report import diff, formatting, machine, show
 
 from . import records

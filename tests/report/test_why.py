@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.knob import LESS, MORE, Knob
-from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.report.why import changed
 
 

@@ -13,7 +13,7 @@ from autotune.core.profile import Profile, Target
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.runtime.session import Session
-from autotune.testing import profiles, simulator
+from benchmarks.simulation import profiles, simulator
 
 
 def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx2",), **software: Any) -> Inventory:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from autotune.runtime.applier import Applier, Training, class_of, create_appliers
 
 from autotune.knobs.knob import Knob
-from autotune.knobs.table import KNOBS
 from autotune.knobs.settings import Settings
-from autotune.runtime.applier import Applier, Training, class_of, create_appliers
+from autotune.knobs.table import KNOBS
 
 SHARED_OUT = {"processes", "backend", "num_workers", "persistent_workers", "batch_size"}
 """Applied by `autotune.launch`, `autotune.runtime.processes`, `loader` and `dealing`."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.runtime.appliers import compile as compiling
 from torch import nn
 
 from autotune.runtime import calls
-from autotune.runtime.appliers import compile as compiling
 from autotune.runtime.session import Session
 
 from .records import network, quiet

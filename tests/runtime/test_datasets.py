@@ -6,9 +6,9 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from autotune.runtime.datasets import fingerprint, keeps_state
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from autotune.runtime.datasets import fingerprint, keeps_state
 from autotune.runtime.session import Session
 
 from .records import quiet

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from autotune.runtime.exchange import Exchange, stop
 from torch import nn
 
 from autotune.knobs.settings import Settings
 from autotune.runtime import exchange
-from autotune.runtime.exchange import Exchange, stop
 from autotune.runtime.notes import Notes
 from autotune.runtime.session import Session
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.runtime.applier import Training, create_appliers
+from autotune.runtime.loader import arguments, mover, own_share, samples_of_epoch, workers
+from autotune.runtime.open_files import raise_limit
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -20,9 +23,6 @@ from torch.utils.data import (
 )
 
 from autotune.knobs.settings import Settings
-from autotune.runtime.applier import Training, create_appliers
-from autotune.runtime.loader import arguments, mover, own_share, samples_of_epoch, workers
-from autotune.runtime.open_files import raise_limit
 from autotune.runtime.session import Session
 
 from .records import quiet, shuffled

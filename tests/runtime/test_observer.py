@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from autotune.runtime.observer import LEAST_WINDOWS, RateObserver
 from autotune.runtime.pace import STEPS, WARMUP_STEPS
+
 from autotune.store.observed import read
 
 

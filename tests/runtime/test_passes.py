@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.runtime.order import settled
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import WeightedRandomSampler as Weighted
 
-from autotune.runtime.order import settled
 from autotune.runtime.session import Session
 
 from .records import quiet

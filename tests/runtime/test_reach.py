@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy
 import pytest
+from autotune.runtime.reach import is_library, walk
 
 from autotune.runtime import reach
-from autotune.runtime.reach import is_library, walk
 
 TABLE = {"a": [1]}
 

@@ -12,15 +12,15 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+from autotune.runtime.appliers import compile as compiling
+from autotune.runtime.appliers import data_parallel
+from autotune.runtime.pace import SLOW_WINDOWS, STEPS, WARMUP_STEPS
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel, replicate
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs.settings import Settings
 from autotune.runtime import calls
-from autotune.runtime.appliers import compile as compiling
-from autotune.runtime.appliers import data_parallel
-from autotune.runtime.pace import SLOW_WINDOWS, STEPS, WARMUP_STEPS
 from autotune.runtime.session import Session
 
 from .records import network, quiet, shuffled

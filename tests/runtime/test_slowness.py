@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from autotune.runtime.slowness import UNKNOWN, Look, Slowness, _idle, _look, causes
 
 from autotune.probes.processes import Process
-from autotune.runtime.slowness import UNKNOWN, Look, Slowness, _idle, _look, causes
 
 BEFORE = Look(100.0, others=(Process(7, 1, 5.0, "ffmpeg", 0, 50.0),))
 BUSY = """

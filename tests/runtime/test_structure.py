@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.core.identity import Identity
+from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 from torch import nn
 
-from autotune.core.identity import Identity
 from autotune.core.profile import Profile
 from autotune.runtime.session import Session
-from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 
 from .records import network, profile, quiet, shuffled, train
 

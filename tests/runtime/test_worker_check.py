@@ -24,6 +24,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from autotune.runtime.loader import workers
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -37,7 +38,6 @@ from torch.utils.data import (
 )
 
 from autotune.runtime import worker_dry_run
-from autotune.runtime.loader import workers
 from autotune.runtime.session import Session
 
 from .records import quiet

@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 import torch._dynamo  # the constructor of an optimizer would import it
+from autotune.script.tuned import Tuned
+from autotune.script.watch import Watch
 from torch.utils.data import DataLoader
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from autotune.script.tuned import Tuned
-from autotune.script.watch import Watch
 
 
 def main() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset  # noqa: E402
-
 from autotune.script.shared_batch import SharedBatch  # noqa: E402
 from autotune.script.watch import Watch  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset  # noqa: E402
 
 pytestmark = pytest.mark.torch
 DATA = TensorDataset(torch.zeros(64, 1))

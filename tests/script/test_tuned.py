@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.script.tuned import BACKWARDS, BATCHES, STEPS, Tuned, as_plain
+from autotune.script.watch import Watch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from autotune.script.tuned import BACKWARDS, BATCHES, STEPS, Tuned, as_plain
-from autotune.script.watch import Watch
 
 SETTINGS = Settings(batch_size=4, threads=torch.get_num_threads(), num_workers=1, optimizer_impl="fused")
 Begin = Callable[..., Tuned]

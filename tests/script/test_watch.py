@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.script.watch import Begin, Watch, Watcher, trains
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
-
-from autotune.script.watch import Begin, Watch, Watcher, trains
 
 
 class Written(Watcher):

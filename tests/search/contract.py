@@ -12,8 +12,8 @@ from autotune.core.outcome import OutOfMemory
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search.protocol import Observation, Proposal, Search
-from autotune.testing import machines
-from autotune.testing.simulator import Bench, Machine
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench, Machine
 
 STAGES = ("baseline", "design", "moves", "model", "again")
 

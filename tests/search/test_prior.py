@@ -6,7 +6,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.features import GROUPS, coordinates, correlation
 from autotune.search.prior import Prior
-from autotune.testing.simulator import context, inventory
+from benchmarks.simulation.simulator import context, inventory
 
 ALONE = Settings(threads=2, batch_size=64)
 BY_GLOO = Settings(processes=2, threads=1, batch_size=32)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.space import Space, build
 from autotune.search import staged
 from autotune.search.candidates import SMALL, candidates, combinations
@@ -18,10 +18,10 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
 from autotune.search.study import open_study
-from autotune.testing import machines
-from autotune.testing.simulator import Bench, Machine
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench, Machine
 from tests.search.contract import SearchContract
 
 

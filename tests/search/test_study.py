@@ -13,8 +13,8 @@ from autotune.search.protocol import Observation
 from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler, StagedSearch
 from autotune.search.study import Study, distributions, open_study, parameters
-from autotune.testing import machines
-from autotune.testing.simulator import Bench
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench
 from tests.strategies import settings as any_settings
 
 MEASURED = Completed(

@@ -12,8 +12,8 @@ from autotune.core.profile import Evidence, Failure, NotOffered, Profile, Target
 from autotune.knobs.settings import Settings
 from autotune.store import registry
 from autotune.store.places import Place
-from autotune.testing import profiles
-from autotune.testing.profiles import MACHINE
+from benchmarks.simulation import profiles
+from benchmarks.simulation.profiles import MACHINE
 
 BASELINE = Settings(threads=8, batch_size=64)
 TUNED = BASELINE.but(num_workers=2, precision="bf16")

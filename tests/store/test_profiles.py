@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from autotune.core.identity import Identity
 
 from autotune.core.errors import ProfileError
-from autotune.core.identity import Identity
-from autotune.knobs.knob import Count, Flag, Knob, Word
-from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.core.profile import Failure, NotOffered, Profile, Written
 from autotune.core.proof import Proof
+from autotune.knobs.knob import Count, Flag, Knob, Word
+from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.store import profiles, schema
 
 from .records import profile

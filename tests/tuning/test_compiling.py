@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.events import Event, StageStarted
-from autotune.knobs.knob import Context
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, NotApplied, Outcome, TimedOut
+from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.protocol import Observation
-from autotune.testing import machines
 from autotune.tuning.compiling import compile_once
 from autotune.tuning.state import RunState
+from benchmarks.simulation import machines
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)
 CPUS = replace(machines.transformer().context, budget_seconds=600.0, train_seconds=36_000.0)

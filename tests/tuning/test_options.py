@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.knob import LEVELS
-from autotune.testing.simulator import context, inventory
 from autotune.tuning.options import Options
+from benchmarks.simulation.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)

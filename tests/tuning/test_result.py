@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.core.decide import SAME, UNREACHED
-from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.table import KNOB_NAMES
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import Completed, Crashed, Outcome
 from autotune.core.profile import LevelResult, Profile
 from autotune.core.proof import Proof, Round
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.table import KNOB_NAMES
 from autotune.search.protocol import Observation
 from autotune.store import profiles
-from autotune.testing.simulator import context, inventory
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
+from benchmarks.simulation.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)

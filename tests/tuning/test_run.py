@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from autotune.core.decide import BASELINE, UNTRIED
 from autotune.core.errors import Interrupted
 from autotune.core.events import Event
-from autotune.knobs.knob import LEVELS
 from autotune.core.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.core.proof import LOOKS, compare
+from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.protocol import Observation, Search
 from autotune.search.staged import rank
-from autotune.testing import machines
-from autotune.testing.simulator import Machine
 from autotune.tuning.result import NOT_TRIED, partial_results, proven_results
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
 from autotune.tuning.state import RunState
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Machine
 from tests.tuning.fakes import (
     FAST,
     FASTER,

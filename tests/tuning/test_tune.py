@@ -20,17 +20,17 @@ from autotune.core.events import Event, TrialFinished
 from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.knobs.settings import Settings
 from autotune.host import cpus, speed
 from autotune.host import runner as host_runner
+from autotune.knobs.settings import Settings
 from autotune.report.live import RunProgress, advanced
 from autotune.store import atomic, profiles
-from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.task_file import TaskFile
 from autotune.tuning import run
 from autotune.tuning.options import Options
+from benchmarks.simulation.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)

@@ -17,8 +17,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from autotune.knobs.backend import BACKENDS
 from autotune.core.overrides import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.knobs.backend import BACKENDS
 
 
 def prepare(backend: str) -> None:

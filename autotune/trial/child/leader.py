@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.affinity import VARIABLE, own_affinity
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.runtime.binding import bind
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port

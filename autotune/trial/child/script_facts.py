@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.core.fingerprint import Fingerprint
-from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.core.task import TaskFacts
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.runtime import fingerprints, loaders
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.script_run import OUR_ONE

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.core.measurement import Block
-from autotune.knobs.settings import Settings
 from autotune.core.task import TaskFacts
+from autotune.knobs.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence
 from autotune.trial.parent import several_processes, watchdog

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers import allocator
 from autotune.runtime.appliers.allocator import Allocator

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
-from autotune.knobs.compile import CACHE_VARIABLE
 from autotune.runtime.appliers import compile as compiling
 from autotune.runtime.appliers import compiler
 from autotune.runtime.appliers.compile import Compiled, keep_gradients, tensor_shapes
+from torch import Tensor, nn
+
+from autotune.knobs.compile import CACHE_VARIABLE
 
 pytestmark = pytest.mark.torch
 

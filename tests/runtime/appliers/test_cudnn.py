@@ -3,7 +3,6 @@ from __future__ import annotations
 from unittest import mock
 
 import torch
-
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.cudnn import CudnnBenchmark
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
-
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.loader import PinMemory, PrefetchFactor, WorkerStart
+from torch.utils.data import DataLoader
 
 HERE = Training(None, None, torch.device("cpu"))
 DATA = list(range(4))

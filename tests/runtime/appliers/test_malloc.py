@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-
-from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.malloc import Malloc
+
+from autotune.knobs.settings import Settings
 
 FAULTS = """
 import resource, sys, torch

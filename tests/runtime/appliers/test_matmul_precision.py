@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
-from autotune.knobs.settings import Settings
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.matmul_precision import MatmulPrecision
+
+from autotune.knobs.settings import Settings
 
 CPU = Training(None, None, torch.device("cpu"))
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.runtime.appliers.optimizer import Implementation, parameters_of
 from torch import nn
 
-from autotune.runtime.appliers.optimizer import Implementation, parameters_of
 from autotune.runtime.session import Session
 from tests.runtime.records import network, quiet
 

@@ -4,11 +4,11 @@ from collections import OrderedDict, namedtuple
 
 import pytest
 import torch
-from torch import nn
-
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.precision import PRECISIONS, Fp16, allow_tf32, create
 from autotune.runtime.calls import to_float32
+from torch import nn
+
 from autotune.runtime.session import Session
 from tests.runtime.conftest import process_state
 from tests.runtime.records import dataset, network, quiet

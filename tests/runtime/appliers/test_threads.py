@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.runtime.applier import Training
 from autotune.runtime.appliers.threads import OmpWaitPolicy
+
+from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 
 pytestmark = pytest.mark.torch
 

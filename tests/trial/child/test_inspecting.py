@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from autotune.core.parts import LOADER, UPDATE
-from autotune.knobs.settings import Settings
 from autotune.diagnosis.inspection import Inspection
+from autotune.knobs.settings import Settings
 from autotune.trial.child import loader_alone, operators
 from autotune.trial.child.inspecting import _device_memory, inspecting
 from autotune.trial.child.operators import OperatorCounter, SavedTensors

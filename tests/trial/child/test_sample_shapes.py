@@ -5,7 +5,6 @@ from typing import Any
 import numpy
 import pytest
 import torch
-
 from autotune.trial.child.sample_shapes import shapes_of
 
 

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 def test_a_long_step_shows_life_at_its_backward_passes() -> None:
     """LBFGS makes up to twenty backward passes a step."""
     from autotune.script.watch import Watch
+
     from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS, MeasuredLoop
     from autotune.trial.child.script_trial import _Meter
 

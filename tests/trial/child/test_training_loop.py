@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from autotune.runtime.appliers import precision
+from autotune.runtime.dealing import Part
 from torch import nn
 from torch.utils.data import IterableDataset
 
 from autotune.knobs.settings import Settings
-from autotune.runtime.appliers import precision
-from autotune.runtime.dealing import Part
 from autotune.runtime.session import Session
 from autotune.trial.child import measured_loop, training_loop
 from autotune.trial.child.cpu_contention import Taken

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.core.outcome import Completed, NotApplied, Outcome
+from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.errors import UserCodeError
 from autotune.core.outcome import Completed
 from autotune.core.task import TaskFacts
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from autotune.knobs.baseline import baseline_settings
 from autotune.core.outcome import Completed
+from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
-from autotune.testing.simulator import context, inventory
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Witnessed, shown
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import TrialReport
+from benchmarks.simulation.simulator import context, inventory
 from tests.script import corpus
 from tests.trial.parent.running_scripts import running
 from tests.trial.test_evidence import ALONE, ranks

@@ -1,0 +1,7 @@
+"""Simulated machines with known best settings, for benchmarks and tests of the search.
+
+simulator   a machine as a formula: exact rates, and trials of it with noise, drift and a price in seconds
+machines    the simulated machines that search methods are judged on
+recorded    a machine as ``autotune probe --json`` printed it
+profiles    small valid profiles
+"""

@@ -1,0 +1,166 @@
+"""How much this process may use: CPUs, which limit decides and hints to the user; open files and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+
+from autotune.probes import cgroup
+from autotune.probes.cpu import parse_cpu_list
+from autotune.probes.facts import Cpu, CpuBudget, LogicalCpu, ResourceLimits
+from autotune.probes.system import System
+
+
+def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBudget:
+    """Return the smallest of online CPUs, affinity mask, cpuset and CPU quota (tightest of all ancestors), at least 1.
+
+    Args:
+        system: where to look.
+        cpu: the processors.
+        mask: the affinity mask to go by; this process's own if None.
+    """
+    online = {logical.id for logical in cpu.logical}
+    mask, cpuset = system.affinity() if mask is None else mask, _cpuset(system)
+    allowed = _allowed(online, mask, cpuset)
+    quota, problems = cpu_quota(system)
+    threads = max(1, min(len(allowed), math.floor(quota) if quota is not None else len(allowed)))
+    usable = [logical for logical in cpu.logical if logical.id in allowed]
+    return CpuBudget(
+        cpus=tuple(sorted(allowed)),
+        quota=quota,
+        threads=threads,
+        cores=min(_cores(usable) or threads, threads),
+        performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
+        limit=_limit(online, mask, cpuset, allowed, quota),
+        hints=(*problems, *_quota_hints(quota, len(allowed)), *_slurm_hints(system, threads)),
+    )
+
+
+def resource_limits(system: System) -> ResourceLimits:
+    """Return the resource limits of this process and its cgroups. A None in it means unlimited."""
+    files = system.rlimit("RLIMIT_NOFILE") or (None, None)
+    texts = [group.read(system, "pids.max") for group in cgroup.ancestors(system, "pids")]
+    candidates = [(int(text), "cgroup pids.max") for text in texts if text and text.isdecimal()]
+    own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
+    if own is not None and system.uid() != 0:  # does not apply to root
+        candidates.append((own, "RLIMIT_NPROC"))
+    processes, source = min(candidates, default=(None, "unlimited"))
+    return ResourceLimits(files[0], files[1], processes, source)
+
+
+def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:
+    """Return the CPUs' worth of time of the tightest visible group, or None; and a line per unreadable quota."""
+    quotas, problems = [], []
+    for group in cgroup.ancestors(system, "cpu"):
+        name, text = _quota_text(system, group)
+        try:
+            quotas.append(parse_quota(text) if text is not None else None)
+        except ValueError:
+            problems.append(f"{name} reads {text!r}, which is no CPU quota: it was left out of the CPU budget.")
+    return min((quota for quota in quotas if quota is not None), default=None), tuple(problems)
+
+
+def quota_seconds(system: System) -> float | None:
+    """Return the CPU seconds used so far by the group with the tightest quota; None without a quota or a counter."""
+    groups, found = cgroup.ancestors(system, "cpu"), []
+    for place, group in enumerate(groups):
+        with contextlib.suppress(ValueError):
+            quota = parse_quota(_quota_text(system, group)[1] or "max")
+            found += [(quota, place)] if quota is not None else []
+    if not found:
+        return None
+    place = min(found)[1]
+    if groups[place].version == 2:
+        match = re.search(r"^usage_usec (\d+)$", groups[place].read(system, "cpu.stat") or "", re.MULTILINE)
+        return int(match[1]) / 1e6 if match else None
+    counters = cgroup.ancestors(system, "cpuacct")
+    text = counters[place].read(system, "cpuacct.usage") if len(counters) == len(groups) else None
+    return int(text) / 1e9 if text and text.isdecimal() else None
+
+
+def _quota_text(system: System, group: cgroup.Group) -> tuple[str, str | None]:
+    """Return the file that holds a group's quota, and its text as ``<quota> <period>``."""
+    if group.version == 2:
+        return "cpu.max", group.read(system, "cpu.max")
+    quota, period = group.read(system, "cpu.cfs_quota_us"), group.read(system, "cpu.cfs_period_us")
+    return "cpu.cfs_quota_us", None if quota is None else f"{quota} {period or ''}"
+
+
+def parse_quota(text: str) -> float | None:
+    """Read ``<quota> <period>`` microseconds as CPUs; None for ``max`` or -1; ValueError for anything else."""
+    words = text.split()
+    if words and words[0] in ("max", "-1"):
+        return None
+    if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
+        raise ValueError(text)
+    quota, period = (int(word) for word in words)
+    if quota <= 0 or period <= 0:
+        raise ValueError(text)
+    return quota / period
+
+
+def _cpuset(system: System) -> frozenset[int] | None:
+    """Return the CPUs that every visible cpuset allows, or None if there is no cpuset."""
+    found: frozenset[int] | None = None
+    for group in cgroup.ancestors(system, "cpuset"):
+        names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+        text = next(filter(None, (group.read(system, name) for name in names)), None)
+        if text:
+            listed = frozenset(parse_cpu_list(text))
+            found = listed if found is None else found & listed
+    return found
+
+
+def _allowed(online: set[int], *limits: frozenset[int] | None) -> set[int]:
+    """Return the online CPUs that every limit allows. One that shares no CPU with the others is wrong and ignored."""
+    allowed = online or set(limits[0] or {0})
+    for limit in limits:
+        if limit is not None and allowed & limit:
+            allowed = allowed & limit
+    return set(allowed)
+
+
+def _cores(logical: list[LogicalCpu]) -> int:
+    return len({(cpu.package, cpu.core) for cpu in logical})
+
+
+def _limit(
+    online: set[int], mask: frozenset[int] | None, cpuset: frozenset[int] | None, allowed: set[int], quota: float | None
+) -> str:
+    """Name the tightest limit. A cpuset also narrows the mask, so the cpuset is named if both fit."""
+    if quota is not None and math.floor(quota) < len(allowed):
+        return f"cgroup CPU quota {quota:g}"
+    if len(allowed) == len(online):
+        return f"{len(online)} online CPU{'s' if len(online) != 1 else ''}"
+    by_cpuset = cpuset is not None and online & cpuset == allowed
+    return f"{'cpuset' if by_cpuset else 'affinity mask'} ({len(allowed)} of {len(online)} CPUs)"
+
+
+def _quota_hints(quota: float | None, allowed: int) -> tuple[str, ...]:
+    if quota is None or quota >= allowed:
+        return ()
+    whole = max(1, math.floor(quota))
+    hints = [
+        f"A CPU quota of {quota:g} lets {whole} of {allowed} CPUs be busy; raise it with docker --cpus or limits.cpu."
+    ]
+    if quota < 1:
+        hints.append(f"With {quota:g} CPUs even one thread is stopped part of the time: timings will be uneven.")
+    elif quota != whole:
+        hints.append(
+            f"A fractional quota leaves {quota - whole:g} CPUs idle: a whole number such as {whole + 1} is better."
+        )
+    return tuple(hints)
+
+
+def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:
+    """Give hints by Slurm's variables: the affinity mask decides."""
+    asked = system.env.get("SLURM_CPUS_PER_TASK", "")
+    if asked.isdecimal() and int(asked) > threads:
+        return (
+            f"SLURM_CPUS_PER_TASK is {asked} but this process may use {threads}: "
+            f"srun does not take it over from sbatch, start with srun --cpus-per-task={asked}.",
+        )
+    if "SLURM_JOB_ID" in system.env and not asked and threads == 1:
+        return ("This Slurm step has one CPU: ask for more with --cpus-per-task=N.",)
+    return ()

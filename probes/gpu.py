@@ -1,0 +1,271 @@
+"""NVIDIA GPUs by NVML, which opens no CUDA context: a process with one can no longer fork workers.
+
+AMD and Apple GPUs are not probed. ``CUDA_VISIBLE_DEVICES`` is read the way CUDA reads it (and ``torch.cuda`` after it):
+indices like C's ``strtoul``; the first token that names no device ends the list; a device named twice empties it. A
+process sees one MIG slice at most, and then no whole GPU beside it (NVIDIA MIG user guide, "CUDA device enumeration").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.probes.facts import Gpu, GpuLink
+from autotune.probes.system import System
+
+GIB = 1 << 30
+NOTICEABLE = GIB // 2
+"""Less memory than this is used by the driver and a desktop."""
+
+_LINKS = ((10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system"))
+"""``nvmlGpuTopologyLevel_t``: the closest common ancestor of two devices."""
+_THROTTLES = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+"""``nvmlClocksEventReason*``: idling and the user's own clock settings are left out."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, or a MIG slice of GPU number ``parent``, as the driver lists it."""
+
+    uuid: str
+    parent: int | None = None
+    sliced: bool = False
+    """A whole GPU in MIG mode: only its slices can compute."""
+    alias: str | None = None
+    """A slice's old name: ``MIG-GPU-<uuid>/<instance>/<compute instance>``."""
+
+
+@dataclass(frozen=True)
+class _Handle:
+    """NVML's handle of a GPU or slice beside what CUDA's numbering needs."""
+
+    device: Device
+    nvml: Any
+    whole: Any
+    """The GPU itself, for what NVML does not answer for a slice."""
+
+
+def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
+    """Return the GPUs this process may use, in CUDA's order with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+
+    ``nvml`` is pynvml or a double of it. Without a driver there is no GPU: an empty tuple. A driver
+    that fails raises NVML's own error.
+    """
+    nvml = nvml or _pynvml()
+    if nvml is None or not _start(nvml):
+        return ()
+    try:
+        handles = _handles(nvml)
+        chosen = visible(system.env.get("CUDA_VISIBLE_DEVICES"), [handle.device for handle in handles])
+        by_uuid = {handle.device.uuid: handle for handle in handles}
+        ordered = [by_uuid[device.uuid] for device in chosen]
+        return tuple(_gpu(system, nvml, index, ordered) for index in range(len(ordered)))
+    finally:
+        nvml.nvmlShutdown()
+
+
+def warnings(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a sentence for every GPU that others use or whose clock is throttled, without names of processes."""
+    found = []
+    for gpu in gpus:
+        if gpu.foreign_memory >= NOTICEABLE or gpu.foreign_processes:
+            free, total = gpu.memory_free / GIB, gpu.memory_total / GIB
+            others = "unknown" if gpu.foreign_processes is None else gpu.foreign_processes
+            found.append(
+                f"GPU {gpu.index} is in use by others: {gpu.foreign_memory / GIB:.1f} GiB taken, "
+                f"{free:.1f} of {total:.1f} GiB free (processes: {others}). Timings will be disturbed."
+            )
+        if gpu.clocks_throttled:
+            found.append(f"GPU {gpu.index} is running below its clock: {', '.join(gpu.clocks_throttled)}.")
+    return tuple(found)
+
+
+def visible(value: str | None, devices: Sequence[Device]) -> list[Device]:
+    """Return devices in the order CUDA numbers them. ``value`` is None if the variable is not set."""
+    gpus = [device for device in devices if device.parent is None]
+    slices = [device for device in devices if device.parent is not None]
+    if value is None:
+        chosen = gpus
+    elif value.strip().startswith("MIG-"):
+        return _by_name(value, slices)[:1]
+    elif value.strip().startswith("GPU-"):
+        chosen = _by_name(value, gpus)
+    else:
+        chosen = _by_index(value, gpus)
+    parents = {gpus.index(gpu) for gpu in chosen if gpu.sliced}
+    first_slice = [device for device in slices if device.parent in parents][:1]
+    return first_slice or [gpu for gpu in chosen if not gpu.sliced]
+
+
+def _by_index(value: str, gpus: Sequence[Device]) -> list[Device]:
+    chosen: list[Device] = []
+    for token in value.split(","):
+        match = re.match(r"\s*\+?([0-9]+)", token)
+        if not match or int(match[1]) >= len(gpus):
+            break
+        if gpus[int(match[1])] in chosen:
+            return []
+        chosen.append(gpus[int(match[1])])
+    return chosen
+
+
+def _by_name(value: str, devices: Sequence[Device]) -> list[Device]:
+    """Find devices by uuid; a beginning is enough as long as only one device has it."""
+    chosen: list[Device] = []
+    for token in map(str.strip, value.split(",")):
+        found = [device for device in devices if _names(token, device)]
+        if len(found) != 1:
+            break
+        if found[0] in chosen:
+            return []
+        chosen.append(found[0])
+    return chosen
+
+
+def _names(token: str, device: Device) -> bool:
+    return len(token) > 4 and (device.uuid.startswith(token) or token == device.alias)
+
+
+def _pynvml() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    return pynvml
+
+
+def _start(nvml: Any) -> bool:
+    """Open NVML; False if the machine has no driver."""
+    try:
+        nvml.nvmlInit()
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+        return False
+    return True
+
+
+def _handles(nvml: Any) -> list[_Handle]:
+    """Return whole GPUs in PCI order, then every MIG slice."""
+    gpus, slices = [], []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        whole = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(nvml.nvmlDeviceGetUUID(whole))
+        mig = _ask(nvml, "nvmlDeviceGetMigMode", whole)
+        sliced = bool(mig) and mig[0] == 1
+        gpus.append(_Handle(Device(uuid, sliced=sliced), whole, whole))
+        slices += _slices(nvml, index, whole, uuid) if sliced else []
+    return gpus + slices
+
+
+def _slices(nvml: Any, parent: int, whole: Any, uuid: str) -> list[_Handle]:
+    found = []
+    for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0):
+        mig = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place)  # gaps are normal
+        if mig is not None:
+            ids = [_ask(nvml, f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
+            alias = f"MIG-{uuid}/{ids[0]}/{ids[1]}"
+            found.append(_Handle(Device(_text(nvml.nvmlDeviceGetUUID(mig)), parent, alias=alias), mig, whole))
+    return found
+
+
+def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> Gpu:
+    handle = handles[index]
+    is_slice = handle.device.parent is not None
+    total, free, used = _memory(nvml, handle.nvml)
+    processes, foreign = _foreign(system, nvml, handle.nvml, used)
+    links = (
+        ()
+        if is_slice
+        else tuple(_link(nvml, handle.nvml, i, other.nvml) for i, other in enumerate(handles) if i != index)
+    )
+    return Gpu(
+        index=index,
+        uuid=handle.device.uuid,
+        name=_text(nvml.nvmlDeviceGetName(handle.nvml)),
+        memory_total=total,
+        memory_free=free,
+        capability=_pair(nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)),
+        mig=is_slice,
+        node=_numa_node(system, nvml, handle.whole),
+        links=tuple(link for link in links if link is not None),
+        foreign_processes=processes,
+        foreign_memory=foreign,
+        clocks_throttled=_throttled(nvml, handle.whole),
+        driver=_driver(nvml),
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int, int]:
+    """Return total, free and used bytes. The second version keeps the driver's reserve apart from what programs use."""
+    version = getattr(nvml, "nvmlMemory_v2", None)
+    info = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
+    info = info or nvml.nvmlDeviceGetMemoryInfo(handle)
+    return int(info.total), int(info.free), int(info.used)
+
+
+def _foreign(system: System, nvml: Any, handle: Any, used: int) -> tuple[int | None, int]:
+    """Return the number of other processes on the device (None if hidden ones use memory), and their memory."""
+    listed = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    if listed is None:
+        return None, used
+    own = sum(process.usedGpuMemory or 0 for process in listed if process.pid == system.pid())
+    others = sum(process.pid != system.pid() for process in listed)
+    foreign = max(0, used - own)
+    hidden = not listed and foreign >= NOTICEABLE
+    return (None if hidden else others), foreign
+
+
+def _link(nvml: Any, one: Any, peer: int, other: Any) -> GpuLink | None:
+    status = _ask(nvml, "nvmlDeviceGetP2PStatus", one, other, getattr(nvml, "NVML_P2P_CAPS_INDEX_NVLINK", 2))
+    if status == 0:  # NVML_P2P_STATUS_OK
+        return GpuLink(peer, "nvlink")
+    level = _ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
+    kind = next((name for highest, name in _LINKS if level is not None and level <= highest), None)
+    return GpuLink(peer, kind) if kind else None
+
+
+def _numa_node(system: System, nvml: Any, handle: Any) -> int | None:
+    """Return the GPU's NUMA node. NVML writes the PCI domain with eight digits, the kernel with four."""
+    info = _ask(nvml, "nvmlDeviceGetPciInfo", handle)
+    match = (
+        re.search(r"([0-9a-f]{4}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])$", _text(info.busId).lower()) if info else None
+    )
+    node = system.read(f"/sys/bus/pci/devices/{match[1]}:{match[2]}/numa_node") if match else None
+    return int(node) if node and node.isdecimal() else None
+
+
+def _throttled(nvml: Any, handle: Any) -> tuple[str, ...]:
+    reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # its name before driver 535
+        reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return tuple(name for bit, name in _THROTTLES.items() if (reasons or 0) & bit)
+
+
+def _driver(nvml: Any) -> str | None:
+    version = _ask(nvml, "nvmlSystemGetDriverVersion")
+    return _text(version) if version is not None else None
+
+
+def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
+    """Call an optional NVML function; None if this driver or device does not have it."""
+    try:
+        return getattr(nvml, function)(*arguments)
+    except (nvml.NVMLError, AttributeError):
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    """Decode what old bindings return as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _pair(value: Sequence[int]) -> tuple[int, int]:
+    return int(value[0]), int(value[1])

@@ -1,0 +1,162 @@
+"""The CPU time of this machine: all of it, one's own, and whose the rest was.
+
+Short processes are never seen alive. So what others take is all CPU time of the machine minus that of one's own
+process tree, where each process also holds the time of its children that have ended. Names only illustrate the total.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.probes import budget
+from autotune.probes.cpu import parse_cpu_list
+from autotune.probes.system import System
+
+TICK = 0.01
+"""Seconds: the unit of CPU times in ``/proc`` on every architecture that PyTorch supports."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process at one time.
+
+    Attributes:
+        pid, parent: process ids.
+        created: seconds since the machine started; with ``pid`` it tells one process from another for good.
+        name: the program's; empty if the process belongs to another user.
+        niceness: -20 to 19; above 0 it yields to what has less.
+        seconds: CPU time used so far.
+        ended: CPU time used by its children that have ended, and by theirs.
+    """
+
+    pid: int
+    parent: int
+    created: float
+    name: str
+    niceness: int
+    seconds: float
+    ended: float = 0.0
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU seconds up to one moment, on the processors that this process may use.
+
+    Attributes:
+        clock: seconds of the clock, as the processors count them.
+        used: by all processes and by interrupts.
+        stolen: by other guests of the hypervisor.
+        own: by one's own process tree.
+        group: by the control group whose CPU quota is the tightest; None without a quota.
+        cpus: number of these processors.
+    """
+
+    clock: float
+    used: float
+    stolen: float
+    own: float
+    group: float | None
+    cpus: int
+
+
+def processes(system: System | None = None) -> list[Process]:
+    """Return all processes that can be seen."""
+    system = system or System()
+    if system.platform == "darwin":
+        return _by_psutil()
+    found = (_process(system, name) for name in system.list("/proc") if name.isdecimal())
+    return [each for each in found if each is not None]
+
+
+def below(seen: Sequence[Process], root: int) -> set[int]:
+    """Return the process ids of ``root`` and all below it."""
+    children: dict[int, list[int]] = {}
+    for each in seen:
+        children.setdefault(each.parent, []).append(each.pid)
+    found, frontier = {root}, [root]
+    while frontier:
+        new = [pid for pid in children.get(frontier.pop(), ()) if pid not in found]
+        found.update(new)
+        frontier += new
+    return found
+
+
+def cpu_time(system: System, seen: Sequence[Process], root: int) -> CpuTime | None:
+    """Read the machine's CPU time; None if the kernel does not count it.
+
+    Args:
+        system: the machine.
+        seen: its processes now.
+        root: the process whose tree is one's own.
+    """
+    mask, clock, used, stolen, count = system.affinity(), 0, 0, 0, 0
+    for cpu, text in re.findall(r"^cpu(\d+) ([\d ]+)$", system.read("/proc/stat") or "", re.MULTILINE):
+        if mask is None or int(cpu) in mask:
+            ticks = [int(field) for field in text.split()[:8]]  # guests, which follow, are counted in user and nice
+            clock, count = clock + sum(ticks), count + 1
+            used += sum(ticks[:3]) + sum(ticks[5:7])  # user, nice, system; interrupts, hard and soft
+            stolen += sum(ticks[7:])
+    if not clock:
+        return None
+    ours = below(seen, root)
+    own = sum(each.seconds + each.ended for each in seen if each.pid in ours)
+    return CpuTime(clock * TICK / count, used * TICK, stolen * TICK, own, budget.quota_seconds(system), count)
+
+
+def taken(before: CpuTime, now: CpuTime, threads: int) -> tuple[float, float]:
+    """Return how many processors others kept busy on average: other processes, and other guests of the hypervisor.
+
+    Args:
+        before: at the beginning.
+        now: at the end.
+        threads: that the CPU budget allows. If a quota makes them fewer than the processors, others may keep the rest
+            busy and take nothing; what shares the quota takes from it.
+    """
+    seconds = max(now.clock - before.clock, TICK)
+    own = now.own - before.own
+    others = now.used - before.used - own - max(0, now.cpus - threads) * seconds
+    if now.group is not None and before.group is not None:
+        others = max(others, now.group - before.group - own)
+    return max(0.0, others) / seconds, (now.stolen - before.stolen) / seconds
+
+
+def may_use(system: System, pid: int, cpus: frozenset[int] | None) -> bool:
+    """Return False if the process is bound to other processors than ``cpus``."""
+    match = re.search(r"^Cpus_allowed_list:\s*(\S+)$", system.read(f"/proc/{pid}/status") or "", re.MULTILINE)
+    return match is None or cpus is None or not cpus.isdisjoint(parse_cpu_list(match[1]))
+
+
+def _process(system: System, pid: str) -> Process | None:
+    """Read ``/proc/PID/stat``, in which the name may hold any letters; None if the process has ended."""
+    before, _, after = (system.read(f"/proc/{pid}/stat") or "").rpartition(")")
+    fields, owner = after.split(), system.stat(f"/proc/{pid}")
+    if len(fields) < 20 or owner is None:
+        return None
+    user, kernel, children_user, children_kernel = (int(field) * TICK for field in fields[11:15])
+    return Process(
+        pid=int(pid),
+        parent=int(fields[1]),
+        created=int(fields[19]) * TICK,
+        name=before.partition("(")[2] if owner.owner == system.uid() else "",
+        niceness=int(fields[16]),
+        seconds=user + kernel,
+        ended=children_user + children_kernel,
+    )
+
+
+def _by_psutil() -> list[Process]:
+    """Ask psutil, which knows the calls of macOS; there nobody counts the time of children that have ended."""
+    import psutil
+
+    found, mine = [], psutil.Process().uids().real
+    for each in psutil.process_iter(["pid", "ppid", "create_time", "name", "nice", "uids", "cpu_times"]):
+        facts = each.info
+        if facts["cpu_times"] is not None and facts["create_time"] is not None:
+            own = facts["uids"] is not None and facts["uids"].real == mine
+            seconds = facts["cpu_times"].user + facts["cpu_times"].system
+            name = (facts["name"] or "") if own else ""
+            parent, created, niceness = facts["ppid"] or 0, facts["create_time"], facts["nice"] or 0
+            found.append(Process(facts["pid"], parent, created, name, niceness, seconds))
+    return found

@@ -1,0 +1,72 @@
+"""Switches of the kernel, of power and of PyTorch's build that cost speed if they are set wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.probes.system import Facts, System
+
+_CAPABILITY = "import torch; print(torch.backends.cpu.get_cpu_capability())"
+_SUPPLIES = "/sys/class/power_supply"
+_CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
+_SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
+"""Drivers whose ``powersave`` still clocks up under load."""
+
+
+@dataclass(frozen=True)
+class Switches:
+    """None where it is not known.
+
+    Attributes:
+        numa_balancing: True if the kernel moves pages between NUMA nodes by itself.
+        capability: the widest vector instructions that PyTorch's kernels use: ``DEFAULT``, ``AVX2``, ``AVX512``...
+        governor: why the CPU frequency is held down, and the battery, in words.
+        temporary: the folder of temporary files.
+    """
+
+    numa_balancing: bool | None = None
+    capability: str | None = None
+    governor: tuple[str, ...] = ()
+    temporary: str = "/tmp"
+
+
+def probe(system: System) -> Switches:
+    """Read this machine's switches."""
+    balancing = system.read("/proc/sys/kernel/numa_balancing")
+    key = [system.package_version("torch"), system.python, system.boot_id(), system.env.get("ATEN_CPU_CAPABILITY")]
+    capability = system.remember("cpu-capability", key, lambda: _capability(system))["capability"]
+    moved = None if balancing is None else balancing != "0"
+    return Switches(moved, capability, power(system), system.env.get("TMPDIR") or "/tmp")
+
+
+def power(system: System) -> tuple[str, ...]:
+    """Return a sentence for every power setting that slows training or makes its speed uneven."""
+    notes = []
+    if _on_battery(system):
+        notes.append("The machine runs on its battery: it will be slower and less steady than on mains power.")
+    governor, driver = system.read(f"{_CPUFREQ}/scaling_governor"), system.read(f"{_CPUFREQ}/scaling_driver")
+    if governor == "powersave" and driver not in _SELF_GOVERNED:
+        notes.append(
+            "The CPU frequency governor is powersave, which holds the clock down: performance would be faster."
+        )
+    return tuple(notes)
+
+
+def _on_battery(system: System) -> bool:
+    if system.platform == "darwin":
+        return "'Battery Power'" in system.run(["pmset", "-g", "batt"], timeout=5).stdout
+    return any(_discharging(system, name) for name in system.list(_SUPPLIES))
+
+
+def _discharging(system: System, name: str) -> bool:
+    """Return True for a laptop's own battery; mice and pens have batteries too, with scope Device."""
+    folder = f"{_SUPPLIES}/{name}"
+    if system.read(f"{folder}/type") != "Battery" or system.read(f"{folder}/scope") == "Device":
+        return False
+    return system.read(f"{folder}/status") == "Discharging"
+
+
+def _capability(system: System) -> Facts:
+    done = system.run([system.python, "-c", _CAPABILITY], timeout=60)
+    word = done.stdout.strip()
+    return {"capability": word if done.returncode == 0 and word.isalnum() else None}

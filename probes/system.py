@@ -1,0 +1,319 @@
+"""The only door from the probes to the operating system.
+
+Probes ask a `System` for files, commands, masks, limits and names, and never touch the machine themselves. A `System`
+is the machine we run on; tests replay recorded ones. Files are read and never written, but for the cache of facts that
+are slow to find, in a private folder of the user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+import stat as stat_module
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STOPPED_SECONDS = 5.0
+"""A command that is stopped for so long, or up to twice that, is given up."""
+CACHE_ENTRIES = 64
+"""Most files in the cache; older ones are deleted."""
+ROOT = str(Path(__file__).absolute().parents[2])
+"""The folder that holds the package ``autotune``. No link is followed: in a checkout ``autotune/probes`` is one."""
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """Owner (user id) and permission bits of what a path leads to."""
+
+    owner: int
+    mode: int
+
+    @property
+    def only_root_writes(self) -> bool:
+        """True if its owner is root and nobody else may write."""
+        return self.owner == 0 and not self.mode & 0o022
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """Size of a file system and the space left for ordinary users, in bytes."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """A finished command. ``returncode`` follows the shell: 127 could not be started, 124 ran out of time."""
+
+    returncode: int
+    stdout: str = ""
+    stderr: str = ""
+
+
+class System:
+    """The machine this process runs on."""
+
+    prefix = ""
+    """Put in front of every absolute path; a recorded machine lives under a folder."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
+        self.platform = sys.platform
+        self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
+        self.python = sys.executable
+
+    # Files
+
+    def read(self, path: str) -> str | None:
+        """Return the text of a file without surrounding white space, or None if it is absent or unreadable."""
+        try:
+            with open(self.prefix + path, encoding="utf-8", errors="replace") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return None
+
+    def list(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a folder; none if it is absent or unreadable."""
+        try:
+            return tuple(sorted(os.listdir(self.prefix + path)))
+        except OSError:
+            return ()
+
+    def exists(self, path: str) -> bool:
+        """Return True if the path leads to something."""
+        return os.path.exists(self.prefix + path)
+
+    def resolve(self, path: str) -> str:
+        """Return the path with every symbolic link followed."""
+        real = os.path.realpath(self.prefix + path)
+        return real[len(os.path.realpath(self.prefix)) :] if self.prefix else real
+
+    def stat(self, path: str) -> FileStat | None:
+        """Return owner and permissions of what the path leads to, or None."""
+        try:
+            found = os.stat(self.prefix + path)
+        except OSError:
+            return None
+        return FileStat(found.st_uid, stat_module.S_IMODE(found.st_mode))
+
+    def space(self, path: str) -> DiskSpace | None:
+        """Return size and free space of the file system under the path, or None."""
+        try:
+            found = os.statvfs(path)
+        except (OSError, AttributeError):
+            return None
+        return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+
+    def cwd(self) -> str:
+        """Return the current folder; ``/`` if it was deleted under us."""
+        try:
+            return os.getcwd()
+        except OSError:
+            return "/"
+
+    # This process and its limits
+
+    def affinity(self) -> frozenset[int] | None:
+        """Return the logical CPUs this process may run on, or None if the platform has no masks."""
+        if not hasattr(os, "sched_getaffinity"):
+            return None
+        return frozenset(os.sched_getaffinity(0))
+
+    def cpu_count(self) -> int:
+        """Return the number of logical CPUs that the operating system reports, at least 1."""
+        return os.cpu_count() or 1
+
+    def pid(self) -> int:
+        """Return the process id in the current pid namespace."""
+        return os.getpid()
+
+    def uid(self) -> int:
+        """Return the effective user id; 0 is root."""
+        return os.geteuid()
+
+    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
+        """Return soft and hard value of a limit such as ``RLIMIT_NOFILE``; None inside means unlimited."""
+        import resource
+
+        if not hasattr(resource, name):
+            return None
+        soft, hard = resource.getrlimit(getattr(resource, name))
+        return tuple(None if value == resource.RLIM_INFINITY else value for value in (soft, hard))  # type: ignore[return-value]
+
+    # Commands and software
+
+    def which(self, name: str) -> str | None:
+        """Return the path of a program on the user's PATH, or None."""
+        return shutil.which(name, path=self.env.get("PATH", os.defpath))
+
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
+        """Run a command with the user's environment and wait for it, unless it is stopped; never raises."""
+        try:
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(self.env),
+                cwd=cwd,
+            )
+        except (OSError, ValueError) as error:
+            return CommandResult(127, "", str(error))
+        with child:
+            try:
+                out, err = _communicate(child, timeout)
+            except TimeoutError as over:
+                return CommandResult(124, "", str(over))
+            finally:
+                child.kill()
+        return CommandResult(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+    def package_version(self, name: str) -> str | None:
+        """Return the version of an installed Python distribution, from its metadata and without importing it."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    def boot_id(self) -> str:
+        """Return what changes with every boot; it tells machines that share a home folder apart."""
+        found = self.read("/proc/sys/kernel/random/boot_id")
+        return found or self.run(["sysctl", "-n", "kern.boottime"], timeout=5).stdout.strip()
+
+    # The network; nothing is sent
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        """Return the IP addresses of a host name; none if it does not resolve."""
+        try:
+            return tuple(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None)))
+        except OSError:
+            return ()
+
+    def source(self, address: str) -> str | None:
+        """Return the local address that packets to ``address`` would have; None if there is no route."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                return str(probe.getsockname()[0])
+        except OSError:
+            return None
+
+    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
+        """Return the IP addresses of every interface."""
+        import psutil
+
+        kinds = (socket.AF_INET, socket.AF_INET6)
+        found = psutil.net_if_addrs().items()
+        return {name: tuple(a.address.partition("%")[0] for a in all_ if a.family in kinds) for name, all_ in found}
+
+    # Facts that are slow to find, by name and key
+
+    def cache_folder(self) -> Path | None:
+        """Return a private, writable folder for cached facts: the user's cache folder, else a temporary one."""
+        import platformdirs
+
+        temporary = Path(tempfile.gettempdir()) / f"torch-autotune-{os.geteuid()}"
+        for folder in (platformdirs.user_cache_path("torch-autotune", appauthor=False), temporary):
+            if _is_private(folder):
+                return folder
+        return None
+
+    def remember(self, name: str, key: object, compute: Callable[[], Facts]) -> Facts:
+        """Return ``compute()``, or its cached result for an equal ``key``. An exception is not cached."""
+        folder = self.cache_folder()
+        if folder is None:
+            return compute()
+        path = folder / _cache_file(name, key)
+        found = _load(path)
+        if found is None:
+            found = compute()
+            _save(path, found)
+        return found
+
+    def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
+        """Return for each name the lowest of ``values`` so far, for an equal ``key``."""
+        folder = self.cache_folder()
+        known = (_load(folder / _cache_file(name, key)) if folder else None) or {}
+        found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
+        if folder is not None and found != known:
+            _save(folder / _cache_file(name, key), found)
+        return found
+
+
+def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes, bytes]:
+    """Return what ``child`` prints until it ends. Slices of time are counted, so that a clock that jumps ends nothing.
+
+    Raises:
+        TimeoutError: it did not end within ``timeout`` seconds, or was stopped at the end of two slices.
+    """
+    waited, stopped = 0.0, False
+    while waited < timeout:
+        part = min(STOPPED_SECONDS, timeout - waited)
+        try:
+            return child.communicate(timeout=part)
+        except subprocess.TimeoutExpired:
+            waited += part
+        before, stopped = stopped, _is_stopped(child.pid)
+        if before and stopped:
+            raise TimeoutError("it was stopped (SIGSTOP) and did not go on")
+    raise TimeoutError(f"no answer within {timeout:g} s")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return True if a signal has stopped a child of this process; False if it ended, or the platform hides it."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # what has ended cannot be stopped
+        return False
+
+
+def _is_private(folder: Path) -> bool:
+    """Create the folder if needed. True if only this user can write to it: others could plant facts."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022 and os.access(folder, os.W_OK)
+
+
+def _cache_file(name: str, key: object) -> str:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:20]
+    return f"{name}-{digest}.json"
+
+
+def _load(path: Path) -> Facts | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _save(path: Path, facts: Facts) -> None:
+    """Write atomically. A failure is ignored: the facts are computed again next time."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            json.dump(facts, file)
+        os.replace(file.name, path)
+        newest_first = sorted(path.parent.glob("*.json"), key=lambda found: found.stat().st_mtime, reverse=True)
+        for old in newest_first[CACHE_ENTRIES:]:
+            old.unlink()
+    except OSError:
+        pass

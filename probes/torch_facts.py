@@ -1,0 +1,139 @@
+"""Facts of the PyTorch installation as one JSON object. Run as a child process, because it imports torch.
+
+Every query is guarded: builds differ in what their ``torch.distributed`` has.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import platform
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_SOURCE = """
+#include <Python.h>
+#include <omp.h>
+extern "C" int answer() { int sum = 0;
+#pragma omp parallel for reduction(+:sum)
+for (int i = 0; i < 2; ++i) sum += 21; return sum; }
+"""
+
+
+def main() -> None:
+    """Print the facts. Without PyTorch ``torch`` is None and ``error`` is the reason."""
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "start_method": multiprocessing.get_all_start_methods()[0],
+        "found": {name: _findable(name) for name in ("mpi4py", "oneccl_bindings_for_pytorch")},
+    }
+    facts["compiler"], facts["compiler_reason"] = compiler()
+    try:
+        import torch
+    except Exception as error:  # a broken installation raises anything from OSError to RuntimeError
+        facts.update(torch=None, error=f"{type(error).__name__}: {error}".splitlines()[0])
+    else:
+        facts.update(torch_facts(torch))
+    print(json.dumps(facts))
+
+
+def torch_facts(torch: Any) -> dict[str, Any]:
+    """Return versions, threads, libraries and backends of an imported PyTorch."""
+    import torch.distributed as distributed
+
+    threads, interop = torch.get_num_threads(), torch.get_num_interop_threads()
+    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "blas": blas[1] if blas else None,
+        "libraries": _libraries(Path(torch.__file__).parent / "lib"),
+        "default_threads": threads,
+        "default_interop_threads": interop,
+        "distributed": backends(distributed),
+        "gloo_error": gloo_error(distributed),
+    }
+
+
+def backends(distributed: Any) -> dict[str, bool]:
+    """Return the backends that this build holds; none if it was built without ``torch.distributed``."""
+    names = ("gloo", "nccl", "mpi", "ucc")
+    if not distributed.is_available():
+        return dict.fromkeys(names, False)
+    return {name: bool(getattr(distributed, f"is_{name}_available", lambda: False)()) for name in names}
+
+
+def gloo_error(distributed: Any) -> str | None:
+    """Return why a gloo group of one cannot start on the loopback, or None if it does."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        distributed.destroy_process_group()
+    except Exception as error:  # any error is the reason
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
+
+
+def compiler() -> tuple[str | None, str | None]:
+    """Return the C++ compiler that TorchInductor would use, or why it could not; tests headers, OpenMP and loading."""
+    name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    base = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir())
+    openmp = ["-Xclang", "-fopenmp"] if sys.platform == "darwin" else ["-fopenmp"]
+    try:
+        with tempfile.TemporaryDirectory(dir=base if base.is_dir() else None) as folder:
+            source, library = Path(folder, "probe.cpp"), Path(folder, "probe.so")
+            source.write_text(_SOURCE, encoding="utf-8")
+            include = f"-I{sysconfig.get_path('include')}"
+            command = [*name.split(), "-shared", "-fPIC", *openmp, include, str(source), "-o", str(library)]
+            if sys.platform == "darwin":
+                command += ["-undefined", "dynamic_lookup"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            if done.returncode:
+                return None, f"{name} failed: {_first_error(done.stderr)}"
+            _load(library)
+    except FileNotFoundError:
+        return None, f"{name} is not installed"
+    except (OSError, subprocess.SubprocessError) as error:
+        return None, f"{name} works but its result cannot be used: {type(error).__name__}"
+    return Path(name.split()[0]).name, None
+
+
+def _load(library: Path) -> None:
+    """Load what was built in a process of its own: a cache folder mounted noexec fails here."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, timeout=60, check=False)
+    if done.returncode:
+        raise OSError("cannot load a library from the compile cache's folder; is it mounted noexec?")
+
+
+def _first_error(text: str) -> str:
+    """Return the compiler's first error without the path in front of it."""
+    errors = re.findall(r"(?:fatal )?error: .+", text)
+    return str(errors[0]) if errors else "no message"
+
+
+def _findable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _libraries(folder: Path) -> list[str]:
+    """Return the file names of the libraries mapped into this process; if that is hidden, those of PyTorch's folder."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return sorted(path.name for path in folder.glob("*"))
+    return sorted({os.path.basename(line.split(None, 5)[5]) for line in maps.splitlines() if ".so" in line})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A machine replayed from a folder tree and a small JSON file: probes are tested on machines nobody here owns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.probes.system import CommandResult, DiskSpace, FileStat, System
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a folder tree cannot hold. Commands are keyed by their words joined with blanks."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    affinity: tuple[int, ...] | None = None
+    rlimits: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    spaces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    commands: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses by host name."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """This machine's own address on the way to another, by the other's."""
+    interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses by interface."""
+    platform: str = "linux"
+    machine: str = "x86_64"
+    python: str = "python"
+    cwd: str = "/work"
+    uid: int = 1000
+    pid: int = 4242
+
+
+class Recorded(System):
+    """A machine replayed from ``root`` (its files) and a `Recording` (the rest). Files belong to root unless listed."""
+
+    def __init__(self, root: Path, recording: Recording | None = None, cache: Path | None = None) -> None:
+        self.recording = recording or Recording()
+        self.prefix = str(root)
+        self.env = dict(self.recording.env)
+        self.platform, self.machine, self.python = (
+            self.recording.platform,
+            self.recording.machine,
+            self.recording.python,
+        )
+        self.cache = cache
+
+    @classmethod
+    def load(cls, folder: Path) -> Recorded:
+        """The machine recorded in ``folder``: ``folder/root`` and ``folder/machine.json`` (fields of `Recording`)."""
+        facts = json.loads(System().read(str(folder / "machine.json")) or "{}")
+        return cls(folder / "root", Recording(**facts))
+
+    def stat(self, path: str) -> FileStat | None:
+        found = super().stat(path)
+        return found and FileStat(self.recording.owners.get(path, 0), found.mode)
+
+    def space(self, path: str) -> DiskSpace | None:
+        found = self.recording.spaces.get(path)
+        return DiskSpace(*found) if found else None
+
+    def cwd(self) -> str:
+        return self.recording.cwd
+
+    def affinity(self) -> frozenset[int] | None:
+        return None if self.recording.affinity is None else frozenset(self.recording.affinity)
+
+    def cpu_count(self) -> int:
+        return len(self.recording.affinity or (0,))
+
+    def pid(self) -> int:
+        return self.recording.pid
+
+    def uid(self) -> int:
+        return self.recording.uid
+
+    def rlimit(self, name: str) -> tuple[int | None, int | None] | None:
+        found = self.recording.rlimits.get(name)
+        return (found[0], found[1]) if found else None
+
+    def which(self, name: str) -> str | None:
+        return self.recording.programs.get(name)
+
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
+        found = self.recording.commands.get(" ".join(command))
+        return CommandResult(found[0], found[1]) if found else CommandResult(127, "", "not recorded")
+
+    def package_version(self, name: str) -> str | None:
+        return self.recording.packages.get(name)
+
+    def addresses(self, host: str) -> tuple[str, ...]:
+        return tuple(self.recording.names.get(host, ()))
+
+    def source(self, address: str) -> str | None:
+        return self.recording.sources.get(address)
+
+    def interface_addresses(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(addresses) for name, addresses in self.recording.interfaces.items()}
+
+    def cache_folder(self) -> Path | None:
+        return self.cache
