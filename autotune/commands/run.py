@@ -18,13 +18,13 @@ from autotune.core.overrides import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, o
 from autotune.core.profile import Profile
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
-from autotune.knobs.clamp import clamp, for_this_machine
+from autotune.knobs.clamp import clamp, for_this_machine, one_process
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
-from autotune.launch.command import command
-from autotune.launch.environment import Environment, environment, scrub
+from autotune.launch.command import ENTRY, command
+from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
 from autotune.probes.inventory import probe
@@ -101,18 +101,26 @@ def prepare(
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
-    wanted, grown = _wanted(found, found.checked_level(level, option), processes, inventory)
+    level = found.checked_level(level, option)
+    wanted, grown = _wanted(found, level, processes, inventory)
     settings, notes = clamp(wanted, inventory)
+    alone = scripts.why_alone(found, target) if settings.processes > 1 and processes is None else None
+    if alone is not None:
+        settings, notes = one_process(settings, inventory), (*notes, alone)
     scripts.check_shares(found, settings, cluster.nodes if cluster else 1)
-    route, base = _route(settings, cluster), scrub(os.environ)
+    settings, own = own_threads(settings, os.environ)
+    order, base = scripts.order(found, level, settings), without_mpi_job(settings, os.environ)
+    if order is None and found.target.script is not None and settings.processes == 1 and cluster is None:
+        return _as_it_is(words, f"the script starts as it is: level {level} has your own settings", timeout)
+    route = _route(settings, cluster)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | _own_variables(profile, level, plan, timeout) | scripts.variables(found, settings)
+    variables = added.set | _own_variables(found, profile, level, plan, timeout) | scripts.variables(order)
     starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
-    mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or scripts.need_our_entry(found, settings)
+    mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or order is not None
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
-    said = (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
+    said = (*own, *_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
     notes = (*filter(None, [comparison.sentence]), *grown, *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
 
@@ -139,19 +147,21 @@ def _named(name: str | None) -> Path | None:
     return Path(own) if own and name is None else None
 
 
-def _as_it_is(words: Sequence[str], note: str) -> Launch:
-    """The script without a profile, in the user's own environment."""
-    line = [sys.executable, *words]
-    return Launch(line, line, dict(os.environ), {}, (note,))
+def _as_it_is(words: Sequence[str], note: str, timeout: float | None = None) -> Launch:
+    """Return the script without a profile, in the user's own environment."""
+    variables = {} if timeout is None else {TIMEOUT_VARIABLE: f"{timeout:g}"}
+    watched = ["-m", ENTRY, "gloo"] if variables else []
+    line = [sys.executable, *watched, *words]
+    return Launch(line, line, os.environ | variables, variables, (note,))
 
 
 def _own_variables(
-    profile: Path, level: str | None, plan: binding.AffinityPlan, timeout: float | None
+    found: Profile, profile: Path, level: str, plan: binding.AffinityPlan, timeout: float | None
 ) -> dict[str, str]:
-    """What this package's own runtime reads in the training processes."""
-    variables = {PROFILE: str(profile.resolve())}
-    if level:
-        variables[LEVEL] = level
+    """Return what this package's own runtime reads in the training processes."""
+    variables: dict[str, str] = {}
+    if found.target.script is None:  # `autotune.load` in the script takes it
+        variables = {PROFILE: str(profile.resolve()), LEVEL: level}
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if timeout is not None:

@@ -39,6 +39,20 @@ class Completed(Outcome):
 
 
 @dataclass(frozen=True)
+class Compared(Outcome):
+    """The first steps were recorded, or compared with the baseline's.
+
+    Attributes:
+        differences: ``(what, how)`` of all that differs; empty if nothing does.
+        draws: reading samples draws random numbers.
+    """
+
+    differences: tuple[tuple[str, str], ...] = ()
+    draws: bool = False
+    kind: ClassVar[str] = "compared"
+
+
+@dataclass(frozen=True)
 class OutOfMemory(Outcome):
     """Memory ran out; ``where`` is ``host``, ``device`` or ``shm``."""
 

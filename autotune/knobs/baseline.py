@@ -13,6 +13,10 @@ DEFAULT_BATCH = 32
 """Global batch where the user states none. PyTorch's own default of 1 is nobody's choice."""
 
 
+LOADER_FACTS = ("persistent_workers",)
+"""What ``CURRENT`` may say of the user's loader that no knob moves."""
+
+
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     """What the user runs today.
 
@@ -22,7 +26,7 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
     Raises:
         ContractError: ``CURRENT`` contradicts itself, names no knob, or a value that no knob takes.
     """
-    current = dict(task.current)
+    current = {name: value for name, value in task.current.items() if name not in LOADER_FACTS}
     batch = current.pop("batch_size", DEFAULT_BATCH)
     processes = current.get("processes", 1)
     for name, value in (current | {"batch_size": batch}).items():

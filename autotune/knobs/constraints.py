@@ -48,6 +48,11 @@ def with_processes(settings: Settings, processes: int, inventory: Inventory, her
     )
 
 
+def with_global_batch(settings: Settings, batch: int) -> Settings:
+    """Return ``settings`` with another global batch, shared by their processes."""
+    return settings.but(batch_size=-(-batch // settings.processes))
+
+
 def _spread(workers: int, of: int, over: int) -> int:
     """The same total of workers over other processes; at least one where there were any."""
     return max(1, workers * of // over) if workers else 0

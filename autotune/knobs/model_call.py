@@ -36,7 +36,7 @@ class Layered(Change):
 
         # A function, since torch.jit.script passes over functions that it cannot read.
         def call(*arguments: Any, **options: Any) -> Any:
-            if torch.jit.is_tracing() or torch.compiler.is_compiling():
+            if torch._C._is_tracing() or torch.compiler.is_compiling():
                 return model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
             return outer(*arguments, **options)
 

@@ -46,7 +46,7 @@ class _Switched(Change):
             optimizer.register_step_pre_hook(self._begin),
             optimizer.register_step_post_hook(self._end),
         ]
-        after = optimizer._optimizer_step_post_hooks
+        after: Any = optimizer._optimizer_step_post_hooks
         after.move_to_end(next(reversed(after)), last=False)  # the user's own hooks see the user's own flags
 
     def why_not(self) -> str | None:
@@ -99,7 +99,7 @@ class _Switched(Change):
         buffers = set()
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:
-                own = state.get(parameter)
+                own: Any = state.get(parameter)
                 if parameter.grad is not None:
                     buffers.add((id(group), own is None or own.get("momentum_buffer") is None))
                 for name, value in (own or {}).items():

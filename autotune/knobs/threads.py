@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.knobs.knob import LESS, MORE, ROUNDING, Change, Choices, Chosen, Context, Count, Knob, Training
+from autotune.knobs.knob import (
+    LESS,
+    MORE,
+    ROUNDING,
+    Change,
+    Choices,
+    Chosen,
+    Context,
+    Count,
+    Knob,
+    Training,
+    powers_of_two,
+)
 from autotune.knobs.processes import offered_processes
 
 

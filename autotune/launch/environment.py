@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.knobs.backend import BACKENDS
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY, own_waiting
 from autotune.knobs.settings import Settings
 from autotune.launch import allocators
@@ -24,17 +24,16 @@ JOB_VARIABLES = (
     "NODE_RANK",
     "MASTER_ADDR",
     "MASTER_PORT",
-    "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS",
     "SLURM_PROCID",
     "SLURM_LOCALID",
     "SLURM_NODEID",
     "SLURM_NTASKS",
     "AUTOTUNE_BINDING",
-    "HYDRA_HOST_FILE",  # the command line names the machines, or there is only one
 )
-JOB_PREFIXES = ("TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_", "ACCELERATE_")
-"""Variables of a surrounding job: a process that inherits them takes itself for one of that job's ranks."""
+JOB_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_")
+MPI_VARIABLES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_HOST_FILE")  # the command line names the machines
+MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
+"""Variables of a surrounding job: a trial, or an mpiexec, that inherits them takes itself for one of its ranks."""
 INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
 """Variables that libraries read when they are loaded: a fork cannot change what they say."""
 
@@ -99,22 +98,38 @@ def environment(
 
 
 def scrub(env: Mapping[str, str]) -> dict[str, str]:
-    """``env`` without the variables of a surrounding distributed job. Devices, library paths and proxies stay."""
-    return {
-        name: value for name, value in env.items() if name not in JOB_VARIABLES and not name.startswith(JOB_PREFIXES)
-    }
+    """Return ``env`` without the variables of a surrounding job. Devices, library paths and proxies stay."""
+    return _without(env, (*JOB_VARIABLES, *MPI_VARIABLES), (*JOB_PREFIXES, *MPI_PREFIXES))
+
+
+def without_mpi_job(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's environment as it is; without a surrounding MPI job's variables if mpiexec is started in it."""
+    if settings.processes > 1 and settings.backend is not None and BACKENDS[settings.backend].launcher == MPIEXEC:
+        return _without(env, MPI_VARIABLES, MPI_PREFIXES)
+    return dict(env)
+
+
+def _without(env: Mapping[str, str], names: Sequence[str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name not in names and not name.startswith(prefixes)}
+
+
+def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+    """Return ``settings`` with the user's OMP_NUM_THREADS. torchrun's own default of 1 is not the user's word."""
+    try:
+        threads = int(environment.get("OMP_NUM_THREADS", ""))
+    except ValueError:
+        return settings, ()
+    by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
+    if threads < 1 or threads == settings.threads or by_torchrun:
+        return settings, ()
+    return settings.but(threads=threads), (
+        f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
+    )
 
 
 def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
-    """Thread counts of OpenMP and MKL. MKL's variable overrides OpenMP's, so the user's choice of one decides both."""
-    omp, mkl = base_env.get("OMP_NUM_THREADS"), base_env.get("MKL_NUM_THREADS")
-    tuned = str(settings.threads)
-    if omp is not None and mkl is None:
-        return {"OMP_NUM_THREADS": tuned}
-    if mkl is not None and omp is None and mkl != tuned:
-        # torchrun sets OMP_NUM_THREADS=1 where the variable is not set
-        return {"OMP_NUM_THREADS": mkl, "MKL_NUM_THREADS": tuned}
-    return {"OMP_NUM_THREADS": tuned, "MKL_NUM_THREADS": tuned}
+    """Return the number that torchrun would set otherwise. One process sets its threads itself."""
+    return {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
 
 
 def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:

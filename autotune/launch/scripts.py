@@ -6,25 +6,42 @@ from autotune.core.errors import UsageError
 from autotune.core.overrides import SCRIPT_VARIABLE
 from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
+from autotune.scripts.apply import Order
+from autotune.scripts.shared_batch import SharedBatch
+from autotune.trial.script import Script
 
 
-def need_our_entry(profile: Profile, settings: Settings) -> bool:
-    """Whether the script is unmodified. Nothing to apply needs nobody to apply it."""
-    return profile.target.script is not None and settings != profile.baseline
-
-
-def variables(profile: Profile, settings: Settings) -> dict[str, str]:
-    """What the entry reads to apply ``settings`` from outside; nothing where the script applies them itself."""
-    if not need_our_entry(profile, settings):
-        return {}
-    words = [profile.target.script, profile.target.skip]
+def order(profile: Profile, level: str, settings: Settings) -> Order | None:
+    """Return what is to be applied to the script; None if it applies settings itself, or nothing is to be applied."""
+    if profile.target.script is None or settings == profile.baseline:
+        return None
+    shared = None
     if settings.processes > 1:
-        words += [profile.baseline.global_batch, settings.batch_size, profile.target.samples]
-    return {SCRIPT_VARIABLE: ":".join(map(str, words))}
+        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples or 0)
+    return Order(settings, profile.baseline, profile.target.compared, level, profile.target.device, shared)
+
+
+def variables(order: Order | None) -> dict[str, str]:
+    """Return what the entry reads to apply settings from outside."""
+    return {} if order is None else {SCRIPT_VARIABLE: order.as_text()}
+
+
+def why_alone(profile: Profile, script: Script) -> str | None:
+    """Return why ``script`` must not be started as several processes; None if it may.
+
+    Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
+    """
+    name, tuned = script.name, profile.target.name
+    if profile.target.script is not None:
+        return None if name == tuned else f"{name} is started as one process: the profile is of {tuned}"
+    text = script.path.read_text(errors="replace") if script.path.is_file() else ""
+    if "autotune" in text:
+        return None
+    return f"{name} is started as one process: it does not use autotune.load(), which shares its work out"
 
 
 def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
-    """Several processes of an unmodified script train together only where a trial has shown that they do.
+    """Several processes of an unmodified script train together only if a trial has shown that they do.
 
     Args:
         profile: of the script.

@@ -10,7 +10,7 @@ import os
 import sys
 
 from autotune.knobs.affinity import own_affinity
-from autotune.runtime.binding import bind
+from autotune.knobs.cpu_binding import bind
 
 
 def main(command: list[str]) -> None:

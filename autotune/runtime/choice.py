@@ -23,6 +23,7 @@ from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
+from autotune.launch.environment import own_threads
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
@@ -192,20 +193,6 @@ def _as_started(
     command = "autotune run --profile P train.py ..."
     note = f"the profile is for {settings.processes} processes, this is one; start them with: {command}"
     return alone, (note, *said)
-
-
-def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-    """The user's OMP_NUM_THREADS before the profile's threads. torchrun's own default of 1 is not the user's word."""
-    try:
-        threads = int(environment.get("OMP_NUM_THREADS", ""))
-    except ValueError:
-        return settings, ()
-    by_torchrun = threads == 1 and "TORCHELASTIC_RUN_ID" in environment
-    if threads < 1 or threads == settings.threads or by_torchrun:
-        return settings, ()
-    return settings.but(threads=threads), (
-        f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
-    )
 
 
 def _nnodes(environment: Mapping[str, str]) -> int:

@@ -196,7 +196,7 @@ class Sharing:
     def _alone(self, begin: Callable[[], Any], move: Callable[[Any], Any] | None) -> Iterator[Any]:
         """Return a pass that each process makes for itself. What it draws is the same everywhere."""
         self.numbers.end()
-        return Passing(begin(), move) if move is not None else begin()  # type: ignore[no-any-return]
+        return Passing(begin(), move) if move is not None else begin()
 
     def _cut(self, loader: DataLoader[Any]) -> _Cut:
         """All ranks get their parts of rank 0's batches; whole ones if the data have no indices or differ."""

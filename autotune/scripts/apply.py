@@ -1,7 +1,7 @@
-"""Settings in force for a running script. A model, optimizer or loader is changed only if a setting differs from its own.
+"""Settings in force for a running script. What it trains with is changed only if a setting differs from its own.
 
-Process-wide settings are made when PyTorch is imported, and nothing else is installed for them. Loaders are changed when
-the script begins to iterate them, in place. An optimizer and the model that it trains are changed just before the
+Process-wide settings are made when PyTorch is imported, and nothing else is installed for them. Loaders are changed in
+place, when the script begins to iterate them. An optimizer and the model that it trains are changed just before the
 optimizer's first step: by then both exist, and nothing that compilers look at has to be replaced.
 """
 
@@ -10,13 +10,11 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from autotune.core.fingerprint import Fingerprint
-from autotune.core.overrides import SCRIPT_VARIABLE
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
 from autotune.scripts.shared_batch import SharedBatch
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+ALWAYS = {"threads", "interop_threads"}
+"""Trials are forked from a process of one thread: these are put in force whatever the script's own are."""
 LOG = logging.getLogger("autotune")
 
 
@@ -76,12 +76,6 @@ class Order:
             SharedBatch(**data["shared_batch"]) if data["shared_batch"] else None,
         )
 
-    @classmethod
-    def taken(cls, environment: Any = os.environ) -> Order | None:
-        """Return the order for this process, and take it out of the environment: processes of its own get none."""
-        text = environment.pop(SCRIPT_VARIABLE, None)
-        return None if text is None else cls.from_text(text)
-
     @property
     def changed(self) -> frozenset[str]:
         """Knobs that differ from the script's own."""
@@ -112,7 +106,7 @@ class Applied:
             announce=not strict,
             moves=False,
             compared=order.compared,
-            knobs=order.changed,
+            knobs=order.changed | (ALWAYS if strict else set()),
         )
         self._undo: list[Callable[[], object]] = []
         self._known: set[int] = set()

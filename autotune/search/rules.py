@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
+from autotune.knobs.knob import TRACKING
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.search.protocol import Observation
 
-CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.changes_numbers)
+CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile")
 CHANGES_MEMORY = {
     where: tuple(knob.name for knob in KNOBS if where in knob.changes_memory) for where in ("host", "device", "shm")
 }

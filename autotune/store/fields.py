@@ -122,7 +122,7 @@ def _field(knob: kinds.Knob) -> tuple[Any, Any]:
         typed = Literal[kind.values]
     elif isinstance(kind, kinds.Count):
         typed = Annotated[int, Field(ge=kind.least, le=kind.most)]
-    return (typed | None if knob.neutral is None else typed), (knob.neutral if knob.added_later else ...)
+    return (typed | None if knob.neutral is None else typed), knob.neutral
 
 
 if TYPE_CHECKING:

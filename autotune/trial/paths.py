@@ -56,6 +56,10 @@ class StudyPaths:
         """TorchInductor's cache for this study: the user's own stays untouched, and first compiles are timed cold."""
         return self.root / "inductor"
 
+    def first_steps(self, batch: int) -> Path:
+        """The baseline's first steps with a global batch of ``batch``."""
+        return self.root / f"first_steps{batch}.pt"
+
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +34,18 @@ class TrialSpec:
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
     without: str = ""
     """The part that every step leaves out, of `autotune.core.parts.REMOVABLE`; empty for the whole step."""
+    own: Settings | None = None
+    """The user's own settings: of a script, knobs that are equal to them are left alone."""
+    first_steps: str = ""
+    """File of the baseline's first steps: record them there if there is none, else compare the trial's own with them."""
     inspect: bool = False
     """Measure each part of the step by itself, in place of the whole."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
-        return cls(**{**data, "settings": Settings.from_dict(data["settings"])})
+        own = Settings.from_dict(data["own"]) if data["own"] is not None else None
+        return cls(**{**data, "settings": Settings.from_dict(data["settings"]), "own": own})
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialReport:
-    """What a child says of its own trial. Exactly one of ``measurement`` and ``error`` is set."""
+    """What a child reports of its own trial. One of ``measurement``, ``error`` and ``differences`` is set."""
 
     measurement: Measurement | None = None
     losses: tuple[float, ...] = ()
@@ -132,6 +137,10 @@ class TrialReport:
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)`` for everything asked that did not take effect."""
     notes: tuple[str, ...] = ()
+    differences: tuple[tuple[str, str], ...] | None = None
+    """``(what, how)`` of first steps that were compared; empty if they are the same, or were recorded."""
+    draws: bool = False
+    """True if reading samples draws random numbers."""
     inspection: Mapping[str, Any] | None = None
     """`autotune.diagnosis.inspection.Inspection` as plain data, of a trial that inspects."""
 
@@ -142,7 +151,12 @@ class TrialReport:
         parts = {
             "measurement": Measurement.from_dict(measured) if measured is not None else None,
             "losses": tuple(data["losses"]),
-            "not_applied": tuple((knob, reason) for knob, reason in data["not_applied"]),
+            "not_applied": _pairs(data["not_applied"]),
             "notes": tuple(data["notes"]),
+            "differences": _pairs(data["differences"]) if data["differences"] is not None else None,
         }
         return cls(**{**data, **parts})
+
+
+def _pairs(data: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((first, second) for first, second in data)

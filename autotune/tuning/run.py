@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,17 +34,19 @@ from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.knobs.table import BY_NAME
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
 from autotune.store import rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target
 from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline
+from autotune.tuning.comparing import Comparison, kept
 from autotune.tuning.compiling import compile_once
 from autotune.tuning.finalists import finalists, leaders
 from autotune.tuning.journal import study_beside
@@ -64,6 +66,8 @@ MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
+SCREENING_START = 2.0
+"""Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
 GATHER_SECONDS = 300.0
 """How long the machines of a run wait for each other."""
 
@@ -167,12 +171,14 @@ def _run_phases(request: _Request) -> Result:
     )
     state = RunState.after(baseline.settings, [*known, *baseline.trials])
     trial = partial(_trial, request, bench, study)
+    comparison = _screened(request, bench, context)
+    context = replace(context, task=_without(task, comparison))
     context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget, trial, request.observe)
     _set_budget(request, context.budget_seconds)
     tools = _tools(request, bench, study, options.spaces(context))
     ended: Interrupted | LaunchError | None = None
     try:
-        search_race_prove(state, tools)
+        search_race_prove(state, tools, comparison)
         request.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
@@ -184,10 +190,17 @@ def _run_phases(request: _Request) -> Result:
         state,
         results if ended else advised(state, results, schedule.elapsed),
         context,
-        tools.spaces[LEVELS[-1]].left_out,
+        (*tools.spaces[LEVELS[-1]].left_out, *comparison.later),
         recommended=options.level,
         seconds=schedule.elapsed,
-        warnings=[*filter(None, [load.note]), *apart, *request.notes, *baseline.notes, *machine_notes(bench)],
+        warnings=[
+            *filter(None, [load.note]),
+            *apart,
+            *request.notes,
+            *baseline.notes,
+            *comparison.notes(state.chosen.values()),
+            *machine_notes(bench),
+        ],
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         nnodes=request.runner.fleet.nnodes,
@@ -201,14 +214,37 @@ def _run_phases(request: _Request) -> Result:
     return Result(profile, saved, request.inventory, load, note)
 
 
-def search_race_prove(state: RunState, tools: Tools) -> None:
-    """All that follows the baseline; what is found is added to ``state``."""
+def search_race_prove(state: RunState, tools: Tools, comparison: Comparison) -> None:
+    """Do all that follows the baseline; what is found is added to ``state``."""
     tools.schedule.start_search()
     search(state, tools)
     ranked = finalists(state, tools)
     state.chosen = leaders(state, ranked, state.estimate)  # what an interrupted race saves
     state.chosen = race(state, tools, ranked)
+    state.chosen = kept(state, comparison, tools)
     prove(state, tools)
+
+
+def _screened(request: _Request, bench: TrialBench, context: Context) -> Comparison:
+    """The comparison of first steps, with what the screened knobs do known if that does not take too long."""
+
+    def compare(settings: Settings) -> Outcome:
+        return bench.compare(settings, request.schedule.deadline)
+
+    comparison = Comparison(bench.baseline, compare, request.inventory)
+    if bench.timeouts.starting <= SCREENING_START * PATIENCE:
+        request.observe(StageStarted("comparing first steps"))
+        comparison.screen(request.options.spaces(context)[LEVELS[0]])
+    return comparison
+
+
+def _without(task: TaskFacts, comparison: Comparison) -> TaskFacts:
+    """``task``, of which the values that change training are left out."""
+    found = (
+        (item.knob, None if BY_NAME[item.knob].on_loader is not None else item.value, item.reason)
+        for item in comparison.left_out
+    )
+    return replace(task, left_out=(*task.left_out, *found))
 
 
 def _matrix_rates(request: _Request) -> dict[str, float]:

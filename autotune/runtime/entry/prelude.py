@@ -23,15 +23,16 @@ from autotune.knobs.backend import BACKENDS
 
 def prepare(backend: str) -> None:
     """See that ``backend`` is in place and the watch is on once PyTorch is imported."""
-    script = os.environ.pop(SCRIPT_VARIABLE, None)
-    if BACKENDS[backend].module is None and TIMEOUT_VARIABLE not in os.environ and script is None:
+    order, timed = os.environ.pop(SCRIPT_VARIABLE, None), TIMEOUT_VARIABLE in os.environ
+    if BACKENDS[backend].module is None and not timed and order is None:
         return
-    prepared = functools.partial(_with_torch, backend, os.getpid(), script)
+    prepared = functools.partial(_with_torch, backend, os.getpid(), order)
     if "torch" in sys.modules:
         prepared()
         return
-    _watch_without_torch()
-    sys.meta_path.insert(0, Torch(faulthandler.cancel_dump_traceback_later, prepared))
+    if timed:
+        _watch_without_torch()
+    sys.meta_path.insert(0, Torch(faulthandler.cancel_dump_traceback_later if timed else lambda: None, prepared))
 
 
 class Torch(importlib.abc.MetaPathFinder):
@@ -85,21 +86,24 @@ def put_in_place(name: str) -> None:
         module.init_process_group = init_process_group
 
 
-def _with_torch(backend: str, process: int, script: str | None = None) -> None:
-    """The work. A forked child of ``process`` is not watched: it need not be one that trains."""
-    from autotune.runtime import processes, watchdog
-
+def _with_torch(backend: str, process: int, order: str | None = None) -> None:
+    """Do the work. A forked child of ``process`` is left alone: it need not be one that trains."""
     if BACKENDS[backend].module is not None:
-        put_in_place(processes.registered(backend))
-    if script is not None and os.getpid() == process:
-        from autotune.script.shared_batch import SharedBatch
-        from autotune.script.start import apply_profile
+        from autotune.runtime import processes
 
-        known_by, skip, *shares = script.split(":")
-        apply_profile(known_by, int(skip), SharedBatch(*map(int, shares)) if shares else None)
-    seconds = watchdog.seconds_of(os.environ)
-    if seconds is not None and os.getpid() == process:
-        watchdog.watch(seconds)
+        put_in_place(processes.registered(backend))
+    if os.getpid() != process:
+        return
+    if order is not None:
+        from autotune.scripts.apply import Applied, Order
+
+        Applied(Order.from_text(order)).install()
+    if TIMEOUT_VARIABLE in os.environ:
+        from autotune.runtime import watchdog
+
+        seconds = watchdog.seconds_of(os.environ)
+        if seconds is not None:
+            watchdog.watch(seconds)
 
 
 def _watch_without_torch() -> None:

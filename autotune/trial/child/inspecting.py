@@ -36,7 +36,7 @@ def inspecting(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         pace: seconds of a step.
     """
     peak = peak_memory(loop)
-    kept = _Gradients(loop.session.preparer.optimizers)
+    kept = _Gradients(loop.session.optimizers)
     found: dict[str, Any] = yield from counting(loop)
     kept.remove()
     calls = sum(each["calls"] for each in found["operators"].values())
@@ -79,10 +79,9 @@ class _Gradients:
 def _update_seconds(loop: MeasuredLoop, kept: _Gradients) -> float:
     """Of the optimizers' steps alone, without an exchange."""
     kept.put()
-    exchange = loop.session.preparer.exchange
-    if exchange is not None:
-        stop(exchange)
-    optimizers = loop.session.preparer.optimizers
+    if loop.session.sync is not None:
+        loop.session.sync.stop()
+    optimizers = loop.session.optimizers
 
     def update() -> None:
         for optimizer in optimizers:
@@ -154,7 +153,7 @@ def _timed(loop: MeasuredLoop, work: Callable[[], Any], count: int) -> float:
 
 def _sizes(loop: MeasuredLoop, kept: _Gradients) -> dict[str, int]:
     """Bytes of what training keeps."""
-    optimizers = loop.session.preparer.optimizers
+    optimizers = loop.session.optimizers
     parameters = {id(p): p for p in parameters_of(*optimizers)}
     state = [value for each in optimizers for entry in each.state.values() for value in entry.values()]
     return {

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from autotune.knobs.affinity import VARIABLE, own_affinity
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.runtime.binding import bind
+from autotune.knobs.cpu_binding import bind
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree

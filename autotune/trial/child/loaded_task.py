@@ -15,9 +15,9 @@ import numpy
 import torch
 import torch.distributed
 import torch.nn.parallel
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from autotune.knobs.baseline import no_knob
+from autotune.knobs.baseline import LOADER_FACTS, no_knob
 from autotune.knobs.table import KNOB_NAMES
 
 
@@ -62,18 +62,15 @@ class LoadedTask:
     def build_loader(
         self, batch_size: int, seed: int, num_workers: int = 0, persistent_workers: bool = False
     ) -> DataLoader[Any]:
-        """A plain loader of the global batch, shuffled in an order that depends on ``seed`` alone.
+        """A plain loader of the global batch, shuffled by the process's random numbers.
 
         Its workers live as long as the user's own: the runtime keeps a loader's ``persistent_workers``.
         """
         dataset = self.build_dataset(seed)
-        order = None
-        if not isinstance(dataset, IterableDataset):
-            order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
         return DataLoader(
             dataset,
             batch_size=batch_size,
-            sampler=order,
+            shuffle=not isinstance(dataset, IterableDataset),
             num_workers=num_workers,
             collate_fn=getattr(self.module, "collate_fn", None),
             persistent_workers=persistent_workers,
@@ -102,7 +99,7 @@ class LoadedTask:
         if not isinstance(current, dict):
             raise TaskContractError(f"CURRENT must be a dict, got {type(current).__name__}")
         for key, value in current.items():
-            if key not in KNOB_NAMES:
+            if key not in (*KNOB_NAMES, *LOADER_FACTS):
                 raise TaskContractError(no_knob(key))
             if not isinstance(value, bool | int | str | None):
                 raise TaskContractError(f"CURRENT[{key!r}] must be a plain value, got {type(value).__name__}")

@@ -6,21 +6,25 @@ the tuner calls and a step of a script that has its own loop.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.optim import Optimizer
 
 from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
 from autotune.core.parts import EXCHANGE, LOADER, UPDATE
+from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
 from autotune.trial.child.core_latency import CoreLatencyTimer
 from autotune.trial.child.cpu_contention import CpuContention
+from autotune.trial.child.first_steps import Recorder
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
 Result = TypeVar("Result")
@@ -61,10 +65,14 @@ class MeasuredLoop:
         interrupted: set where a step holds more than training, such as an evaluation between two epochs.
         batch: the last one, in trials that inspect, or the only one where the loader is left out.
         loader: prepared; None where nobody knows it.
+        over: True if no further step will come.
+        recorder: of the first steps, in trials that compare them.
     """
 
     loader: Any = None
     batch: Any = None
+    recorder: Recorder | None = None
+    over: bool = False
 
     def __init__(self, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
         self.session, self.spec, self._show_life = session, spec, show_life
@@ -76,6 +84,7 @@ class MeasuredLoop:
         self.interrupted = False
         self._items = 0.0
         self._total = torch.zeros((), device=session.device)
+        self._last: torch.Tensor | None = None
         self._last_sign_at = time.perf_counter()
         self._latency = CoreLatencyTimer(session.device.type, spec.settings)
 
@@ -90,6 +99,7 @@ class MeasuredLoop:
         if loss is not None:
             mean = loss.reshape(()).float() * self.session.part.weight
             self._total += mean
+            self._last = mean
             if len(self.losses) < CHECK_STEPS:
                 self.losses.append(mean)
         self.step_items = items
@@ -100,10 +110,41 @@ class MeasuredLoop:
     def next_batch(self, read: Callable[[], Any]) -> Any:
         """The next batch that ``read`` gives, or always the first one where the loader is left out."""
         if self.spec.without != LOADER and not self.spec.inspect:
-            return read()
+            batch = read()
+            if self.recorder is not None:
+                self.recorder.takes(batch)
+            return batch
         if self.spec.inspect or self.batch is None:
             self.batch = read()
         return copy.copy(self.batch)  # a step may take entries out of a dictionary
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[Recorder]:
+        """Record the steps that are made meanwhile."""
+        with Recorder(self.trained_with, self.buffers, lambda: getattr(self.loader, "dataset", None)) as recorder:
+            self.recorder = recorder
+            yield recorder
+        self.recorder = None
+
+    def trained_with(self) -> list[Optimizer]:
+        """Return the optimizers."""
+        return self.session.optimizers
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """Yield the buffers of all models."""
+        return (buffer for model in self.session.models for buffer in model.buffers())
+
+    def last_loss(self) -> torch.Tensor | None:
+        """Return the mean loss of the last step, over all processes; None if nobody knows it."""
+        if self._last is None or self.session.world_size == 1:
+            return self._last
+        total = self._last.clone()
+        dist.all_reduce(total)
+        return total / self.session.world_size
+
+    def batches_of_epoch(self) -> int | None:
+        """Return the batches of an epoch; None if nobody knows."""
+        return length(self.loader)
 
     def leave_out(self) -> None:
         """From now on, steps go without the part that the trial leaves out."""

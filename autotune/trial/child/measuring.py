@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
+from autotune.trial.child import first_steps
 from autotune.trial.child.inspecting import inspecting, peak_memory
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.warm_up import WarmUp, warm_up
@@ -62,6 +64,30 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
     else:
         blocks = yield from _until_enough(loop, warmed.pace)
     return report(loop, warmed, blocks, time.perf_counter() - started)
+
+
+def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
+    """The first steps, which are recorded, or compared with the baseline's."""
+    path = Path(loop.spec.first_steps)
+    theirs = first_steps.read(path) if path.exists() else None
+    steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(loop.batches_of_epoch())
+    clock = first_steps.Clock(steps, exact=theirs is not None or loop.session.world_size > 1)
+    with loop.record() as recorder:
+        while True:
+            yield
+            loss = loop.last_loss()
+            recorder.loses(loss)
+            if clock.is_over() or loop.over:
+                break
+        ours = recorder.finish()
+    found: tuple[tuple[str, str], ...] = ()
+    if theirs is not None:
+        found = tuple(first_steps.differences(theirs, ours, loop.spec.own or loop.spec.settings, loop.spec.settings))
+    elif loop.session.rank == 0:
+        first_steps.write(ours, path)
+    return TrialReport(
+        differences=found, draws=ours.draws, finite=True, not_applied=loop.session.not_applied, notes=loop.session.notes
+    )
 
 
 def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: float) -> TrialReport:

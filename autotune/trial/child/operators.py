@@ -109,7 +109,7 @@ class SavedTensors(saved_tensors_hooks):
 
 def counting(loop: MeasuredLoop) -> Steps[dict[str, Any]]:
     """One step with its operators counted, without those of the update."""
-    optimizers = loop.session.preparer.optimizers
+    optimizers = loop.session.optimizers
     counter, saved = OperatorCounter(), SavedTensors(parameters_of(*optimizers))
     hooks = []
     for optimizer in optimizers:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from autotune.runtime.session import Session
 from autotune.trial.child import split_check
 from autotune.trial.child.loaded_task import LoadedTask, load
-from autotune.trial.child.measuring import Tuner, measuring, warming
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps
+from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.script_witness import Witness
 from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop
-from autotune.trial.child.warm_up import WarmUp
-from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
+from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
@@ -57,31 +59,37 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     """Send the facts, and then what running the user's step tells: a crash of that must not cost what was sent."""
     connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
     connection.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
-    found = split_check.check(task, seed)
-    connection.send({"event": "step_facts", "why_not_several": found.why_not, "note": found.note})
+    why_not, note = split_check.check(task, seed)
+    connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
 
 
 def _measure(task: LoadedTask, spec: TrialSpec, rendezvous: Rendezvous | None, tuner: Tuner) -> None:
+    work = comparing if spec.first_steps else partial(_warm_and_measured, tuner)
     try:
-        loop, warmed = _warm(task, spec, rendezvous, tuner)
+        report = _made(task, spec, rendezvous, tuner, work)
     except RuntimeError as error:
         if UNUSED not in str(error):
             raise
-        loop, warmed = _warm(task, spec, rendezvous, tuner, find_unused_parameters=True)
-    report = loop.run(measuring(loop, warmed, tuner))
+        report = _made(task, spec, rendezvous, tuner, work, find_unused_parameters=True)
     if tuner.rank == 0 or report.not_applied:
         send_report(report, tuner.connection, tuner.rank)
 
 
-def _warm(
+def _warm_and_measured(tuner: Tuner, loop: MeasuredLoop) -> Steps[TrialReport]:
+    warmed = yield from warming(loop, tuner)
+    return (yield from measuring(loop, warmed, tuner))
+
+
+def _made(
     task: LoadedTask,
     spec: TrialSpec,
     rendezvous: Rendezvous | None,
     tuner: Tuner,
+    work: Callable[[MeasuredLoop], Steps[TrialReport]],
     *,
     find_unused_parameters: bool = False,
-) -> tuple[TrainingLoop, WarmUp]:
-    """The loop with settings in force and warm, and what the warm-up took."""
+) -> TrialReport:
+    """Return the report of ``work`` on a new loop with the settings in force."""
     attempt = int(find_unused_parameters)
     file = f"file://{Path.cwd()}/.rendezvous{attempt}"
     where = rendezvous.init_method(attempt) if rendezvous is not None else file
@@ -89,7 +97,7 @@ def _warm(
     session = Session(spec.settings, device=task.device, init_method=where, notes=notes)
     try:
         loop = TrainingLoop(task, session, spec, tuner.show_life, find_unused_parameters)
-        return loop, loop.run(warming(loop, tuner))
+        return loop.run(work(loop))
     except BaseException:
         session.close()
         raise

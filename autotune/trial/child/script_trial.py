@@ -26,10 +26,10 @@ from autotune.trial import process_tree
 from autotune.trial.child import script_run
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
-from autotune.trial.child.measuring import Tuner, measuring, warming
+from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.reports import send_report
 from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, is_training, leave
+from autotune.trial.child.scout import Frontier, is_training, leave, models_trained_by
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.script_witness import Witness, digest
 from autotune.trial.isolation.isolate import Isolation
@@ -164,7 +164,7 @@ class StepRecorder(MeasuredLoop, Listener):
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
         self._begin()
-        return _Passes(self, lambda: self.hooks.unseen(begin), again=again)
+        return _Passes(self, lambda: self.hooks.unseen(begin), again=again, endless=not self.spec.first_steps)
 
     def goes_backward(self, loss: Tensor) -> None:
         """The losses of a step are added up. A step may take long: it may hold twenty of them."""
@@ -224,17 +224,30 @@ class StepRecorder(MeasuredLoop, Listener):
         self._go_on()
 
     def script_ended(self, ended: script_run.Ended) -> int:
-        """Report that the script came to its end before the trial did."""
+        """Report that the script came to its end before the trial did: too early, unless steps are compared."""
+        if self.spec.first_steps and self._made and ended.failure is None:
+            self.over = True
+            self.ends_step()
         report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))
         send_report(report, self.tuner.connection, self.tuner.rank)
         return 1
 
     def _measuring(self) -> Steps[TrialReport]:
+        if self.spec.first_steps:
+            return (yield from comparing(self))
         warmed = yield from warming(self, self.tuner)
         told = yield from measuring(self, warmed, self.tuner)
         if self.spec.settings.processes > 1 and not self.spec.without and not self._is_same_everywhere():
             raise RuntimeError(PARTED)
         return told
+
+    def trained_with(self) -> list[Optimizer]:
+        """Return the script's optimizers."""
+        return self.hooks.optimizers
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Yield the buffers of all models that are trained."""
+        return (buffer for model in models_trained_by(self.hooks.optimizers) for buffer in model.buffers())
 
     def _is_same_everywhere(self) -> bool:
         """Return whether all ranks have the same weights, bit for bit."""
@@ -261,10 +274,10 @@ class StepRecorder(MeasuredLoop, Listener):
 
 
 class _Passes(Iterator[Any]):
-    """Passes without end: a trial measures training, and nothing that comes between epochs."""
+    """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
-    def __init__(self, recorder: StepRecorder, begin: Begin, *, again: bool) -> None:
-        self._recorder, self._begin = recorder, begin
+    def __init__(self, recorder: StepRecorder, begin: Begin, *, again: bool, endless: bool) -> None:
+        self._recorder, self._begin, self._endless = recorder, begin, endless
         self._passing = begin()
         self._again, self._taken, self._empty = again, again, True
 
@@ -283,13 +296,16 @@ class _Passes(Iterator[Any]):
         try:
             return next(self._passing)
         except StopIteration:
-            if self._empty:
+            if self._empty or not self._endless:
                 raise
             self._passing, self._empty = self._begin(), True
             return next(self._passing)
 
     def __len__(self) -> int:
         return len(self._recorder.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._passing, name)
 
 
 def _leave(code: int) -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.core.outcome import Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
 from autotune.trial.spec import TrialReport
@@ -86,6 +86,8 @@ def judge(settings: Settings, end: TrialEnd) -> Outcome:
     if report.not_applied:
         knob, reason = report.not_applied[0]
         return NotApplied(f"{knob}: {reason}", knob=knob)
+    if report.differences is not None:
+        return Compared(differences=report.differences, draws=report.draws)
     if not report.finite or not all(math.isfinite(loss) for loss in report.losses):
         return WrongNumbers("the loss became NaN or infinite")
     assert report.measurement is not None

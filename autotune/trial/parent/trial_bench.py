@@ -8,12 +8,14 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
-from autotune.core.outcome import Completed, Outcome
+from autotune.core.outcome import Compared, Completed, Outcome
 from autotune.core.proof import Round
+from autotune.knobs.constraints import with_global_batch
 from autotune.knobs.settings import Settings
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
@@ -26,6 +28,8 @@ LEAST_SECONDS = 10.0
 """...but never less than this."""
 INSPECTION_SECONDS = 60.0
 """A trial that inspects may go without a sign of life for so long: it reads profiles, too."""
+COMPARING_SECONDS = 30.0
+"""The same for one whose first steps are compared: a script may evaluate between two epochs."""
 RESIDENT_WARMUP = 1.0
 """Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
 
@@ -82,7 +86,7 @@ class TrialBench:
         return outcome
 
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
-        spec = TrialSpec(settings=settings, seed=self.seed, give_up_below=give_up_below)
+        spec = TrialSpec(settings=settings, seed=self.seed, own=self.baseline, give_up_below=give_up_below)
         end = self.runner.run(spec, self._timeouts(settings, deadline))
         if end.paused and time.monotonic() < deadline:  # its figures hold a suspend, or the jump of a clock
             end = self.runner.run(spec, self._timeouts(settings, deadline))
@@ -94,6 +98,25 @@ class TrialBench:
             self.trial_latencies.append((settings.threads, outcome.measurement.core_latency))
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
+
+    def compare(self, settings: Settings, deadline: float) -> Outcome:
+        """Compare the first steps of ``settings`` with those of the baseline at the same global batch.
+
+        Returns:
+            `Compared`, or how the trial failed.
+        """
+        path = self.runner.setup.paths.first_steps(settings.global_batch)
+        reference = with_global_batch(self.baseline, settings.global_batch)
+        if not path.exists():
+            first = self._first_steps(reference, reference, path, deadline)
+            if settings == reference or not isinstance(first, Compared):
+                return first
+        return self._first_steps(settings, reference, path, deadline)
+
+    def _first_steps(self, settings: Settings, reference: Settings, path: Path, deadline: float) -> Outcome:
+        spec = TrialSpec(settings=settings, seed=self.seed, own=reference, first_steps=str(path))
+        timeouts = replace(self.timeouts, stepping=max(COMPARING_SECONDS, self.timeouts.stepping), deadline=deadline)
+        return judge(settings, self.runner.run(spec, timeouts))
 
     def _timeouts(self, settings: Settings, deadline: float) -> Timeouts:
         """Several processes of a script run it from its start, which takes longer than a fork where it trains."""
@@ -132,6 +155,7 @@ class TrialBench:
                 spec = TrialSpec(
                     settings=contenders[name],
                     seed=self.seed,
+                    own=self.baseline,
                     resident=True,
                     warmup_seconds=RESIDENT_WARMUP,
                     without=(without or {}).get(name, ""),

@@ -1,0 +1,417 @@
+"""The first steps of a training, recorded and compared with those of another trial from the same state.
+
+What a person would compare: every batch in order, losses, gradients, weights and buffers, random numbers, and what the
+data set holds afterwards. While samples are read, random numbers follow from the indices of the batch, so that
+augmentations are the same in any worker; what differs then is the data set's own doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import pickle
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import _utils
+
+from autotune.knobs.knob import EXACT, ROUNDING
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
+from autotune.runtime import random_state
+
+LEAST_STEPS, MOST_STEPS = 16, 64
+MOST_SECONDS = 2.5
+"""So long the reference records at most, whatever the number of steps."""
+PAST_EPOCH = 2
+"""Steps past the end of an epoch, or of the second one of a small data set."""
+MOST_TENSORS, MOST_ELEMENTS = 256, 512
+"""Of weights, so much is kept to compare them; equal bits are told by a digest of all."""
+FIRST_GRADIENT, GRADIENT, LOSS, WEIGHTS = 2e-3, 2e-2, 1e-2, 0.25
+"""Relative tolerances if sums are made in another order: rounding grows from step to step. Weights: of their movement."""
+DATA = ("batches", "dataset", "random")
+MOST_STATE, MOST_BYTES = 20_000, 2**20
+DATASET_CHANGES = "your data set changes while it is read"
+SEEDS = "your data set seeds the random numbers of its process"
+OBJECTS = "batches hold objects that are not the same object when they come from a worker"
+
+
+@dataclass
+class Recording:
+    """What the first steps of one trial left behind.
+
+    Attributes:
+        batches: a digest of each.
+        losses: of each step.
+        norms: of the gradients of each step, tensor by tensor.
+        weights: digest of parameters and buffers at the end.
+        values: some elements of each parameter, before and after.
+        random: digest of the random numbers' states at the end, by source.
+        dataset: digest of what the data set holds at the end.
+        rereads: False if the first batch, read again at the end, is another one.
+        seeds, draws: whether reading samples seeds, or draws, random numbers of the process.
+        objects: a class whose identity a worker does not keep; empty if batches hold plain data.
+    """
+
+    batches: list[str] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    norms: list[list[float]] = field(default_factory=list)
+    weights: str = ""
+    values: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    random: dict[str, str] = field(default_factory=dict)
+    dataset: str = ""
+    rereads: bool = True
+    seeds: bool = False
+    draws: bool = False
+    objects: str = ""
+
+
+class Recorder:
+    """Records the first steps of a trial while it makes them.
+
+    Args:
+        optimizers: returns those that are trained with.
+        buffers: returns the model's.
+        dataset: returns what is read; None if nobody knows.
+    """
+
+    def __init__(
+        self,
+        optimizers: Callable[[], list[Optimizer]],
+        buffers: Callable[[], Iterable[Tensor]],
+        dataset: Callable[[], Any],
+    ) -> None:
+        self.found = Recording()
+        self._optimizers, self._buffers, self._dataset = optimizers, buffers, dataset
+        self._before: dict[int, Tensor] = {}
+        self._first: tuple[Any, Any, str] | None = None
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Recorder:
+        self._stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        self._stack.enter_context(_numbers_by_batch(self))
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stack.close()
+
+    def takes(self, batch: Any) -> None:
+        """Record a batch, before the loop can change it."""
+        walked = _Walk()
+        walked.add(batch)
+        self.found.batches.append(walked.hexdigest())
+        self.found.objects = self.found.objects or walked.objects
+
+    def loses(self, loss: Tensor | None) -> None:
+        """Record the loss of a step."""
+        self.found.losses.append(float("nan") if loss is None else float(loss))
+
+    def fetched(self, fetcher: Any, indices: Any, samples: Any) -> None:
+        """Remember the first batch that this process has read."""
+        if self._first is None:
+            self._first = fetcher, indices, _digest(samples)
+
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        parameters = parameters_of(optimizer)
+        for parameter in parameters[:MOST_TENSORS]:
+            self._before.setdefault(id(parameter), _some(parameter))
+        self.found.norms.append([_norm(p.grad) for p in parameters[:MOST_TENSORS] if p.grad is not None])
+
+    def finish(self) -> Recording:
+        """Record what is left behind, and end."""
+        found = self.found
+        if self._first is not None:
+            fetcher, indices, digest = self._first
+            found.rereads = _digest(fetcher.fetch(indices)) == digest
+        parameters = parameters_of(*self._optimizers())
+        found.weights = _digest([*(p.detach() for p in parameters), *self._buffers()])
+        known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
+        found.values = [(self._before[id(p)], _some(p)) for p in known]
+        state = pickle.loads(random_state.read())
+        found.random = {name: _digest(part) for name, part in zip(("torch", "random", "numpy"), state, strict=False)}
+        found.dataset = _state_of(self._dataset())
+        self._stack.close()
+        return found
+
+
+def wanted_steps(batches_of_epoch: int | None) -> int:
+    """Return how many steps are recorded: two epochs of a small data set, past the end of one that is near, else a few."""
+    for epochs in (2, 1):
+        if batches_of_epoch and epochs * batches_of_epoch + PAST_EPOCH <= MOST_STEPS:
+            return max(LEAST_STEPS, epochs * batches_of_epoch + PAST_EPOCH)
+    return LEAST_STEPS
+
+
+class Clock:
+    """Ends a recording: after so many steps as the reference has, or as are wanted within `MOST_SECONDS`."""
+
+    def __init__(self, steps: int, *, exact: bool) -> None:
+        self._left, self._exact, self._since = steps, exact, time.perf_counter()
+
+    def is_over(self) -> bool:
+        """Return whether the step that was just made is the last."""
+        self._left -= 1
+        late = not self._exact and time.perf_counter() - self._since > MOST_SECONDS
+        return self._left <= 0 or late
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def write(recording: Recording, path: Path) -> None:
+    """Keep a recording for other trials."""
+    torch.save(vars(recording), path)
+
+
+def read(path: Path) -> Recording:
+    """Return the recording in ``path``, which a trial of this run has written."""
+    return Recording(**torch.load(path, weights_only=False))
+
+
+# Comparison -----------------------------------------------------------------------------------------------------------
+
+
+def differences(theirs: Recording, ours: Recording, reference: Settings, settings: Settings) -> list[tuple[str, str]]:
+    """Return ``(what, how)`` for all in which ``ours``, made with ``settings``, differs from the reference.
+
+    Args:
+        theirs: recorded with the ``reference`` settings.
+        ours: recorded with ``settings``.
+        reference: the user's settings.
+        settings: the trial's.
+    """
+    changed = set(settings.difference(reference))
+    keeps = {BY_NAME[name].keeps for name in changed}
+    same_batches = settings.processes == reference.processes and settings.global_batch == reference.global_batch
+    found: list[tuple[str, str]] = []
+    if same_batches:
+        found += _data(theirs, ours, workers=(reference.num_workers, settings.num_workers))
+        if settings.compile == reference.compile:  # a compiled model draws dropout otherwise
+            found += _random(theirs, ours)
+    if settings.global_batch != reference.global_batch or not keeps <= {EXACT, ROUNDING}:
+        return found
+    if keeps <= {EXACT}:
+        return [*found, *_exact(theirs, ours)]
+    return [*found, *_rounded(theirs, ours)]
+
+
+def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    steps = zip(theirs.batches, ours.batches, strict=False)
+    odd = next((number for number, (one, other) in enumerate(steps) if one != other), None)
+    if odd is not None:
+        yield "batches", f"batch {odd + 1} holds other data"
+    if workers[0] == workers[1]:
+        return
+    if theirs.dataset != ours.dataset or not (theirs.rereads and ours.rereads):
+        yield "dataset", DATASET_CHANGES
+    if 0 in workers:
+        if theirs.seeds or ours.seeds:
+            yield "dataset", SEEDS
+        if theirs.objects or ours.objects:
+            yield "batches", f"{OBJECTS} ({theirs.objects or ours.objects})"
+
+
+def _random(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
+    odd = [name for name, state in theirs.random.items() if ours.random.get(name) != state]
+    if odd:
+        yield "random", f"the random numbers of {' and '.join(odd)} go on otherwise"
+
+
+def _exact(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
+    steps = zip(theirs.losses, ours.losses, strict=False)
+    odd = next((n for n, (one, other) in enumerate(steps) if one != other and one == one), None)
+    if odd is not None:
+        yield "losses", f"the loss of step {odd + 1} is {ours.losses[odd]:.6g}, not {theirs.losses[odd]:.6g}"
+    elif theirs.weights != ours.weights:
+        yield "weights", "weights or buffers differ after the first steps"
+
+
+def _rounded(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
+    for number, (one, other) in enumerate(zip(theirs.norms, ours.norms, strict=False)):
+        allowed = GRADIENT if number else FIRST_GRADIENT
+        off = _distance(one, other)
+        if off > allowed:
+            yield "gradients", f"gradients of step {number + 1} differ by {off:.2g} of their size"
+            break
+    for number, (loss, mine) in enumerate(zip(theirs.losses, ours.losses, strict=False)):
+        if abs(loss - mine) > LOSS * max(abs(loss), 1e-3):
+            yield "losses", f"the loss of step {number + 1} is {mine:.6g}, not {loss:.6g}"
+            break
+    off = _movement(theirs, ours)
+    if off > WEIGHTS:
+        yield "weights", f"weights differ by {off:.2g} of what they have moved"
+
+
+def _distance(theirs: list[float], ours: list[float]) -> float:
+    """Return how far norms of gradients are apart, relative to the largest of them that matter."""
+    if len(theirs) != len(ours):
+        return float("inf")
+    one, other = numpy.asarray(theirs), numpy.asarray(ours)
+    if not len(one) or not numpy.isfinite(one).all():
+        return 0.0
+    floor = 1e-2 * float(one.max(initial=0.0)) + 1e-12
+    return float((numpy.abs(one - other) / numpy.maximum(one, floor)).max())
+
+
+def _movement(theirs: Recording, ours: Recording) -> float:
+    moved = sum(float(((after - before) ** 2).sum()) for before, after in theirs.values)
+    pairs = zip(theirs.values, ours.values, strict=False)
+    apart = sum(float(((mine - other) ** 2).sum()) for (_before, other), (_start, mine) in pairs)
+    return float((apart / moved) ** 0.5) if moved > 0 else 0.0
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _numbers_by_batch(recorder: Recorder) -> Iterator[None]:
+    """While inside, random numbers that reading a batch draws follow from its indices, in workers too."""
+    kind: Any = _utils.fetch._MapDatasetFetcher
+    original = kind.fetch
+    seeding = [(torch, "manual_seed"), (random, "seed"), (numpy.random, "seed")]
+
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        state = random_state.read()
+        _seed(zlib.crc32(repr(indices).encode()))
+        begun = random_state.read()
+        with contextlib.ExitStack() as stack:
+            for owner, name in seeding:
+                stack.enter_context(_noted(owner, name, recorder.found))
+            try:
+                samples = original(fetcher, indices)
+            finally:
+                recorder.found.draws |= random_state.read() != begun
+                random_state.write(state)
+        recorder.fetched(fetcher, indices, samples)
+        return samples
+
+    kind.fetch = fetch
+    try:
+        yield
+    finally:
+        kind.fetch = original
+
+
+def _seed(number: int) -> None:
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    numpy.random.seed(number)
+
+
+@contextlib.contextmanager
+def _noted(owner: Any, name: str, found: Recording) -> Iterator[None]:
+    """Note calls of a function that seeds random numbers."""
+    original = getattr(owner, name)
+
+    def seed(*arguments: Any, **options: Any) -> Any:
+        found.seeds = True
+        return original(*arguments, **options)
+
+    setattr(owner, name, seed)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+# Digests --------------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """A digest of nested data. Classes that are no data are named, and stand for themselves."""
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._most_bytes, self._left = most_bytes, MOST_STATE
+        self._seen: set[int] = set()
+        self.objects = ""
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+    def add(self, value: Any) -> None:
+        """Take ``value`` and all that is in it."""
+        self._left -= 1
+        if self._left < 0:
+            return
+        if isinstance(value, Tensor):
+            self._array(value.detach().cpu(), str(value.dtype))
+        elif isinstance(value, numpy.ndarray):
+            self._bytes(str(value.dtype).encode())
+            self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes() if value.dtype != object else b"")
+        elif isinstance(value, str | bytes | int | float | complex | bool | enum.Enum | numpy.generic | type(None)):
+            self._bytes(repr(value).encode()[:MOST_BYTES])
+        elif id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._nested(value)
+
+    def _nested(self, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                self.add(key)
+                self.add(item)
+        elif isinstance(value, list | tuple):
+            self._bytes(str(len(value)).encode())
+            for item in value:
+                self.add(item)
+        elif isinstance(value, set | frozenset):
+            self._bytes(repr(sorted(map(repr, value))).encode())
+        elif vars(value) if hasattr(value, "__dict__") and not callable(value) else None:
+            for name, item in vars(value).items():
+                self._bytes(name.encode())
+                self.add(item)
+        else:
+            self._bytes(b"None")  # an opened file in the place of None is no other data
+            self.objects = self.objects or type(value).__name__
+
+    def _array(self, tensor: Tensor, kind: str) -> None:
+        self._bytes(f"{kind} {tuple(tensor.shape)}".encode())
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor.int_repr()
+        size = tensor.numel() * tensor.element_size()
+        self._whole(size, lambda: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if size else b"")
+
+    def _whole(self, size: int, content: Callable[[], bytes]) -> None:
+        if self._most_bytes is None or size <= self._most_bytes:
+            self._bytes(content())
+
+    def _bytes(self, content: bytes) -> None:
+        self._hash.update(content)
+        self._hash.update(b"|")
+
+
+def _digest(value: Any) -> str:
+    walked = _Walk()
+    walked.add(value)
+    return walked.hexdigest()
+
+
+def _state_of(dataset: Any) -> str:
+    """Return a digest of what a data set holds beside large arrays, which are compared by reading them again."""
+    walked = _Walk(MOST_BYTES)
+    walked.add(dataset)
+    return walked.hexdigest()
+
+
+def _some(parameter: Tensor) -> Tensor:
+    """Return some elements of ``parameter``, from all over it."""
+    with torch.no_grad():
+        flat = parameter.detach().float().cpu().reshape(-1)
+        return flat[:: max(1, flat.numel() // MOST_ELEMENTS)].clone()
+
+
+def _norm(gradient: Tensor) -> float:
+    values = gradient.coalesce().values() if gradient.layout is torch.sparse_coo else gradient
+    return float(values.detach().double().norm())

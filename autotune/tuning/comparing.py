@@ -1,0 +1,176 @@
+"""The comparison: which knobs leave the user's own first steps as they are.
+
+One trial of the baseline and one of the settings run the same first steps from the same state. If anything differs
+that the knobs must keep, the guilty ones are found by halving and are left out, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.core.events import StageStarted
+from autotune.core.outcome import Compared, Outcome
+from autotune.knobs.clamp import one_process
+from autotune.knobs.knob import EXACT, TRACKING, Knob
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import LeftOut, Space
+from autotune.knobs.table import BY_NAME, KNOBS
+from autotune.probes.facts import Inventory
+from autotune.tuning.state import RunState
+from autotune.tuning.tools import Tools
+
+Compare = Callable[[Settings], Outcome]
+SCREENED = ("num_workers", "channels_last", "optimizer_impl")
+"""Knobs that change what the user has built: they are compared before the search spends trials on them."""
+UNREPEATABLE = "your first steps are other ones from run to run, so nothing would show that training stays the same"
+DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
+
+
+@dataclass
+class Comparison:
+    """What was compared so far.
+
+    Args:
+        baseline: the user's settings.
+        compare: runs one trial, of settings with one process.
+        inventory: of this machine.
+
+    Attributes:
+        left_out: knobs that change training, with the value and the reason.
+        draws: reading samples draws random numbers.
+    """
+
+    baseline: Settings
+    compare: Compare
+    inventory: Inventory
+    left_out: list[LeftOut] = field(default_factory=list)
+    draws: bool = False
+    _same: set[Settings] = field(default_factory=set)
+    _repeats: bool | None = None
+    _screened: int = 0
+
+    def screen(self, space: Space) -> None:
+        """Try one other value of each knob that changes what the user has built."""
+        self._keep(self.compare(self._alone(self.baseline)))
+        for values in _other_values(space, self.baseline):
+            self.settle(self.baseline.but(**values))
+        self._screened = len(self.left_out)
+
+    def settle(self, settings: Settings) -> Settings:
+        """Return ``settings`` without the knobs that change training, which are noted."""
+        settings = self._without_known(settings)
+        while (reason := self._difference(self._alone(settings))) is not None:
+            guilty = self._guilty(settings, reason) if self._is_repeatable() else self._touching(settings)
+            if not guilty:
+                break
+            for knob, why in guilty.items():
+                self.left_out.append(LeftOut(knob, getattr(settings, knob), why))
+            settings = self._without_known(settings)
+        return settings
+
+    def notes(self, chosen: Iterable[Settings]) -> tuple[str, ...]:
+        """Return what the user should know of the ``chosen`` settings."""
+        own = self.baseline.num_workers
+        moved = any(each.num_workers != own and 0 in (each.num_workers, own) for each in chosen)
+        return (DRAWS,) if self.draws and moved else ()
+
+    @property
+    def later(self) -> tuple[LeftOut, ...]:
+        """Knobs that were found to change training after the screening."""
+        return tuple(self.left_out[self._screened :])
+
+    def _without_known(self, settings: Settings) -> Settings:
+        kept = {}
+        for item in self.left_out:
+            if getattr(settings, item.knob) == item.value or _is_loader(item.knob):
+                kept[item.knob] = getattr(self.baseline, item.knob)
+        return settings.but(**kept)
+
+    def _guilty(self, settings: Settings, reason: str) -> dict[str, str]:
+        """Return a knob that changes training, and how; nothing if none can be blamed."""
+        alone = self._alone(settings)
+        reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
+        names = [name for name in alone.difference(reference) if _matters(name)]
+        while len(names) > 1:
+            half = names[: len(names) // 2]
+            found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))
+            names, reason = (half, found) if found is not None else (names[len(half) :], reason)
+        return {names[0]: reason} if names else {}
+
+    def _touching(self, settings: Settings) -> dict[str, str]:
+        """Return the knobs that change what the user has built, of which nothing shows that training stays the same."""
+        return {name: UNREPEATABLE for name in settings.difference(self.baseline) if _touches(BY_NAME[name])}
+
+    def _difference(self, settings: Settings) -> str | None:
+        """Return how the first steps of ``settings`` differ from the baseline's, or None."""
+        if settings in self._same:
+            return None
+        outcome = self.compare(settings)
+        self._keep(outcome)
+        if isinstance(outcome, Compared) and not outcome.differences:
+            self._same.add(settings)
+            return None
+        if not isinstance(outcome, Compared):
+            return outcome.reason
+        return outcome.differences[0][1]
+
+    def _is_repeatable(self) -> bool:
+        """Return whether the baseline itself makes the same first steps again."""
+        if self._repeats is None:
+            again = self.compare(self._alone(self.baseline))
+            self._repeats = isinstance(again, Compared) and not again.differences
+        return self._repeats
+
+    def _keep(self, outcome: Outcome) -> None:
+        self.draws = self.draws or (isinstance(outcome, Compared) and outcome.draws)
+
+    def _alone(self, settings: Settings) -> Settings:
+        """Return ``settings`` in one process: how processes share the work is shown by trials of its own."""
+        if settings.processes == 1:
+            return settings
+        threads = self.baseline.threads if self.baseline.processes == 1 else settings.threads
+        return one_process(settings, self.inventory).but(threads=threads, binding="none")
+
+
+def kept(state: RunState, comparison: Comparison, tools: Tools) -> dict[str, Settings]:
+    """Return the chosen settings of each level as far as they leave training as it is, without levels that add nothing."""
+    if not state.chosen:
+        return state.chosen
+    tools.observe(StageStarted("comparing first steps"))
+    chosen: dict[str, Settings] = {}
+    for level, settings in state.chosen.items():
+        settled = comparison.settle(settings)
+        if settled not in (state.baseline, *chosen.values()):
+            chosen[level] = settled
+    return chosen
+
+
+def _touches(knob: Knob) -> bool:
+    """Return whether a knob changes a model, an optimizer or a loader."""
+    return any(hook is not None for hook in (knob.on_model, knob.on_optimizer, knob.on_loader))
+
+
+def _matters(name: str) -> bool:
+    """Return whether a knob may change what the first steps are compared by."""
+    return BY_NAME[name].keeps != TRACKING and name != "batch_size"
+
+
+def _is_loader(name: str) -> bool:
+    return BY_NAME[name].applied == "loader" and BY_NAME[name].keeps == EXACT
+
+
+def _other_values(space: Space, baseline: Settings) -> list[Mapping[str, Any]]:
+    """Return changes of the baseline that together try another value of each screened knob; of workers, none and some."""
+    first: dict[str, Any] = {}
+    second: dict[str, Any] = {}
+    for knob in KNOBS:
+        others = [value for value in space.values[knob.name] if value != getattr(baseline, knob.name)]
+        if knob.name not in SCREENED or not others:
+            continue
+        some = [value for value in others if value]
+        first[knob.name] = some[0] if some else others[0]
+        if knob.name == "num_workers" and 0 in others and some:
+            second[knob.name] = 0
+    return [values for values in (first, second) if values]
