@@ -9,9 +9,9 @@ from autotune.core import binding
 from autotune.core.backends import why_not_usable
 from autotune.core.constraints import most_processes, with_processes, within
 from autotune.core.knobs.table import BY_NAME, KNOBS
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes.facts import Inventory
+from autotune.profiles.format import Profile
 
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
@@ -32,7 +32,7 @@ def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tupl
     Tuning left its threads at that machine's default: nobody has measured that so few are right for a larger one.
     """
     settings, cores = profile.levels[level].settings, inventory.budget.cores
-    default = profile.machine["facts"].get("cores")
+    default = profile.machine.cores
     kept = settings.processes == profile.baseline.processes == 1 and settings.threads == profile.baseline.threads
     if not kept or settings.threads != default or cores <= default or profile.target.device != "cpu":
         return settings, ()

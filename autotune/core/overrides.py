@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PROFILE, LEVEL, DISABLE = "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"
-OBSERVE = "AUTOTUNE_OBSERVE"
 NO = ("", "0", "false", "no", "off")
 """What people write for no, in any case; everything else is yes."""
 
@@ -19,16 +18,14 @@ class Overrides:
         profile: path of the profile to apply; None where unset or empty.
         level: likewise.
         disabled: training runs as it is, without a profile.
-        observe: keep the rate of a training beside its profile.
     """
 
     profile: str | None
     level: str | None
     disabled: bool
-    observe: bool = False
 
 
 def overrides(environment: Mapping[str, str]) -> Overrides:
     """What ``environment`` says of profiles."""
-    disabled, observe = (environment.get(name, "").strip().lower() not in NO for name in (DISABLE, OBSERVE))
-    return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled, observe)
+    disabled = environment.get(DISABLE, "").strip().lower() not in NO
+    return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled)

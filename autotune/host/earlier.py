@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from autotune.core.clamp import clamp
 from autotune.core.knobs.knob import LEVELS, includes
-from autotune.core.match import Here
 from autotune.core.settings import Settings
 from autotune.probes.facts import Inventory
-from autotune.store import registry
-from autotune.store.places import places
+from autotune.profiles import registry
+from autotune.profiles.match import Here
+from autotune.profiles.places import places
 from autotune.trial.script import Target
 
 

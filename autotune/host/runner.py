@@ -14,12 +14,12 @@ from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
 from autotune.core.knobs.processes import WAIT_VARIABLES
 from autotune.core.settings import Settings
+from autotune.host import lock
 from autotune.host.signals import interrupt_on_signals
 from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
-from autotune.store import lock
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotune.core.backends import SCRIPT_VARIABLE
 from autotune.core.errors import UsageError
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
+from autotune.profiles.format import Profile
 
 
 def need_our_entry(profile: Profile, settings: Settings) -> bool:

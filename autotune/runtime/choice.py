@@ -18,18 +18,18 @@ from autotune.core.identity import Made
 from autotune.core.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.core.knobs.knob import LEVELS, includes
 from autotune.core.knobs.table import BY_NAME
-from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
-from autotune.runtime.observer import RateObserver
+from autotune.profiles import file as profiles
+from autotune.profiles import registry
+from autotune.profiles.format import Profile
+from autotune.profiles.match import NONE, Comparison, Here, compare
+from autotune.profiles.places import is_url, not_there, places
 from autotune.runtime.processes import world_size
-from autotune.store import profiles, registry
-from autotune.store.places import is_url, not_there, places
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,6 @@ class Choice:
     """What one optimizer step should take, where the settings are exactly the measured ones."""
     made: Made | None = None
     """What the profile was made for."""
-    file: Path | None = None
-    """Of the profile, on this machine."""
-
-    def observer(self, environment: Mapping[str, str]) -> RateObserver | None:
-        """Keeps the training's rate beside the profile, where the user wants that and the profile promises one."""
-        if self.file is None or self.level is None or self.step_seconds is None:
-            return None
-        return RateObserver(self.file, self.level, self.step_seconds) if overrides(environment).observe else None
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,6 @@ class Found:
     notes: tuple[str, ...] = ()
     comparison: Comparison | None = None
     """Of the profile with this machine."""
-    file: Path | None = None
 
 
 def choose(
@@ -85,7 +76,7 @@ def choose(
         first, *others = found.notes
         return Choice(notes=(f"training runs without a profile: {first}", *others))
     choice = decide(found.profile, found.origin, level, environment, inventory)
-    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made, file=found.file)
+    return replace(choice, notes=(*found.notes, *choice.notes), made=found.profile.made)
 
 
 def find(
@@ -98,9 +89,9 @@ def find(
             if is_url(str(path)):
                 raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
             profile = profiles.read(path)
-            comparison = compare(profile, replace(here, nnodes=profile.target.nnodes))
+            comparison = compare(profile, replace(here, nnodes=_nnodes(environment)))
             notes = tuple(filter(None, [comparison.sentence]))
-            return Found(profile, f"{origin}: {path}", notes, comparison, Path(path))
+            return Found(profile, f"{origin}: {path}", notes, comparison)
     script = _script()
     target = target or (script.stem if script else None)
     search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
@@ -108,7 +99,7 @@ def find(
         return Found(None, notes=(*_missing(target, search.similar), *search.notes, *not_there(environment)))
     comparison = search.match.comparison
     notes = (*filter(None, [comparison.sentence]), *search.notes)
-    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison, search.match.path)
+    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)
 
 
 def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:

@@ -44,7 +44,6 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         moves: put models and batches on the device, and share the work out among processes. An unmodified script does
             both itself.
         made: what the profile was made for; one warning where something else is trained.
-        watchers: called after each optimizer step while the batch is the measured one, until they return False.
 
     Attributes:
         device: where batches and models go.
@@ -68,7 +67,6 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         step_seconds: float | None = None,
         moves: bool = True,
         made: Made | None = None,
-        watchers: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
@@ -96,7 +94,7 @@ class Session(Described, AccelerateNames, contextlib.AbstractContextManager["Ses
         self._precision = cast(Precision, self._training.appliers["precision"])
         self.autocast = self._precision.autocast
         pace = _pace(step_seconds, self._notes)
-        self.preparer = Preparer(self._training, self._precision, (*pace, *watchers), made)
+        self.preparer = Preparer(self._training, self._precision, pace, made)
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
@@ -275,7 +273,6 @@ def _chosen(
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
     kept = take_compiled(choice.settings, os.environ)
-    observer = choice.observer(os.environ)
     session = Session(
         choice.settings,
         choice.device,
@@ -285,11 +282,7 @@ def _chosen(
         step_seconds=choice.step_seconds,
         moves=moves,
         made=choice.made,
-        watchers=(observer.tick,) if observer else (),
     )
     session._restore.callback(kept)
-    if observer is not None and session.is_main:
-        session._restore.callback(observer.keep)
-        atexit.register(observer.keep)
     session._notes.say_together(choice.notes)
     return session

@@ -18,10 +18,8 @@ from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.load import QUIET, Load, undisturbed
-from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
 from autotune.core.pins import check_pins_on
-from autotune.core.profile import Profile, Written
 from autotune.core.settings import Settings
 from autotune.core.space import Space
 from autotune.core.task import TaskFacts
@@ -36,8 +34,10 @@ from autotune.host.speed import machine_notes, matrix_rates
 from autotune.host.why import why
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.profiles import file
+from autotune.profiles.format import Profile, Written
+from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
-from autotune.store import rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
@@ -105,11 +105,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = rescue.writable(options.profile) if options.profile else None
+    path = file.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or rescue.own_place(machine_type(inventory).key, target.name, nnodes)
+    path = path or file.own_place(machine_type(inventory).key, target.name, nnodes)
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ def _run_phases(request: _Request) -> Result:
         nnodes=request.runner.fleet.nnodes,
         why=reason,
     )
-    saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
         compile_cache.keep(request.runner.setup.paths.compile_cache)
     if ended is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from autotune.testing.profiles import profile
 from autotune.trial.process_tree import descendants, kill_tree
 from tests.end_to_end.harness import (

@@ -15,7 +15,7 @@ import optuna
 import pytest
 import yaml
 
-from autotune.store.profiles import read
+from autotune.profiles.file import read
 from tests.end_to_end.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from autotune.testing.profiles import profile
 
 IMPOSSIBLE, MODEST = 1e12, 1e-6

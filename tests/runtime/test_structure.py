@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autotune.core.identity import Identity
-from autotune.core.profile import Profile
+from autotune.profiles.format import Profile
 from autotune.runtime.session import Session
 from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 
