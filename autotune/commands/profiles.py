@@ -31,9 +31,12 @@ from autotune.profiles.places import (
     target_of,
     user_folder,
 )
-from autotune.profiles.registry import LISTED, Registry
+from autotune.profiles.registry import Registry
 from autotune.report import diff
 from autotune.report import match as report
+
+LISTED = 500
+"""Profiles of each place that are listed: a wrong folder must not delay anybody."""
 
 
 def list_profiles() -> None:
@@ -46,9 +49,9 @@ def list_profiles() -> None:
             print(error, file=sys.stderr)
             continue
         total += len(names)
-        for name in names:
+        for name in names[:LISTED]:
             print(f"{each.source(name)}  {target_of(name)}" if each.url else _line(each.path(name)))
-        if len(names) >= LISTED:
+        if len(names) > LISTED:
             print(f"{each.shown}: at most {LISTED} profiles are listed", file=sys.stderr)
     where = [each.shown for each in registries if remote.protocol(each.url) != "http"]
     if not total:

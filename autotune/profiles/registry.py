@@ -26,8 +26,6 @@ from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
-LISTED = 500
-"""Profiles of a registry that are listed: a wrong folder must not delay anybody."""
 NAMED = 20
 """Targets that a message names."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
@@ -40,24 +38,19 @@ class Registry:
 
     What `look` reads at a URL is copied for this user alone. The copy is used if the registry does not answer.
 
-    Args:
-        where: the folder or URL.
-        cache: the folder of all copies; this user's own if None.
-
     Attributes:
-        shown: the place, for people.
         url: the URL; empty for a folder.
+        shown: the place, for people.
         notes: what went wrong in lookups.
     """
 
-    def __init__(self, where: Place, cache: Path | None = None) -> None:
+    def __init__(self, where: Place) -> None:
         self.url, self.shown, self.notes = "", str(where), list[str]()
         self._root, self._copies, self._down = Path(where), None, False
         if isinstance(where, str):
-            self.url, self.shown = where, remote.shown(where)
+            self.url, self.shown, root = where, remote.shown(where), cache_folder()
             name = hashlib.sha256(where.encode(errors="surrogateescape")).hexdigest()[:16]
-            root = cache or cache_folder()
-            self._copies = Registry((root / name) if root else _new_folder())
+            self._copies = Registry(root / name if root else _new_folder())
         elif str(where).startswith("~"):
             self._root = where.expanduser()
 
@@ -100,19 +93,23 @@ class Registry:
             self.path(name).parent.rmdir()
 
     def names(self) -> list[str]:
-        """Return the names of all profiles, sorted, at most `LISTED`. A folder that is missing has none."""
+        """Return the names of all profiles, sorted. A folder that is missing has none."""
         found: list[str] = []
         with contextlib.suppress(OSError):
             own = self._root.glob("*/*.yaml")
             found = remote.names(self.url) if self.url else [str(path.relative_to(self._root)) for path in own]
-        return sorted(filter(_PLAIN_NAME.fullmatch, found))[:LISTED]
+        return sorted(filter(_PLAIN_NAME.fullmatch, found))
 
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
         """Return the names of files called as one of ``wanted`` of other machines than ``key``, of those few whose keys
         are most like it. What cannot be listed has none. Never raises."""
         found: list[str] = []
-        with contextlib.suppress(ProfileError):
+        try:
             found = (self._copies if self._copies and self._down else self).names()
+        except remote.Unreachable as error:
+            self.notes.append(str(error))
+        except ProfileError:  # a web server
+            pass
         others = {name.partition("/")[0] for name in found if name.partition("/")[2] in wanted} - {key}
         near = difflib.get_close_matches(key, sorted(others), n=NEIGHBOURS, cutoff=0.0)
         return [name for other, each in itertools.product(near, wanted) if (name := f"{other}/{each}") in found]
@@ -150,18 +147,13 @@ class Registry:
 
 @dataclass(frozen=True)
 class Match:
-    """A profile for this target, and how well it fits.
-
-    Attributes:
-        profile: what was found.
-        path: the file, or the copy of one at a URL.
-        source: where it comes from, for people.
-        comparison: with this machine, field by field.
-    """
+    """A profile for this target, and how well it fits."""
 
     profile: Profile
     path: Path
+    """The file, or the copy of one at a URL."""
     source: str
+    """Where it comes from, for people."""
     comparison: Comparison
 
     @property
@@ -172,17 +164,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What was found.
-
-    Attributes:
-        match: the best profile, to be applied; None if none is exact or compatible.
-        notes: files that were skipped, registries that were not reached, or how to name the target.
-        similar: if there is no ``match``, the best that is only similar: to be checked before it is applied.
-    """
+    """What was found."""
 
     match: Match | None
+    """The best profile, to be applied; None if none is exact or compatible."""
     notes: tuple[str, ...] = ()
+    """Files that were skipped, registries that were not reached, or how to name the target."""
     similar: Match | None = None
+    """If there is no ``match``: the best that is only similar, to be checked before it is applied."""
 
 
 def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:

@@ -78,6 +78,17 @@ def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.Monke
     assert found.notes == ("down; only copies of what was read before are used",)
 
 
+def test_a_registry_that_may_not_be_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "read", lambda *_: None)
+
+    def forbidden(url: str) -> list[str]:
+        raise remote.Unreachable(f"{url}: cannot be read or written (PermissionError)")
+
+    monkeypatch.setattr(remote, "names", forbidden)
+    found = registry.search(here(), ["s3://bucket/x"])
+    assert (found.match, found.notes) == (None, ("s3://bucket/x: cannot be read or written (PermissionError)",))
+
+
 def test_what_is_gone_there_is_forgotten_here_and_poison_replaces_no_copy(tmp_path: Path) -> None:
     root = tmp_path / "shared"
     path = put(root)

@@ -177,8 +177,8 @@ def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: p
 
 def test_a_profile_of_one_core_does_not_take_the_cores_of_a_larger_machine() -> None:
     made = profile(Settings(threads=1))
-    facts = {**made.machine["facts"], "threads": 1, "cores": 1}
-    made = dataclasses.replace(made, machine={**made.machine, "facts": facts}, baseline=Settings(threads=1))
+    smaller = dataclasses.replace(made.machine, threads=1, cores=1)
+    made = dataclasses.replace(made, machine=smaller, baseline=Settings(threads=1))
     choice = decide(made, "here", None, {}, inventory(2))
     assert choice.settings == Settings(threads=2)
     assert any("threads: asked 1, applied 2" in note for note in choice.notes)
