@@ -172,7 +172,7 @@ def remove(what: str, source: str | None, yes: bool) -> None:
 
 
 def _line(path: Path) -> str:
-    """The profile in the file ``path`` in one line, or the problem that keeps it from being read."""
+    """Describe the profile in the file ``path`` in one line, or the problem that keeps it from being read."""
     try:
         profile = file.read(path)
     except ProfileError as error:
@@ -197,7 +197,7 @@ def _print_match(source: str, profile: Profile, comparison: Comparison, machine:
 
 
 def _registries(text: str | None, option: str) -> tuple[Place, ...]:
-    """The registry ``text``; all that the environment names if None; an empty ``text`` names none."""
+    """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none."""
     found = named_places(os.environ) if text is None else (place(text),) if text.strip() else ()
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
@@ -205,7 +205,7 @@ def _registries(text: str | None, option: str) -> tuple[Place, ...]:
 
 
 def _fetched(url: str) -> tuple[bytes, str]:
-    """What is at ``url``, and how it is shown."""
+    """Read what is at ``url``. Returns it, and the URL for people."""
     content = remote.read(url, file.MAX_BYTES)
     if content is None:
         raise UsageError(f"{remote.shown(url)}: no such file")
@@ -213,7 +213,7 @@ def _fetched(url: str) -> tuple[bytes, str]:
 
 
 def _best(target: str | None, source: str | None) -> tuple[bytes, str]:
-    """The profile that fits best, and where it comes from."""
+    """Find the profile that fits best. Returns it, and where it comes from."""
     if target is None:
         raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
     roots = _registries(source, "--from")

@@ -20,12 +20,12 @@ POLL_SECONDS = 0.2
 
 
 def default_file() -> Path:
-    """The machine-wide lock file."""
+    """Return the machine-wide lock file."""
     return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
 
 
 def holder(file: Path | None = None) -> int | None:
-    """Process id of the live holder; None where nobody holds the lock or the holder is unknown."""
+    """Return the process id of the live holder; None if nobody holds the lock or the holder is unknown."""
     try:
         with open(_pid_file(file or default_file()), "rb", opener=_open_planted) as opened:
             pid = int(opened.read(20))
@@ -82,7 +82,7 @@ def _pid_file(file: Path) -> Path:
 
 
 def _write_pid(file: Path, text: str) -> None:
-    """Best effort."""
+    """Write the holder's process id, if that can be done."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_TRUNC
         try:

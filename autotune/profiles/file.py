@@ -241,7 +241,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 def _is_partial(path: Path) -> bool:
-    """True if ``path`` is a partial profile. A file that cannot be read is kept."""
+    """Return True if ``path`` is a partial profile. A file that cannot be read is kept."""
     try:
         return read(path).evidence.partial
     except ProfileError:
@@ -268,7 +268,7 @@ def public(text: str, private: tuple[str, ...], most: int = MAX_TEXT) -> str:
 
 
 def _public_data(value: Any, private: tuple[str, ...]) -> Any:
-    """``value`` with every text in it made `public`."""
+    """Return ``value`` with every text in it made `public`."""
     if isinstance(value, dict):
         return {key: _public_data(item, private) for key, item in value.items()}
     if isinstance(value, list):

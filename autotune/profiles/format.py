@@ -67,7 +67,7 @@ def _knob(knob: Knob) -> Any:
 
 
 def _proof(high: float | None, **values: Any) -> Proof:
-    """An interval without an upper end is written as ``high: null``."""
+    """Return a proof, of which the file has ``high: null`` if the interval has no upper end."""
     return Proof(high=math.inf if high is None else high, **values)
 
 

@@ -109,7 +109,7 @@ def _all(environment: Mapping[str, str], script: Path | None) -> Iterator[Place]
 
 
 def _absolute(folder: Callable[..., str], name: str) -> Path | None:
-    """Without a home, platformdirs raises, or returns a path that begins with ``~``."""
+    """Return a folder of platformdirs; None without a home: it raises then, or its path begins with ``~``."""
     try:
         found = Path(folder(APPLICATION, appauthor=False)) / name
     except (OSError, KeyError, RuntimeError):
@@ -118,6 +118,6 @@ def _absolute(folder: Callable[..., str], name: str) -> Path | None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """A colon in a URL ends it only before what is surely a path or another URL: ``https://host:8000/x:/folder``."""
+    """Split at colons. In ``https://host:8000/x:/folder`` only the last one ends the URL: what follows it is a path."""
     for part in re.split(r"[;\n]", text):
         yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))

@@ -77,7 +77,7 @@ def one_of(words: Collection[str], wanted: str = "") -> Limit:
 
 
 def _is_scalar(value: object) -> bool:
-    """True for text, a finite number, true, false and null."""
+    """Return True for text, a finite number, true, false and null."""
     return abs(value) <= MOST_NUMBER if isinstance(value, (int, float)) else value is None or isinstance(value, str)
 
 

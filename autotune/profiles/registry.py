@@ -203,7 +203,7 @@ def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
 
 
 def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
-    """Profiles of ``target`` in the folder of this machine, or in those of ``others`` that are most like it."""
+    """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
     wanted, key = file_names(target, here.nnodes), safe_name(here.machine.key)
     if registry.url:  # profiles of interrupted runs are never pushed
         wanted = tuple(name for name in wanted if not name.endswith(".partial.yaml"))
@@ -221,13 +221,13 @@ def _candidates(registry: Registry, here: Here, target: str, *, others: bool = F
 
 
 def _settles(found: Match, here: Here) -> bool:
-    """True if no other machine's profile can be better."""
+    """Return True if no other machine's profile can be better."""
     own = found.profile.key == here.machine.key and not found.profile.evidence.partial
     return own and found.verdict in match.APPLIED
 
 
 def _rank(found: Match) -> tuple[int, bool, bool, int, int]:
-    """The best first. Places come in their order, which `min` keeps."""
+    """Order the best first. Places come in their order, which `min` keeps."""
     profile, comparison = found.profile, found.comparison
     applied = match.APPLIED.index(found.verdict) if found.verdict in match.APPLIED else len(match.APPLIED)
     another = profile.target.nnodes == 1 and any(row.field == "nnodes" for row in comparison.differing)

@@ -120,7 +120,7 @@ class _Document:
 
 
 def _single(event: Any, path: Path) -> Any:
-    """Text, a number, true, false or null, as YAML 1.2 and JSON read it."""
+    """Return text, a number, true, false or null, as YAML 1.2 and JSON read it."""
     text: str = event.value
     if not text.isprintable():
         raise _problem(event, path, "holds control or other unprintable characters")

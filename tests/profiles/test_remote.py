@@ -17,7 +17,6 @@ import pytest
 from autotune.core.errors import ProfileError
 from autotune.profiles import file, registry, remote
 from autotune.profiles.match import COMPATIBLE, EXACT
-from autotune.profiles.places import default_path
 from autotune.profiles.registry import Registry
 
 from .records import MACHINE, find, here, profile, put
@@ -225,18 +224,3 @@ def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
     one.remove(NAME)
     assert find(here(), [bucket]) is None
     assert one.names() == [f"{NEAR.key}/other.yaml"]
-
-
-def test_a_repository_is_a_folder(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], check=True, timeout=60)
-
-    mine, yours = tmp_path / "mine", tmp_path / "yours"
-    git("init", "-q", str(mine))
-    Registry(mine).write(NAME, file.dump(profile(), "resnet.yaml"))
-    git("-C", str(mine), "add", "-A")
-    git("-C", str(mine), "commit", "-q", "-m", "a profile")
-    git("clone", "-q", str(mine), str(yours))
-    match = find(here(), [yours])
-    assert match is not None
-    assert (match.profile, match.path) == (profile(), default_path(MACHINE.key, "resnet", yours))
