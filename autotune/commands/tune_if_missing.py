@@ -43,7 +43,7 @@ def tune_if_missing(target: Script) -> str | None:
             if _found(here, target) is None:
                 tune(target, Options(), None, time.monotonic(), as_json=False)
                 _share(_found(here, target))
-    except (AutotuneError, OSError) as error:
+    except (AutotuneError, OSError, NotImplementedError) as error:  # the last: no file locks there
         return f"the script starts as it is; it could not be tuned: {error}"
     return None
 
