@@ -39,12 +39,11 @@ def push(
     profile: Annotated[Path, typer.Argument(help="A profile (.yaml).")],
     to: Annotated[str | None, typer.Option(help="Folder or URL; else the first of AUTOTUNE_PROFILES.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
-    sign: Annotated[Path | None, typer.Option(help="File of the secret key (minisign -G) to sign with.")] = None,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    from autotune.commands import sharing as command
+    from autotune.commands import profiles as command
 
-    command.push(profile, to, replace, sign)
+    command.push(profile, to, replace)
 
 
 @profiles_app.command("pull")
@@ -53,15 +52,12 @@ def pull(
     source: Annotated[str | None, typer.Option("--from", help="Folder or URL; else AUTOTUNE_PROFILES.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to write to; else the user's own.")] = None,
     sha256: Annotated[str | None, typer.Option(help="Digest that the file must have.")] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Public key, or its file, that must have signed; else AUTOTUNE_TRUSTED_KEYS.")
-    ] = None,
     yes: YesOption = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.commands import sharing as command
+    from autotune.commands import profiles as command
 
-    command.pull(what, source, to, sha256, yes, key)
+    command.pull(what, source, to, sha256, yes)
 
 
 @profiles_app.command("rm")
@@ -71,6 +67,6 @@ def rm(
     yes: YesOption = False,
 ) -> None:
     """Remove a profile from a registry."""
-    from autotune.commands import sharing as command
+    from autotune.commands import profiles as command
 
     command.remove(what, source, yes)

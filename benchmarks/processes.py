@@ -24,7 +24,7 @@ from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.probes.inventory import probe
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise
 from benchmarks import quality, stamp

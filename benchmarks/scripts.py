@@ -28,14 +28,14 @@ import torch
 from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch
 
-from autotune.core.machine import machine_type, versions
-from autotune.core.profile import Target
 from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
+from autotune.profiles import file as profiles
+from autotune.profiles.format import Target
+from autotune.profiles.machine import machine_type, versions
 from autotune.runtime.session import Session
-from autotune.store import profiles
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.profiles.machine import machine_type
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("torch-autotune", "torch", "numpy", "optuna")

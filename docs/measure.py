@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation|signature [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation|reading [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -30,12 +30,13 @@ from autotune.cluster.rendezvous import Rendezvous, without_mpi
 from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
 from autotune.core.student import student_quantile
+from autotune.host import lock
 from autotune.host.runner import open_runner
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
-from autotune.store import lock, profiles, signatures
+from autotune.profiles import file
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -328,24 +329,19 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
     print(f"{upper} / {lower}: median {statistics.median(ratios):.3g} ({ratios[0]:.3g} to {ratios[-1]:.3g})")
 
 
-def signature(pairs: int) -> None:
-    """Checking one profile's signature, over reading the profile."""
-    import minisign
-
-    key = minisign.KeyPair.generate()
-    content = profiles.dump(profile(SETTINGS)).encode()
-    signed = bytes(key.secret_key.sign(content))
-    keys = signatures.named(key.public_key.to_base64().decode(), "figure")
-    seconds: dict[str, list[float]] = {"checked": [], "read": []}
-    for _ in range(pairs):
-        for name, work in (
-            ("checked", lambda: signatures.refusal(content, signed, keys)),
-            ("read", lambda: profiles.parse(content.decode(), "figure")),
-        ):
-            began = time.perf_counter()
-            work()
-            seconds[name].append(1e3 * (time.perf_counter() - began))
-    report("ms", seconds, "checked", "read")
+def reading(pairs: int) -> None:
+    """Decision 022: whole processes that read one profile, and that only import what any process of ours does."""
+    plain = "import autotune.knobs.settings, autotune.core.proof, yaml, platformdirs"
+    seconds: dict[str, list[float]] = {"plain": [], "reading": []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = file.write(Path(folder) / "p.yaml", profile(SETTINGS))
+        code = {"plain": plain, "reading": f"{plain}; from autotune.profiles import file; file.read({str(path)!r})"}
+        for _ in range(pairs):
+            for name in random.sample(sorted(code), 2):
+                began = time.perf_counter()
+                subprocess.run([sys.executable, "-c", code[name]], check=True)
+                seconds[name].append(1e3 * (time.perf_counter() - began))
+    report("ms", seconds, "reading", "plain")
 
 
 FIGURES = {
@@ -358,7 +354,7 @@ FIGURES = {
     "latency": latency,
     "machines": machines,
     "isolation": isolation,
-    "signature": signature,
+    "reading": reading,
 }
 
 

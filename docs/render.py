@@ -1,11 +1,11 @@
 """Put a real tuning run, and the knob table, into the documents.
 
     autotune tune examples/jpeg_folder.py --profile run.yaml 2> run.txt
-    python docs/render.py run.txt run.yaml
+    python docs/render.py run.txt
 
-The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block; the
-profile becomes the example in `docs/profile-format.md`. Without arguments the picture and the block are made again from
-`docs/images/tune.txt`, and the table of `docs/knobs.md` from the code. They are never edited by hand.
+The final text becomes `docs/images/tune.txt`, the picture `docs/images/tune.svg` and the README's result block. Without
+arguments picture and block are made again from `docs/images/tune.txt`, and the table of `docs/knobs.md` from the code.
+They are never edited by hand.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from autotune.knobs.table import KNOBS
-from autotune.store import profiles
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "docs" / "images" / "tune.txt"
 PICTURE = ROOT / "docs" / "images" / "tune.svg"
 README = ROOT / "README.md"
 KNOBS_PAGE = ROOT / "docs" / "knobs.md"
-FORMAT = ROOT / "docs" / "profile-format.md"
-EXAMPLE = re.compile(r"(?s)(## An example\n.*?```yaml\n)(.*?)(```\n)")
 KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
 HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
 BLOCK = re.compile(r"(?s)(<!-- result:begin -->\n).*?(<!-- result:end -->)")
@@ -87,27 +83,8 @@ def final_text(output: str) -> str:
     return output[start:].rstrip() + "\n"
 
 
-def example(path: Path) -> str:
-    """The profile at ``path`` as the file would hold it, with one failure and two values that were not offered."""
-    profile = profiles.read(path)
-    evidence = profile.evidence
-    short = replace(evidence, failures=evidence.failures[:1], not_offered=evidence.not_offered[:2])
-    return profiles.dump(replace(profile, evidence=short), f"{profile.target.name}.yaml")
-
-
-def rewritten(page: str) -> str:
-    """The example of ``page`` as it would be written today: with knobs that came since."""
-    found = EXAMPLE.search(page)
-    assert found is not None
-    profile = profiles.parse(found[2], str(FORMAT))
-    return profiles.dump(profile, f"{profile.target.name}.yaml")
-
-
 def main() -> None:
     run = Path(sys.argv[1]) if len(sys.argv) > 1 else TEXT
-    shown = FORMAT.read_text("utf-8")
-    written = example(Path(sys.argv[2])) if len(sys.argv) > 2 else rewritten(shown)
-    FORMAT.write_text(EXAMPLE.sub(lambda found: found[1] + written + found[3], shown), "utf-8")
     text = final_text(run.read_text("utf-8"))
     TEXT.write_text(text, "utf-8")
     PICTURE.write_text(svg(text), "utf-8")

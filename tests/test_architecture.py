@@ -36,8 +36,10 @@ class Room:
 
 
 IMPURE = "os time random subprocess logging"
-HOST = "host core launch store trial"
-LOADER = "runtime.session runtime.choice runtime.slowness runtime.observer"
+HOST = "host core launch profiles trial"
+LOADER = "runtime.session runtime.choice runtime.slowness"
+PROFILE = "profiles.format profiles.machine"
+"""What a profile is, as data: the rooms above may hold one."""
 """They pick the profile that the rest of the runtime applies, and look at the machine where training is slow."""
 
 # The first match wins: the more special rows come first.
@@ -48,32 +50,34 @@ TABLE = (
     Room("probes",        "probes*",        "probes",                     "psutil pynvml platformdirs",
          never="probes.bench probes.torch_facts"),
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),
+    Room("profiles, data", f"{PROFILE} profiles.records profiles.match",
+         f"{PROFILE} profiles.records core probes.facts", "", IMPURE),
+    Room("profiles",      "profiles*",      "profiles core",              "yaml platformdirs fsspec", "subprocess"),
     Room("search",        "search*",        "search core",                "optuna numpy", "subprocess"),
     Room("trial, child",  "trial.child*",   "trial core runtime script",  "torch numpy", "trial.parent", prints=True),
     Room("trial, parent", "trial.parent*",  "trial core",                 "psutil cloudpickle", "trial.child"),
     Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
     Room("script",        "script*",        "script runtime core",        "torch numpy", "subprocess"),
-    Room("runtime, load", LOADER,           "runtime core store probes",  "torch", "subprocess"),
+    Room("runtime, load", LOADER,           "runtime core profiles probes", "torch", "subprocess"),
     Room("integrations",  "integrations*",  "integrations runtime",       "lightning pytorch_lightning transformers",
          "subprocess"),
     Room("runtime, entry", "runtime.entry*", "runtime core script",       "torch", "subprocess", prints=True),
     Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
-    Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
-    Room("store",         "store*",         "store core",
-         "yaml pydantic filelock platformdirs fsspec minisign"),
+    Room("launch",        "launch*",        "launch core probes.facts profiles.format", "", "subprocess"),
     Room("diagnosis",     "diagnosis*",     "diagnosis core",             "", IMPURE),
     Room("doctor",        "doctor*",        "doctor core probes.facts probes.switches", "", IMPURE),
-    Room("report",        "report*",        "report diagnosis doctor core probes.facts", "rich plotly", IMPURE),
+    Room("report",        "report*",        f"report diagnosis doctor core probes.facts {PROFILE}"
+         " profiles.match profiles.records", "rich plotly", IMPURE),
     Room("export",        "export*",        "export core",                "",    IMPURE),
     # Where rooms meet, lowest first:
-    Room("host",          "host*",          f"{HOST} diagnosis probes", "", "logging trial.child"),
+    Room("host",          "host*",          f"{HOST} diagnosis probes", "filelock", "logging trial.child"),
     Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
     Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
          "subprocess logging trial.child"),
-    Room("tuning, from Python", "tuning.from_python", "tuning core trial"),
-    Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
+    Room("tuning, from Python", "tuning.from_python", "tuning core trial profiles.format"),
+    Room("tuning",        "tuning*",        f"tuning search core {PROFILE}", "", IMPURE),
     Room("commands",      "commands*",
-         f"commands tuning cluster search report diagnosis doctor export {HOST} probes", "rich",
+         f"commands tuning cluster search report diagnosis doctor export {HOST} probes", "rich filelock",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli cli_profiles cli_streams cli_target",
          "cli_profiles cli_streams cli_target commands core tuning.options trial.script autotune", "typer click",
@@ -83,7 +87,7 @@ TABLE = (
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
+    "autotune core* search* profiles* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
     " probes.inventory cli tune"
 )
 
@@ -206,13 +210,13 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.search.staged", "subprocess"),
         ("autotune.trial.parent.runner", "torch"),
         ("autotune.trial.parent.runner", "autotune.trial.child.rank"),
-        ("autotune.trial.child.rank", "autotune.store.profiles"),
+        ("autotune.trial.child.rank", "autotune.profiles.file"),
         ("autotune.trial.child.rank", "optuna"),
-        ("autotune.runtime.loader", "autotune.store"),
+        ("autotune.runtime.loader", "autotune.profiles"),
         ("autotune.runtime.session", "autotune.cli"),
         ("autotune.launch.command", "autotune.search"),
-        ("autotune.store.profiles", "torch"),
-        ("autotune.report.final", "autotune.store"),
+        ("autotune.profiles.file", "torch"),
+        ("autotune.report.final", "autotune.profiles.registry"),
         ("autotune.tuning.search", "autotune.trial.parent.runner"),
         ("autotune.tuning.schedule", "time"),
         ("autotune.cluster.listener", "autotune.tuning.state"),

@@ -6,18 +6,21 @@ import html
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from types import ModuleType
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from autotune.core.identity import Identity
 
 from autotune.commands.init import TASK
-from autotune.core.errors import ProfileError
-from autotune.store import profiles, yaml_text
-from autotune.store.schema import ProfileRecord
+from autotune.knobs.settings import Settings
+from autotune.profiles import strict_yaml
+from autotune.profiles.format import Ceiling, Written, from_data
+from autotune.profiles.records import Refused
 from autotune.trial.task_file import OPTIONAL, REQUIRED
+from benchmarks.simulation.profiles import MACHINE, profile
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -34,40 +37,21 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def example() -> str:
-    found = re.search(r"(?s)## An example\n.*?```yaml\n(.*?)```", FORMAT)
-    assert found is not None
-    return found[1]
+def whole_profile() -> dict[str, Any]:
+    """The data of a profile that has every key."""
+    made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
+    target = replace(made.target, nnodes=2, script="steps", skip=1, identity=Identity("0" * 16, "SGD", ("number",)))
+    evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0, 1.0))
+    return replace(made, target=target, evidence=evidence, written=Written("0.1.0", "2026-11-22")).as_dict()
 
 
-def test_the_example_is_a_profile_as_it_would_be_written(example: str) -> None:
-    profile = profiles.parse(example, "docs/profile-format.md")
-    assert profiles.dump(profile, "jpeg_folder.yaml") == example
-
-
-def test_a_wrong_example_would_be_noticed(example: str) -> None:
-    with pytest.raises(ProfileError, match="recommended"):
-        profiles.parse(example.replace("recommended: amp", "recommended: fast"), "x")
-
-
-def keys(record: type[BaseModel], above: str = "") -> Iterator[str]:
+def keys(data: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Dotted names of every key, down to settings, levels and the parts of an interval."""
-    for name, info in record.model_fields.items():
-        full = f"{above}{info.alias or name}"
-        inner = next(iter(records(info.annotation)), None)
-        if inner is None:
-            yield full
+    for name, value in data.items():
+        if isinstance(value, Mapping) and name != "software":
+            yield from keys(value, f"{above}{name}.")
         else:
-            yield from keys(inner, f"{full}.")
-
-
-def records(kind: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        yield kind
-    elif get_origin(kind) in (Union, UnionType, Annotated):
-        for part in get_args(kind):
-            yield from records(part)
+            yield f"{above}{name}"
 
 
 def documented(key: str) -> bool:
@@ -84,16 +68,31 @@ def documented(key: str) -> bool:
 
 
 def test_every_key_is_explained() -> None:
-    assert [key for key in keys(ProfileRecord) if not documented(key)] == []
+    assert [key for key in keys(whole_profile()) if not documented(key)] == []
     assert not documented("machine.hostname")
 
 
-def test_every_explained_key_exists(example: str) -> None:
-    data: Mapping[str, Any] = yaml_text.load(example)
-    for name in re.findall(r"(?m)^\| `([a-z_.*]+)`", FORMAT):
-        place: Any = data
-        for part in name.split("."):
-            place = next(iter(place.values())) if part == "*" else place[part]
+def test_every_explained_key_exists() -> None:
+    for first, others in re.findall(r"(?m)^\| `([a-z_.*]+)`((?:, `\.[a-z_]+`)*)", FORMAT):
+        record = first.rpartition(".")[0]
+        for name in (first, *(record + other for other in re.findall(r"`(\.[a-z_]+)`", others))):
+            place: Any = whole_profile()
+            for part in name.split("."):
+                place = next(iter(place.values())) if part == "*" else place[part]
+
+
+def merged(data: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` with the values of ``part``."""
+    return {**data, **{k: merged(data[k], v) if isinstance(v, Mapping) else v for k, v in part.items()}}
+
+
+def test_the_example_is_part_of_a_profile() -> None:
+    (example,) = re.findall(r"(?s)```yaml\n(.*?)```", FORMAT)
+    part, _lines = strict_yaml.load(example)
+    assert set(keys(part)) <= set(keys(whole_profile()))
+    assert from_data(merged(whole_profile(), part)).recommended == part["recommended"]
+    with pytest.raises(Refused, match="recommended"):
+        from_data(merged(whole_profile(), {"recommended": "fast"}))
 
 
 def test_picture_and_readme_show_the_saved_text() -> None:

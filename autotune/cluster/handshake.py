@@ -12,8 +12,8 @@ from typing import Any
 
 from autotune.cluster.rendezvous import Rendezvous
 from autotune.core.errors import LaunchError, NothingUsable, UsageError
-from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
+from autotune.profiles.machine import machine_type
 from autotune.trial.parent.fleet import Agent
 from autotune.trial.parent.tcp_connection import TcpConnection
 

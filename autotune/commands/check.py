@@ -11,15 +11,15 @@ from autotune.commands.live_view import live_view
 from autotune.core.decide import BASELINE
 from autotune.core.errors import NothingUsable, UsageError
 from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.core.machine import machine_type
-from autotune.core.profile import Profile
 from autotune.core.proof import Proof, Round, compare
 from autotune.host.cpus import on_the_same_cpus
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.store.profiles import read
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
+from autotune.profiles.machine import machine_type
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Target
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune.profiles.file import read
 from autotune.report import diff as report
-from autotune.store.profiles import read
 
 
 def diff(left: Path, right: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.core.profile import Profile
 from autotune.export import table
 from autotune.export.target import Plan
 from autotune.knobs import affinity as binding
@@ -17,8 +16,9 @@ from autotune.launch.command import command
 from autotune.launch.environment import environment
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
 from autotune.report.verdict import batch_note
-from autotune.store.profiles import read
 
 TORCHRUN = ["python", "-m", "torch.distributed.run"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from autotune.core.machine import machine_type
 from autotune.probes import inventory
+from autotune.profiles.machine import machine_type
 from autotune.report import machine
 
 

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 
 from autotune.core.errors import UsageError
-from autotune.core.profile import Profile
-from autotune.store.profiles import read
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
 
 MISSING = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
 

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from autotune.core.cluster import Cluster, idle_machines, no_route
 from autotune.core.errors import UsageError
-from autotune.core.match import NONE, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
-from autotune.core.profile import Profile
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
 from autotune.knobs.clamp import clamp, for_this_machine, one_process
@@ -30,9 +28,11 @@ from autotune.probes.facts import Inventory, Route
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.store import registry
-from autotune.store.places import places
-from autotune.store.profiles import read
+from autotune.profiles import registry
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
+from autotune.profiles.match import NONE, Here, compare
+from autotune.profiles.places import places
 from autotune.trial.script import Script
 
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
@@ -97,7 +97,7 @@ def prepare(
     inventory = probe()
     profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
     found = read(profile)
-    comparison = compare(found, Here.on(inventory, nnodes=found.target.nnodes))
+    comparison = compare(found, Here.on(inventory, nnodes=cluster.nodes if cluster else 1))
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)

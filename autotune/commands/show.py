@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune.profiles.file import read
 from autotune.report import show as report
-from autotune.store.profiles import read
 
 
 def show(path: Path) -> None:

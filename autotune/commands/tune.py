@@ -15,8 +15,8 @@ from autotune.commands import report
 from autotune.commands.live_view import live_view
 from autotune.core.cluster import Cluster
 from autotune.core.errors import UsageError
+from autotune.profiles.file import to_data
 from autotune.report import final
-from autotune.store.profiles import to_data
 from autotune.trial.script import Script, Target
 from autotune.tuning import run
 from autotune.tuning.options import Options

@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.commands import sharing
+from filelock import FileLock, Timeout
+
+from autotune.commands import profiles
 from autotune.commands.tune import tune
 from autotune.core.errors import AutotuneError
-from autotune.core.match import Here
 from autotune.core.overrides import overrides
 from autotune.probes.inventory import probe
-from autotune.store import registry
-from autotune.store.lease import lease
-from autotune.store.places import named_places, places
+from autotune.profiles import registry
+from autotune.profiles.match import Here
+from autotune.profiles.places import default_path, named_places, places
 from autotune.trial.script import Script
 from autotune.tuning.options import Options
 
+WAIT_SECONDS = 1800.0
+"""For another process that tunes the same target on the same type of machine."""
+
 
 def tune_if_missing(target: Script) -> str | None:
-    """Tune ``target`` where no profile fits it here; processes that share a folder of profiles tune once.
+    """Tune ``target`` if no profile fits it here. Processes that share a folder of profiles tune once.
 
     Returns:
-        Why the script must train without a profile; None where there is one, or where none is wanted.
+        Why the script must train without a profile; None if there is one, or if none is wanted.
     """
     wishes = overrides(os.environ)
     if wishes.disabled or wishes.profile:
         return None
-    inventory = probe()
-    here = Here.on(inventory, target.name)
+    here = Here.on(probe(), target.name)
     if _found(here, target):
         return None
     try:
-        with lease(here.machine.key, target.name, _waiting):
+        with _one_at_a_time(here.machine.key, target.name):
             if _found(here, target) is None:
                 tune(target, Options(), None, time.monotonic(), as_json=False)
                 _share(_found(here, target))
-    except (AutotuneError, OSError) as error:
+    except (AutotuneError, OSError, NotImplementedError) as error:  # the last: no file locks there
         return f"the script starts as it is; it could not be tuned: {error}"
     return None
 
 
-def _waiting(target: str) -> None:
-    print(f"autotune: another process tunes {target}; waiting for its profile", file=sys.stderr)
+@contextlib.contextmanager
+def _one_at_a_time(machine_key: str, target: str) -> Iterator[None]:
+    """Hold a lock beside the profile: in the first folder of ``AUTOTUNE_PROFILES``, else in the project's."""
+    shared = next((place for place in named_places(os.environ) if isinstance(place, Path)), None)
+    path = default_path(machine_key, target, shared).with_suffix(".tuning")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"autotune: another process tunes {target}; waiting for its profile", file=sys.stderr)
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+        except Timeout:
+            raise OSError(f"another process has tuned for {WAIT_SECONDS / 60:.0f} minutes") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _found(here: Here, target: Script) -> Path | None:
@@ -57,6 +79,6 @@ def _share(path: Path | None) -> None:
     if path is None or not named_places(os.environ):
         return
     try:
-        sharing.push(path, None, False)
+        profiles.push(path, None, False)
     except AutotuneError as error:
         print(f"autotune: the profile stays on this machine: {error}", file=sys.stderr)

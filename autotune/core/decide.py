@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.core.profile import LevelResult
 from autotune.core.proof import IDENTITY, Proof, Round, compare
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
+from autotune.profiles.format import MOST_SPEEDUP, LevelResult
 
 BASELINE = "baseline"
 SAME = {
@@ -52,7 +52,7 @@ def decide(
             continue
         proof = compare(rounds, level, BASELINE, final=final)
         step = proof if name == BASELINE else compare(rounds, level, name, final=final)
-        if proof.gain and step.gain:
+        if proof.gain and step.gain and proof.value <= MOST_SPEEDUP:
             below, name = LevelResult(settings, baseline_rate * proof.value, proof, proven=True), level
             results[level] = below
         else:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PROFILE, LEVEL, DISABLE = "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"
-OBSERVE = "AUTOTUNE_OBSERVE"
 SCRIPT_VARIABLE = "AUTOTUNE_SCRIPT"
 """What `autotune run` hands to the process of an unmodified script: see `autotune.scripts.order`."""
 TIMEOUT_VARIABLE = "AUTOTUNE_TIMEOUT"
@@ -23,16 +22,14 @@ class Overrides:
         profile: path of the profile to apply; None where unset or empty.
         level: likewise.
         disabled: training runs as it is, without a profile.
-        observe: keep the rate of a training beside its profile.
     """
 
     profile: str | None
     level: str | None
     disabled: bool
-    observe: bool = False
 
 
 def overrides(environment: Mapping[str, str]) -> Overrides:
     """What ``environment`` says of profiles."""
-    disabled, observe = (environment.get(name, "").strip().lower() not in NO for name in (DISABLE, OBSERVE))
-    return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled, observe)
+    disabled = environment.get(DISABLE, "").strip().lower() not in NO
+    return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled)

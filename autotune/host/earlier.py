@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.core.match import Here
 from autotune.knobs.clamp import clamp
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
-from autotune.store import registry
-from autotune.store.places import places
+from autotune.profiles import registry
+from autotune.profiles.match import Here
+from autotune.profiles.places import places
 from autotune.trial.script import Target
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.core.errors import UsageError
 from autotune.core.events import Observer, StageStarted, ignore
+from autotune.host import lock
 from autotune.host.signals import interrupt_on_signals
 from autotune.knobs.affinity import plan
 from autotune.knobs.clamp import over_machines
@@ -19,7 +20,6 @@ from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
-from autotune.store import lock
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment

@@ -5,13 +5,13 @@ The global batch is always kept: fewer processes have larger shares of it.
 
 from __future__ import annotations
 
-from autotune.core.profile import Profile
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import why_not_usable
 from autotune.knobs.constraints import most_processes, with_processes, within
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.probes.facts import Inventory
+from autotune.profiles.format import Profile
 
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
@@ -32,7 +32,7 @@ def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tupl
     Tuning left its threads at that machine's default: nobody has measured that so few are right for a larger one.
     """
     settings, cores = profile.levels[level].settings, inventory.budget.cores
-    default = profile.machine["facts"].get("cores")
+    default = profile.machine.cores
     kept = settings.processes == profile.baseline.processes == 1 and settings.threads == profile.baseline.threads
     if not kept or settings.threads != default or cores <= default or profile.target.device != "cpu":
         return settings, ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotune.core.errors import UsageError
 from autotune.core.overrides import SCRIPT_VARIABLE
-from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
+from autotune.profiles.format import Profile
 from autotune.scripts.apply import Order
 from autotune.scripts.shared_batch import SharedBatch
 from autotune.trial.script import Script

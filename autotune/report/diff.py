@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.profile import Profile
 from autotune.knobs.knob import LEVELS
+from autotune.profiles.format import Profile
+from autotune.profiles.records import as_data
 from autotune.report import formatting
 from autotune.report.verdict import verdict
 
@@ -42,7 +43,7 @@ def differences(left: Profile, right: Profile) -> list[Row]:
 
 
 def _head(left: Profile, right: Profile) -> list[Row]:
-    facts, others = left.machine["facts"], right.machine["facts"]
+    facts, others = (as_data(profile.machine)["facts"] for profile in (left, right))
     rates = [formatting.rate(profile.baseline_rate, profile.target.unit) for profile in (left, right)]
     rows = [
         ("machine", left.key, right.key),

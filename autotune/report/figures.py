@@ -9,8 +9,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from autotune.core.history import Effect, History
-from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
+from autotune.profiles.format import Profile
 from autotune.report import formatting
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")

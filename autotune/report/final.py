@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from autotune.core.load import QUIET, Load
-from autotune.core.profile import Profile
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
+from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed

@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.machine import machine_type
 from autotune.probes.facts import Gpu, Inventory
+from autotune.profiles.machine import machine_type
 from autotune.report import formatting
 
 Rows = list[tuple[str, str]]

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.match import Comparison
+from autotune.profiles.match import Comparison
 from autotune.report import formatting
 
 WIDTH = 110

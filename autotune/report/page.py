@@ -11,7 +11,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from autotune.core.history import History, effects
-from autotune.core.profile import Profile
+from autotune.profiles.format import Profile
 from autotune.report import figures, formatting
 from autotune.report.final import apply_lines, failure_groups, not_offered_groups
 from autotune.report.verdict import verdict

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.profile import Profile
 from autotune.knobs.table import KNOB_NAMES
+from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.final import failure_groups, not_offered_groups
 from autotune.report.verdict import batch_note, verdict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from autotune.core.profile import LevelResult, Profile
 from autotune.knobs.knob import LEVELS
+from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
 
 NO_GAIN = "no gain: keep your settings"

@@ -13,10 +13,8 @@ import torch
 
 from autotune.core.errors import ProfileError, UsageError
 from autotune.core.fingerprint import Fingerprint
-from autotune.core.match import NONE, Comparison, Here, compare
 from autotune.core.near import did_you_mean
 from autotune.core.overrides import PROFILE, overrides
-from autotune.core.profile import Profile
 from autotune.knobs.affinity import plan_of
 from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
@@ -27,9 +25,12 @@ from autotune.launch.environment import own_threads
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
+from autotune.profiles import file as profiles
+from autotune.profiles import registry
+from autotune.profiles.format import Profile
+from autotune.profiles.match import NONE, Comparison, Here, compare
+from autotune.profiles.places import is_url, not_there, places
 from autotune.runtime.processes import world_size
-from autotune.store import profiles, registry
-from autotune.store.places import is_url, not_there, places
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,6 @@ class Found:
     notes: tuple[str, ...] = ()
     comparison: Comparison | None = None
     """Of the profile with this machine."""
-    file: Path | None = None
 
 
 def choose(
@@ -88,9 +88,9 @@ def find(
             if is_url(str(path)):
                 raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
             profile = profiles.read(path)
-            comparison = compare(profile, replace(here, nnodes=profile.target.nnodes))
+            comparison = compare(profile, replace(here, nnodes=_nnodes(environment)))
             notes = tuple(filter(None, [comparison.sentence]))
-            return Found(profile, f"{origin}: {path}", notes, comparison, Path(path))
+            return Found(profile, f"{origin}: {path}", notes, comparison)
     script = _script()
     target = target or (script.stem if script else None)
     search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
@@ -98,7 +98,7 @@ def find(
         return Found(None, notes=(*_missing(target, search.similar), *search.notes, *not_there(environment)))
     comparison = search.match.comparison
     notes = (*filter(None, [comparison.sentence]), *search.notes)
-    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison, search.match.path)
+    return Found(search.match.profile, f"found: {search.match.source}", notes, comparison)
 
 
 def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:

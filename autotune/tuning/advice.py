@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from autotune.core.decide import BASELINE
 from autotune.core.effort import to_decide, to_narrow
-from autotune.core.profile import LevelResult
 from autotune.core.proof import WIDE, compare
+from autotune.profiles.format import LevelResult
 from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds
 from autotune.tuning.state import RunState
 

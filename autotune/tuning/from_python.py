@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.core.durations import seconds
 from autotune.core.errors import UsageError, UserCodeError
-from autotune.core.profile import Profile
+from autotune.profiles.format import Profile
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import recognise_target
 from autotune.tuning import run

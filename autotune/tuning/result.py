@@ -9,9 +9,7 @@ from pathlib import Path
 
 from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.machine import machine_type, versions
 from autotune.core.outcome import NotApplied
-from autotune.core.profile import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.core.proof import CONFIDENCE, Proof, compare
 from autotune.core.task import TaskFacts
 from autotune.knobs.constraints import normalised
@@ -19,6 +17,8 @@ from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
+from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
+from autotune.profiles.machine import machine_type, versions
 from autotune.search.protocol import Observation
 from autotune.tuning.state import RunState
 
@@ -72,7 +72,7 @@ def profile_of(
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
     evidence = replace(_evidence(state, context, left_out), seconds=round(seconds, 1), partial=partial, why=why)
     return Profile(
-        machine=machine_type(context.inventory).as_dict(),
+        machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=_target(task, nnodes),
         recommended=recommended or _recommended(results, "amp" if "batch_size" in task.current else "max"),
@@ -104,7 +104,6 @@ def _target(task: TaskFacts, nnodes: int) -> Target:
         samples=task.samples,
         nnodes=nnodes,
         script=task.script,
-        skip=task.skip,
         compared=task.compared,
     )
 

@@ -16,9 +16,7 @@ from autotune.cluster.rendezvous import without_mpi
 from autotune.core.errors import Interrupted, LaunchError, UsageError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.core.load import QUIET, Load, undisturbed
-from autotune.core.machine import machine_type
 from autotune.core.outcome import Outcome
-from autotune.core.profile import Profile, Written
 from autotune.core.task import TaskFacts
 from autotune.core.version import VERSION
 from autotune.host import compile_cache
@@ -37,8 +35,10 @@ from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.profiles import file
+from autotune.profiles.format import Profile, Written
+from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
-from autotune.store import rescue
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
@@ -109,11 +109,11 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = rescue.writable(options.profile) if options.profile else None
+    path = file.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
     nnodes = listener.nnodes if listener else 1
-    path = path or rescue.own_place(machine_type(inventory).key, target.name, nnodes)
+    path = path or file.own_place(machine_type(inventory).key, target.name, nnodes)
     with contextlib.ExitStack() as stack:
         fleet = Fleet()
         notes: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def _run_phases(request: _Request) -> Result:
         nnodes=request.runner.fleet.nnodes,
         why=reason,
     )
-    saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
+    saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
         compile_cache.keep(request.runner.setup.paths.compile_cache)
     if ended is not None:

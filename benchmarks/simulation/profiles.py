@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.machine import MachineType
-from autotune.core.profile import Evidence, LevelResult, Profile, Target
 from autotune.core.proof import Proof
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
+from autotune.profiles.format import Evidence, LevelResult, Profile, Target
+from autotune.profiles.machine import MachineType
 
 MACHINE = MachineType(
     key="amd-epyc-zen4-8c-32g",
@@ -42,7 +42,7 @@ def profile(
     proof = Proof(1.62, 1.55, 1.7, 0.95, 12)
     chosen = dict.fromkeys(LEVELS, settings) | dict(levels or {})
     return Profile(
-        machine=machine.as_dict(),
+        machine=machine,
         software={"python": "3.11.9", "torch": "2.9.0", "cuda": None},
         target=Target("train", "samples", "cuda" if machine.gpus else "cpu", 11_000_000, 50_000),
         recommended="safe",

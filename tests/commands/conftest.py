@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from autotune import cli
-from autotune.core.machine import machine_type
 from autotune.probes.facts import Inventory
-from autotune.store import profiles
-from autotune.store.signatures import VARIABLE
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
 from benchmarks.simulation.simulator import inventory
 
-from ..store.records import profile
+from ..profiles.records import profile
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -24,7 +23,7 @@ Say = Callable[..., tuple[int, str, str]]
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder and a cache of its own, and no variable that names profiles."""
     monkeypatch.chdir(tmp_path)
-    for name in ("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE", VARIABLE):
+    for name in ("AUTOTUNE_PROFILE", "AUTOTUNE_PROFILES", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 

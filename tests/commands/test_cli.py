@@ -17,14 +17,14 @@ from autotune import cli
 from autotune.commands import check
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
-from autotune.core.machine import machine_type
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
-from autotune.store import profiles
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
 from autotune.trial.script import started_script
 from autotune.tuning import run
 from benchmarks.simulation.simulator import inventory
-from tests.store.records import BASELINE, MACHINE, TUNED, profile
+from tests.profiles.records import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,6 +129,14 @@ class TestUsage:
             (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
             (["tune", "whole.py", "--fix", "num_workers=1000"], "nothing would be left to search"),
             (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
+            (
+                ["tune", "whole.py", "--profile", "/dev/null"],
+                "it is a device or pipe, and only plain files",
+            ),
+            (
+                ["tune", "whole.py", "--profile", "link.yaml"],
+                "it is a symbolic link, and only plain files",
+            ),
             (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
             (["init", "whole.py"], "whole.py exists already; name another file"),
             (["init", "no/such/folder.py"], "cannot be written: No such file"),
@@ -147,6 +155,7 @@ class TestUsage:
         (elsewhere / "half.py").write_text("def build_model(): ...")
         (elsewhere / "broken.py").write_text("def :")
         (elsewhere / "whole.py").write_text(TASK)
+        (elsewhere / "link.yaml").symlink_to("whole.py")
         said = say(*arguments)
         assert said.code == 2
         assert words in " ".join(said.err.split())
@@ -315,7 +324,7 @@ class TestProfiles:
     def test_validate_names_schema_machine_and_target(self, say: Any, saved: Path) -> None:
         said = say("validate", saved)
         assert said.code == 0
-        assert said.out.strip() == f"{saved}: valid autotune.profile/2 for {MACHINE.key}, target resnet"
+        assert said.out.strip() == f"{saved}: valid autotune.profile for {MACHINE.key}, target resnet"
 
     def test_a_spoiled_profile_names_the_key(self, say: Any, saved: Path) -> None:
         saved.write_text(saved.read_text().replace("num_workers: 2", "num_workers: many"))
@@ -358,15 +367,13 @@ class TestProfiles:
         path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
         path.parent.mkdir(parents=True)
         saved.rename(path)
+        (path.parent / "broken.yaml").touch()
         said = say("profiles", "list")
         assert said.code == 0
-        assert f"{MACHINE.key}/resnet.yaml" in said.out
-
-    def test_list_is_for_people(self, say: Any, saved: Path, elsewhere: Path) -> None:
-        path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
-        path.parent.mkdir(parents=True)
-        saved.rename(path)
-        assert "ProfileFile(" not in say("profiles", "list").out
+        own = f"profiles/{MACHINE.key}"
+        lines = said.out.splitlines()
+        assert lines[0].startswith(f"{own}/broken.yaml: is empty")
+        assert lines[1] == f"{own}/resnet.yaml  resnet on {MACHINE.key}"
 
     def test_match_names_a_folder_that_is_gone(
         self, say: Any, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
@@ -475,6 +482,16 @@ class TestRun:
         assert "AUTOTUNE_DISABLE is set" in said.err
         monkeypatch.setenv("AUTOTUNE_DISABLE", "false")
         assert say("run", "--dry-run", "train.py").code == 2
+
+    def test_a_profile_of_other_machines_together_is_not_applied(
+        self, say: Any, script: Path, plain: Inventory, elsewhere: Path
+    ) -> None:
+        made = profile(machine_type(plain))
+        saved = profiles.write(elsewhere / "many.yaml", replace(made, target=replace(made.target, nnodes=1_000_000)))
+        said = say("run", "--dry-run", "--profile", saved, "train.py")
+        assert (said.code, "AUTOTUNE_PROFILE" in said.out) == (0, False)
+        assert "the script starts as it is: the profile was measured on" in said.err
+        assert "nnodes: profile 1000000, here 1" in said.err
 
     def test_a_profile_of_another_machine_is_named(self, say: Any, script: Path, saved: Path) -> None:
         said = say("run", "--dry-run", "--profile", saved, "train.py")
@@ -622,7 +639,7 @@ class TestImports:
 
     HEAVY = "print(sorted(name for name in ('torch', 'optuna', 'numpy') if name in sys.modules))"
 
-    @pytest.mark.parametrize("module", ["autotune", "autotune.cli", "autotune.knobs.space", "autotune.store.registry"])
+    @pytest.mark.parametrize("module", ["autotune", "autotune.cli", "autotune.knobs.space", "autotune.profiles.registry"])
     def test_are_light(self, module: str) -> None:
         done = fresh(f"import sys, {module}; {self.HEAVY}")
         assert done.stdout.strip() == "[]", done.stderr

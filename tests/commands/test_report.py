@@ -10,7 +10,7 @@ import pytest
 from autotune.commands import report as command
 from autotune.core.errors import UsageError
 from autotune.knobs.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from benchmarks.simulation.profiles import profile
 
 

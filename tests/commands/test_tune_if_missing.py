@@ -12,10 +12,10 @@ import pytest
 
 from autotune.commands import tune_if_missing as command
 from autotune.core.errors import NothingUsable
-from autotune.core.machine import machine_type, versions
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
-from autotune.store import profiles
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type, versions
 from autotune.trial.script import Script
 from benchmarks.simulation.profiles import profile
 from benchmarks.simulation.simulator import inventory
@@ -81,7 +81,7 @@ def test_a_profile_that_another_one_made_meanwhile_is_taken(
 def test_who_tunes_for_too_long_is_not_waited_for(
     script: Script, tuned: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("autotune.store.lease.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(command, "WAIT_SECONDS", 0.05)
     lease = Path("profiles") / machine_type(MACHINE).key / "train.tuning"
     lease.parent.mkdir(parents=True)
     pipe = subprocess.PIPE

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.profile import Profile
 from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, over_machines, with_processes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
+from autotune.profiles.format import Profile
 from tests.runtime.records import inventory, profile
 from tests.strategies import settings as any_settings
 
@@ -150,8 +150,7 @@ def test_a_missing_backend_gives_way_to_gloo(
 def made_on(cores: int, settings: Settings, baseline: Settings, device: str = "cpu") -> Profile:
     """A profile of a machine with ``cores``."""
     made = profile(settings, device=device)
-    facts = {**made.machine["facts"], "threads": cores, "cores": cores}
-    return replace(made, machine={**made.machine, "facts": facts}, baseline=baseline)
+    return replace(made, machine=replace(made.machine, threads=cores, cores=cores), baseline=baseline)
 
 
 def test_threads_that_tuning_left_alone_are_those_of_a_larger_machine() -> None:

@@ -53,6 +53,12 @@ class TestAccepting:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, **speeds))
         assert tuple(results[level].settings for level in LEVELS) == expected
 
+    def test_a_speedup_that_nobody_believes_is_not_proven(self) -> None:
+        """A profile with such a claim could not be read again, and the run would be lost."""
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=2000, max=2000))
+        assert [results[level].settings for level in LEVELS] == [SAFE, SAFE, SAFE]
+        assert "cannot tell: " in results["amp"].note
+
     def test_faster_than_safe_but_not_than_the_baseline_is_not_enough(self) -> None:
         """Safe failed to prove itself, so the amp's opponent is the baseline."""
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=0.7, amp=1.0, max=1.0))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from autotune.trial.process_tree import TRIAL_OOM_SCORE
 from tests.end_to_end import circumstances, harness
 from tests.runtime.records import profile

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.profile import Profile
-from autotune.store import profiles
+from autotune.profiles import file as profiles
+from autotune.profiles.format import Profile
 
 from .harness import autotune
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from autotune.trial.process_tree import descendants, kill_tree
 from benchmarks.simulation.profiles import profile
 from tests.end_to_end.harness import (

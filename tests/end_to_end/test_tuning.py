@@ -15,7 +15,7 @@ import optuna
 import pytest
 import yaml
 
-from autotune.store.profiles import read
+from autotune.profiles.file import read
 from tests.end_to_end.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch
@@ -61,7 +61,7 @@ def test_tune_then_train(folder: Path) -> None:
     assert left(0.0) == set()
     profile, answer = done.profile, done.answer
     assert {key: answer[key] for key in profile} == profile
-    assert profile["schema"] == "autotune.profile/2"
+    assert profile["schema"] == "autotune.profile"
     assert profile["recommended"] in ("safe", "amp"), "safe, where amp only repeats it"
     for level in ("safe", "amp"):
         settings = profile["levels"][level]["settings"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from tests.end_to_end.harness import MLP, PATIENCE
 from tests.runtime.records import profile
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from autotune.knobs.settings import Settings
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 from tests.runtime import records
 
 pytestmark = pytest.mark.torch

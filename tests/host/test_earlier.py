@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.machine import machine_type
 from autotune.host.earlier import Earlier, earlier_profile
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
-from autotune.store import layout, profiles
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
+from autotune.profiles.places import default_path
 from autotune.trial.task_file import TaskFile
 from benchmarks.simulation.profiles import profile
 
@@ -30,7 +31,7 @@ def put(threads: int) -> None:
     """A profile of this machine, for so many threads."""
     machine = machine_type(probe())
     made = profile(OWN, {"safe": Settings(batch_size=32, threads=threads), "max": LARGER}, machine)
-    profiles.write(layout.default_path(machine.key, "train"), replace(made, software=made.software))
+    profiles.write(default_path(machine.key, "train"), replace(made, software=made.software))
 
 
 def test_without_one_there_is_nothing(target: TaskFile) -> None:

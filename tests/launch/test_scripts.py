@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.errors import UsageError
-from autotune.core.profile import NotOffered, Profile, Target
 from autotune.launch.scripts import check_shares, need_our_entry, variables
+from autotune.profiles.format import NotOffered, Profile, Target
 from tests.report.records import BASELINE, profile
 
 SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches", skip=1))

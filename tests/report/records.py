@@ -6,8 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.machine import machine_type
-from autotune.core.profile import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.core.proof import IDENTITY, Proof
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import (
@@ -26,6 +24,8 @@ from autotune.probes.facts import (
     Software,
     Storage,
 )
+from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target
+from autotune.profiles.machine import machine_type
 
 BASELINE = Settings(threads=8, batch_size=64)
 SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")
@@ -116,7 +116,7 @@ def gain(value: float, rounds: int = 12) -> Proof:
 def profile(**changes: Any) -> Profile:
     """Every level gains; amp is recommended."""
     values: dict[str, Any] = {
-        "machine": machine_type(inventory()).as_dict(),
+        "machine": machine_type(inventory()),
         "software": {"python": "3.11.9", "torch": "2.9.0", "cuda": None},
         "target": Target("resnet", "samples", "cpu", 11_000_000, 50_000),
         "recommended": "amp",

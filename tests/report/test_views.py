@@ -86,9 +86,7 @@ def test_diff_shows_differing_knobs_and_gains_only() -> None:
 
 def test_diff_of_two_machines_warns_and_names_facts() -> None:
     left, right = records.profile(), records.no_gain()
-    right = replace(
-        right, machine={"key": "other", "facts": {**right.machine["facts"], "threads": 2, "gpus": ["h200"]}}
-    )
+    right = replace(right, machine=replace(right.machine, key="other", threads=2, gpus=("h200",)))
     shown = flat(diff.text(left, right, ("a.yaml", "b.yaml")))
     assert "a.yaml b.yaml" in shown
     assert "machine threads 8 2" in shown

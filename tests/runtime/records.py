@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autotune.core.profile import Profile, Target
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
+from autotune.profiles.format import Profile, Target
 from autotune.runtime.session import Session
 from benchmarks.simulation import profiles, simulator
 

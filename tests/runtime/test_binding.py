@@ -105,7 +105,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
 
 
 def _write_profile(path: Path, workers: int) -> None:
-    from autotune.store import profiles
+    from autotune.profiles import file as profiles
     from tests.runtime.records import profile
 
     tuned = quiet(threads=1, interop_threads=1, num_workers=workers, batch_size=2, binding="cores")

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import autotune
-from autotune.core.machine import machine_type
 from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
 from autotune.runtime.choice import _inventory, decide
-from autotune.store import profiles
 
-from ..store.servers import folder_server
+from ..profiles.servers import folder_server
 from .records import inventory, profile, quiet
 
 
@@ -40,10 +40,10 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def for_this_machine(folder: Path, target: str, settings: Settings) -> Path:
     """A profile of ``target`` where the registry looks for it."""
-    machine = machine_type(_inventory()).as_dict()
+    machine = machine_type(_inventory())
     made = profile(settings)
     made = dataclasses.replace(made, machine=machine, target=dataclasses.replace(made.target, name=target))
-    return profiles.write(folder / "profiles" / machine["key"] / f"{target}.yaml", made)
+    return profiles.write(folder / "profiles" / machine.key / f"{target}.yaml", made)
 
 
 @pytest.mark.usefixtures("notebook")
@@ -152,9 +152,9 @@ def test_a_shared_folder_that_is_gone_is_named(
 
 
 def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    facts = {**machine_type(_inventory()).as_dict()["facts"], "gpus": ["h200"] * 8}
     made = profile(Settings(processes=8, batch_size=64, precision="fp16"), device="cuda")
-    made = dataclasses.replace(made, machine={"key": "server-64c-512g-h200x8", "facts": facts})
+    server = dataclasses.replace(machine_type(_inventory()), key="server-64c-512g-h200x8", gpus=("h200",) * 8)
+    made = dataclasses.replace(made, machine=server)
     path = profiles.write(tmp_path / "server.yaml", made)
     with autotune.load(path) as tuned:
         assert tuned.settings is None
@@ -166,8 +166,8 @@ def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, capl
 def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = for_this_machine(tmp_path, "bert", quiet(batch_size=32))
     made = profiles.read(path)
-    facts = {**made.machine["facts"], "family": "another"}
-    profiles.write(path, dataclasses.replace(made, machine={**made.machine, "facts": facts}))
+    another = dataclasses.replace(made.machine, family="another")
+    profiles.write(path, dataclasses.replace(made, machine=another))
     with autotune.load(target="bert") as tuned:
         assert tuned.settings is None
     (notice,) = notices(caplog)
@@ -177,8 +177,8 @@ def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: p
 
 def test_a_profile_of_one_core_does_not_take_the_cores_of_a_larger_machine() -> None:
     made = profile(Settings(threads=1))
-    facts = {**made.machine["facts"], "threads": 1, "cores": 1}
-    made = dataclasses.replace(made, machine={**made.machine, "facts": facts}, baseline=Settings(threads=1))
+    smaller = dataclasses.replace(made.machine, threads=1, cores=1)
+    made = dataclasses.replace(made, machine=smaller, baseline=Settings(threads=1))
     choice = decide(made, "here", None, {}, inventory(2))
     assert choice.settings == Settings(threads=2)
     assert any("threads: asked 1, applied 2" in note for note in choice.notes)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import autotune
 from autotune.core.errors import ProfileError, UsageError
-from autotune.core.machine import machine_type
 from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
 from autotune.runtime.choice import _inventory, decide
-from autotune.store import observed, profiles
 
 from .records import inventory, network, profile, quiet, shuffled, train
 
@@ -121,7 +121,7 @@ def test_a_profile_of_another_machine_is_named(written: Path) -> None:
         assert sum("the profile was measured on" in note for note in tuned.notes) == 1
 
 
-@pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.store.profiles.read"])
+@pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.profiles.file.read"])
 def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mock.patch(broken, side_effect=ZeroDivisionError), autotune.load(written) as tuned:
         assert tuned.settings is None
@@ -157,9 +157,9 @@ def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, 
 
 
 def test_profiles_beside_the_script_are_found(tmp_path: Path) -> None:
-    machine = machine_type(_inventory()).as_dict()
+    machine = machine_type(_inventory())
     settings = quiet(batch_size=16)
-    path = tmp_path / "profiles" / machine["key"] / "train.yaml"
+    path = tmp_path / "profiles" / machine.key / "train.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(profiles.dump(dataclasses.replace(profile(settings), machine=machine)))
     with autotune.load(target="train") as tuned:
@@ -276,21 +276,6 @@ def test_any_profile_fits_any_start(settings: Settings, world: int, threads: int
     assert choice.settings.processes == world
     assert choice.settings.threads <= threads
     assert choice.settings.global_batch >= settings.global_batch
-
-
-@pytest.mark.parametrize(("wish", "kept"), [("1", 1), ("no", 0), (None, 0)])
-def test_the_rate_is_kept_beside_the_profile_where_the_user_wants_that(
-    written: Path, monkeypatch: pytest.MonkeyPatch, wish: str | None, kept: int
-) -> None:
-    if wish is not None:
-        monkeypatch.setenv("AUTOTUNE_OBSERVE", wish)
-    weight = torch.nn.Parameter(torch.zeros(1))
-    with autotune.load(written) as tuned:
-        optimizer, _loader = tuned.prepare(torch.optim.SGD([weight], lr=1.0), shuffled(64, 16))
-        for _ in range(120):
-            optimizer.step()
-    found = observed.read(written)
-    assert [(each.level, each.steps) for each in found] == [("safe", 100)] * kept
 
 
 def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

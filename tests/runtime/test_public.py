@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.store import profiles
+from autotune.profiles import file as profiles
 
 from .records import profile, quiet
 

@@ -11,7 +11,7 @@ from autotune.core.identity import Identity
 from autotune.runtime.structure import optimizer_of, parameter_count, structure_of
 from torch import nn
 
-from autotune.core.profile import Profile
+from autotune.profiles.format import Profile
 from autotune.runtime.session import Session
 
 from .records import network, profile, quiet, shuffled, train

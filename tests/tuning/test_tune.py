@@ -17,14 +17,14 @@ import pytest
 from autotune.commands.init import TASK
 from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.core.events import Event, TrialFinished
-from autotune.core.machine import machine_type
 from autotune.core.measurement import Block, Measurement
 from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.host import cpus, speed
 from autotune.host import runner as host_runner
 from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from autotune.profiles.machine import machine_type
 from autotune.report.live import RunProgress, advanced
-from autotune.store import atomic, profiles
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.task_file import TaskFile
@@ -226,14 +226,14 @@ class TestRun:
         self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As where the disk is full, or the folder became read-only, while the run measured."""
-        replaced = atomic.replace
+        replaced = os.replace
 
-        def full_there(path: Path, text: str, *, private: bool = False) -> None:
-            if path.is_relative_to(elsewhere / "full"):
+        def full_there(written: str, path: Path) -> None:
+            if Path(path).is_relative_to(elsewhere / "full"):
                 raise OSError(28, "No space left on device")
-            replaced(path, text, private=private)
+            replaced(written, path)
 
-        monkeypatch.setattr(atomic, "replace", full_there)
+        monkeypatch.setattr(os, "replace", full_there)
         found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "full" / "mine.yaml"))
         assert "No space left on device" in found.note
         assert profiles.read(found.path).baseline == found.profile.baseline

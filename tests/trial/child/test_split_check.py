@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from autotune.trial.child.split_check import CHECK_SECONDS, SplitResult, check
 from autotune.trial.child.split_samples import LOOKED_AT
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from autotune.trial.child.loaded_task import LoadedTask
+from autotune.trial.child.split_check import CHECK_SECONDS, SplitResult, check
 
 WIDTH, CLASSES, LONGEST, PAD = 6, 4, 12, -100
 FINE = SplitResult()

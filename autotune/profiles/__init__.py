@@ -1,0 +1,1 @@
+"""Profiles: their format, files, registries, and which of them fits this machine."""

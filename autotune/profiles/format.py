@@ -1,0 +1,240 @@
+"""The profile's format: what a tuning run found, as frozen records. A file holds exactly these fields, in this order.
+
+A profile may come from anyone. It holds numbers, enumerated words and short plain text only: nothing in it names a
+file, a variable or code. Annotations are the limits that reading checks (`autotune.profiles.records`); making a record
+in Python checks nothing. The format gets a number when version 1.0 is released.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from autotune.core.errors import UsageError
+from autotune.core.fingerprint import Fingerprint
+from autotune.core.near import did_you_mean
+from autotune.core.proof import Proof
+from autotune.knobs.knob import LEVELS, Knob
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.profiles.machine import MachineType
+from autotune.profiles.records import (
+    OMITTED,
+    At,
+    Count,
+    Limit,
+    Rate,
+    Rules,
+    Scalar,
+    as_data,
+    build,
+    one_of,
+    pattern,
+    span,
+)
+
+SCHEMA = "autotune.profile"
+MOST_SPEEDUP = 1000.0
+"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
+MAX_NAME = 100
+STYLED = {"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "CIRCLED", "SQUARED"}
+"""First words of Unicode's names for letters that only look like plain ones."""
+
+
+def look_alike(name: str) -> bool:
+    """Return True if ``name`` may look like another name: it has letters of several alphabets, or styled ones."""
+    words = re.findall(r"[^\W\d_]+", name)
+    alphabets = [{unicodedata.name(letter, "UNKNOWN").split()[0] for letter in word} for word in words]
+    return any(found & STYLED or ("LATIN" in found and len(found) > 1) for found in alphabets)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= MAX_NAME and not look_alike(text)
+
+
+Name = Annotated[str, Limit(_is_name, f"a name of up to {MAX_NAME} letters that look like no others")]
+KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
+Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
+Level = Annotated[str, one_of(LEVELS)]
+Share = Annotated[float, span(0.5, 0.9999)]
+AllLevels = Limit(lambda found: len(found) == len(LEVELS), f"complete: it has the levels {', '.join(LEVELS)}")
+
+
+def _knob(knob: Knob) -> Any:
+    return Annotated[Any, Limit(lambda value: knob.why_not(value) is None, str(knob.kind.why_not(None)))]
+
+
+def _proof(high: float | None, **values: Any) -> Proof:
+    """Return a proof, of which the file has ``high: null`` if the interval has no upper end."""
+    return Proof(high=math.inf if high is None else high, **values)
+
+
+Knobs = Annotated[Settings, Rules({name: _knob(knob) for name, knob in BY_NAME.items()}, Settings)]
+Ratio = Annotated[
+    Proof,
+    Rules({"value": Rate, "low": Rate, "high": Rate | None, "confidence": Share, "rounds": Count}, _proof),
+]
+Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")], ...]
+Compared = Annotated[
+    Fingerprint, Rules({"models": Digests, "optimizers": Digests, "loaders": Digests}, Fingerprint), OMITTED
+]
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """One level's answer. If ``proven`` is False, ``settings`` are those of the level below (or the baseline)."""
+
+    settings: Knobs
+    rate: Rate
+    """Items per second in the proof."""
+    speedup: Ratio
+    """Against the baseline."""
+    proven: bool
+    note: str = ""
+    """Why the level adds nothing of its own, in plain words."""
+
+    def problem(self) -> str | None:
+        """Return why nobody can have measured this; None if it may be true."""
+        ratio = self.speedup
+        if not ratio.low <= ratio.value <= ratio.high:
+            return f"speedup: {ratio.value} is not between low {ratio.low} and high {ratio.high}"
+        if self.proven and not ratio.rounds:
+            return "proven: true, but nothing was compared (0 rounds)"
+        if self.proven and ratio.low < 1:
+            return f"proven: true, but the settings may be slower (low {ratio.low})"
+        if self.proven and ratio.value > MOST_SPEEDUP:
+            return f"proven: true, but a speedup of {ratio.value:g} is not believable (more than {MOST_SPEEDUP:g})"
+        return None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One setting that did not work."""
+
+    kind: Name
+    reason: str
+    changed: Mapping[KnobName, Scalar]
+    """The knobs by which it differs from the baseline."""
+
+
+@dataclass(frozen=True)
+class NotOffered:
+    """One value that was never tried."""
+
+    knob: Name
+    value: Scalar
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What the hardware can do at most, measured, and what the task asks of it."""
+
+    fp32_gflops: Rate
+    """Rate of large matrix products on the whole budget, in 1e9 floating-point operations per second."""
+    bf16_gflops: Rate
+    flops_per_item: Rate
+
+    def share(self, rate: float, precision: str) -> float:
+        """Return the share of the matrix rate that ``rate`` items per second use."""
+        most = self.bf16_gflops if precision == "bf16" else self.fp32_gflops
+        return rate * self.flops_per_item / (most * 1e9) if most > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How the answer was found."""
+
+    trials: Count
+    seconds: Rate
+    partial: bool = False
+    """True if tuning was interrupted before the proof."""
+    failures: tuple[Failure, ...] = ()
+    not_offered: tuple[NotOffered, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ceiling: Ceiling | None = None
+    why: str = ""
+    """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was tuned: the task's name, the unit of its rates, and its device."""
+
+    name: Name
+    unit: Name
+    device: Annotated[str, one_of(("cpu", "cuda"))]
+    parameters: Count
+    samples: Count | None
+    nnodes: Annotated[int, span(1, 2**20), OMITTED] = 1
+    """How many machines trained it together; settings are those of each, with the global batch of all."""
+    script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
+    """What a training step of an unmodified script is known by; None for a task file."""
+    compared: Compared = Fingerprint()
+    """What tuning has compared with plain PyTorch: nothing else is changed in training."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Who made a profile, and when."""
+
+    tool: Annotated[str, pattern(r"[0-9][0-9a-z.+]{0,39}", "a version")]
+    """Version of torch-autotune."""
+    date: Annotated[str, pattern(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a day such as 2026-11-22")]
+    """Day in UTC."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The file's content."""
+
+    schema: Annotated[str, one_of((SCHEMA,))] = field(default=SCHEMA, kw_only=True)
+    written: Annotated[Written | None, OMITTED] = field(default=None, kw_only=True)
+    machine: MachineType
+    software: Mapping[Key, Scalar]
+    """``{python, torch, cuda, ...}``: what the figures depend on."""
+    target: Target
+    recommended: Level
+    baseline: Annotated[Knobs, At("baseline", "settings")]
+    baseline_rate: Annotated[Rate, At("baseline", "rate")]
+    """Items per second."""
+    levels: Annotated[Mapping[Level, LevelResult], AllLevels]
+    evidence: Evidence
+
+    @property
+    def key(self) -> str:
+        """The machine key."""
+        return self.machine.key
+
+    def level(self, name: str | None = None) -> LevelResult:
+        """Return the result of level ``name``; the recommended one by default."""
+        return self.levels[name or self.recommended]
+
+    def checked_level(self, wanted: str | None, option: str = "--level") -> str:
+        """Return ``wanted``, which the user said with ``option``; the recommended level if None.
+
+        Raises:
+            UsageError: there is no such level.
+        """
+        name = wanted or self.recommended
+        if name not in self.levels:
+            hint = did_you_mean(name, self.levels)
+            raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
+        return name
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data in the order of the file."""
+        data: dict[str, Any] = as_data(self)
+        return data
+
+
+def from_data(data: Any) -> Profile:
+    """Return the `Profile` that plain ``data`` holds.
+
+    Raises:
+        Refused: a key is missing, unknown, or has a value that no profile has.
+    """
+    profile: Profile = build(Profile, data)
+    return profile

@@ -1,1 +1,0 @@
-"""Files: profiles as validated YAML, where they live, and the machine-wide lock. Never imports torch."""
