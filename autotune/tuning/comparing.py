@@ -61,6 +61,8 @@ class Comparison:
     def settle(self, settings: Settings) -> Settings:
         """Return ``settings`` without the knobs that change training, which are noted."""
         settings = self._without_known(settings)
+        if self._repeats is False and not self._touching(settings):
+            return settings  # nothing would show a difference
         while (reason := self._difference(self._alone(settings))) is not None:
             guilty = self._guilty(settings, reason) if self._is_repeatable() else self._touching(settings)
             if not guilty:

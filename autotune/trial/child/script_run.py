@@ -6,11 +6,14 @@ import ast
 import contextlib
 import importlib
 import os
+import random
 import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy
 
 from autotune.runtime.entry import as_main
 from autotune.scripts import quiet
@@ -18,6 +21,7 @@ from autotune.scripts.hooks import Hooks
 from autotune.trial.isolation.isolate import Isolation, isolate
 from autotune.trial.script import THREAD_VARIABLES, Script
 
+SEED = 0
 OUR_ONE = "01"
 """Means one thread, and can be told from a 1 that the script sets itself."""
 
@@ -54,6 +58,8 @@ def run(script: Script, hooks: Hooks) -> Ended:
     quiet.prepare(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)
     hooks.install()
+    random.seed(SEED)  # an unseeded script is the same in every trial
+    numpy.random.seed(SEED)
     sys.last_value = None
     try:
         status = _run_module(script.module) if script.module else as_main.run(str(script.path))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -52,12 +53,14 @@ class LoadedScript:
         hooks: of this process, which stands at the frontier; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself.
+        numbers: state of Python's random numbers at the frontier: a fork seeds them anew.
     """
 
     script: Script
     frontier: Frontier
     hooks: Hooks | None
     isolation: Isolation | None
+    numbers: object = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
@@ -107,6 +110,8 @@ class LoadedScript:
     def _train(
         self, hooks: Hooks, listener: Listener, ended: Callable[[script_run.Ended], int], processes: int
     ) -> int:
+        if self.numbers is not None:
+            random.setstate(cast(Any, self.numbers))
         if self.hooks is not None:
             raise Resume(listener, ended)
         hooks.listener = listener
@@ -146,6 +151,8 @@ class StepRecorder(MeasuredLoop, Listener):
         self._made = 0
         self._trained: DataLoader[Any] | None = None
         self._stepping: Optimizer | None = None
+        self.step_is_open = False
+        """True while the script works on a batch."""
 
     # What the script does ---------------------------------------------------------------------------------------------
 
@@ -156,7 +163,6 @@ class StepRecorder(MeasuredLoop, Listener):
         if self._trained is None and self._skip > 0:
             self._skip -= 1
             return begin()
-        again = self._trained is not None
         if self._trained is None:  # a loader over a stream has no truth value
             self._trained = loader
         if not reads_like(loader, self._trained):
@@ -164,7 +170,7 @@ class StepRecorder(MeasuredLoop, Listener):
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
         self._begin()
-        return _Passes(self, lambda: self.hooks.unseen(begin), again=again, endless=not self.spec.first_steps)
+        return _Passes(self, lambda: self.hooks.unseen(begin), endless=not self.spec.first_steps)
 
     def goes_backward(self, loss: Tensor) -> None:
         """The losses of a step are added up. A step may take long: it may hold twenty of them."""
@@ -276,19 +282,20 @@ class StepRecorder(MeasuredLoop, Listener):
 class _Passes(Iterator[Any]):
     """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
-    def __init__(self, recorder: StepRecorder, begin: Begin, *, again: bool, endless: bool) -> None:
+    def __init__(self, recorder: StepRecorder, begin: Begin, *, endless: bool) -> None:
         self._recorder, self._begin, self._endless = recorder, begin, endless
         self._passing = begin()
-        self._again, self._taken, self._empty = again, again, True
+        self._first = self._empty = True
 
     def __next__(self) -> Any:
         recorder = self._recorder
-        if self._taken:
-            recorder.ends_step(interrupted=self._again)
-            self._again = False
+        if recorder.step_is_open:
+            recorder.step_is_open = False
+            recorder.ends_step(interrupted=self._first)  # the script has left another pass
+        self._first = False
         asked = time.perf_counter()
         batch = recorder.hooks.unseen(lambda: recorder.next_batch(self._next))
-        self._taken, self._empty = True, False
+        recorder.step_is_open, self._empty = True, False
         recorder.takes(batch, time.perf_counter() - asked)
         return batch
 

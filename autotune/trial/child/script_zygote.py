@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -127,7 +128,7 @@ class ScriptZygote:
         zygote = self.zygote
         process_tree.become_subreaper()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        zygote.task = LoadedScript(self.script, frontier, self.hooks, self._isolation)
+        zygote.task = LoadedScript(self.script, frontier, self.hooks, self._isolation, random.getstate())
         zygote.loaded(frontier=asdict(frontier), no_fork_reason=None)
         try:
             zygote.serve()
