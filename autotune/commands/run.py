@@ -21,7 +21,7 @@ from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
-from autotune.launch.command import ENTRY, command
+from autotune.launch.command import ENTRY, OUR_TORCHRUN, command
 from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
@@ -94,6 +94,8 @@ def prepare(
     outside, words = overrides(os.environ), _words(target, processes)
     if why_not or outside.disabled:
         return _as_it_is(words, why_not or DISABLED)
+    if target.hides_us:
+        return _as_it_is(words, f"the script starts as it is: {target.hides_us}")
     inventory = probe()
     profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
     found = read(profile)
@@ -118,8 +120,8 @@ def prepare(
     variables = added.set | _own_variables(found, profile, level, plan, timeout) | scripts.variables(order)
     starting = partial(command, settings, words[0], words[1:], sys.executable, cluster=cluster, route=route)
     mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or order is not None
-    binders = (starter(plan, sys.executable), system_tools(plan))
-    start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
+    start = starting(mpiexec=mpi, watched=watched, binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
+    portable = starting(mpiexec=mpi, watched=watched, binder=system_tools(plan))
     said = (*own, *_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
     notes = (*filter(None, [comparison.sentence]), *grown, *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)

@@ -12,6 +12,8 @@ from autotune.probes.facts import Route
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
 
+TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.launch.torchrun"
+"""PyTorch's own, and one that leaves with the exit status of the process that failed."""
 STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
 
@@ -27,6 +29,7 @@ def command(
     cluster: Cluster | None = None,
     route: Route | None = None,
     watched: bool = False,
+    torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
@@ -41,6 +44,7 @@ def command(
         mpiexec: MPI's launcher, for the backends that need it.
         cluster: several machines; this one alone where None.
         route: from this machine to the rendezvous.
+        torchrun: the module that starts several processes.
         watched: start through our entry, which watches or tunes scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
@@ -51,7 +55,7 @@ def command(
         start = [mpiexec, *_mpiexec_arguments(settings.processes, cluster, route), *binder, python]
     else:
         rendezvous = STANDALONE if cluster is None else _rendezvous(cluster, route)
-        start = [python, "-m", "torch.distributed.run", *rendezvous, f"--nproc-per-node={settings.processes}"]
+        start = [python, "-m", torchrun, *rendezvous, f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]

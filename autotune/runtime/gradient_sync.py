@@ -64,6 +64,8 @@ class GradientSync:
         """Version of each parameter and buffer as it was last equal in all processes."""
         self._apart: list[nn.Module] = []
         self._fresh: set[Optimizer] = set()
+        self._parted = False
+        """True once a process has skipped a batch."""
         self._done = False
 
     # What is prepared -------------------------------------------------------------------------------------------------
@@ -156,12 +158,26 @@ class GradientSync:
         norms, copied = self._buffers()
         number = LAST if self._done else self.progress.batch
         while not average(parameters, norms, copied, number, write=not self._done):
+            self._parted = True
             if number < _largest(number, self.device):
                 for parameter in parameters:
                     parameter.grad = None
                 self.notes.add(SKIPPED)
                 return
         self.progress.steps += 1
+        if self._parted:
+            self._share_rates()
+
+    def _share_rates(self) -> None:
+        """Take rank 0's learning rates: a process that skipped a batch may have skipped a scheduler's step, too."""
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups if "lr" in group]
+        rates = torch.tensor([float(group["lr"]) for group in groups], dtype=torch.float64, device=self.device)
+        dist.broadcast(rates, 0)
+        for group, rate in zip(groups, rates.tolist(), strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def _buffers(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return running statistics, which are averaged, and small buffers, which follow rank 0's in each step."""

@@ -121,6 +121,7 @@ class _Pass:
         self._name = f"{relay.name}/{steps}/{beside}"
         self._source = source
         self._kept: dict[int, list[Any]] = {}
+        self._ready: dict[int, list[Any]] = {}
         self._chunks = 0
         self.reader: weakref.ref[Any] | None = None
 
@@ -139,17 +140,26 @@ class _Pass:
         number = 0
         while chunk := self._chunk(number):
             yield from chunk
+            if 1 < self.relay.ahead > len(chunk):
+                return
             number += 1
 
     def _chunk(self, number: int) -> list[Any]:
         """Chunk ``number``; an empty one ends the pass."""
         if number in self._kept:
             return self._kept[number]
-        chunk = self._produce(number) if self.relay.rank == 0 else self._receive(number)
+        chunk = self._next(number) if self.relay.rank == 0 else self._receive(number)
         if self.relay.steps() == self.steps:
             self._kept[number] = chunk
         else:
             self._kept.clear()
+        return chunk
+
+    def _next(self, number: int) -> list[Any]:
+        """Chunk ``number``, which a rank that is ahead may wait for: the one after it is published now."""
+        chunk = self._ready.pop(number) if number in self._ready else self._produce(number)
+        if 1 < self.relay.ahead == len(chunk):
+            self._ready[number + 1] = self._produce(number + 1)
         return chunk
 
     def _produce(self, number: int) -> list[Any]:

@@ -5,9 +5,7 @@ Both stay the user's own objects: their class gets another way to iterate, and g
 
 from __future__ import annotations
 
-import hashlib
 import os
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, SequentialSampler
 
 from autotune.knobs.knob import Change
+from autotune.runtime.digests import digest
 from autotune.runtime.loaders import reads_like, why_not_ahead
 from autotune.runtime.notes import Notes
 from autotune.runtime.processes import World, agreed, from_rank_zero, store
@@ -34,8 +33,6 @@ RANK_NAMES = frozenset({"rank", "get_rank", "world_size", "get_world_size", "RAN
 LONGEST_PASS = 2**24
 """Batches of a pass, for numbers that grow from pass to pass."""
 SLOT = "_autotune_batches"
-MOST_BYTES = 64 * 2**20
-"""Of a data set, so much is compared between processes."""
 NO_INDICES = "a DataLoader without indices cannot be shared out"
 DIFFERENT = "processes hold different datasets"
 
@@ -220,7 +217,7 @@ class Sharing:
 
     def _same_everywhere(self, dataset: Any) -> bool:
         """Return whether all processes hold the same data, as far as they can be compared."""
-        own = int.from_bytes(_content(dataset)[:7], "big")
+        own = int(digest(dataset)[:14], 16)
         first = int(from_rank_zero(torch.tensor(own), self.device).item())
         return agreed(first == own, self.device)
 
@@ -372,52 +369,3 @@ class _Lazy:
 def _sequence(batch: Any) -> Any:
     """Return a batch of indices that can be cut: a sampler may yield a set."""
     return batch if isinstance(batch, Sequence) else list(batch)
-
-
-def _content(dataset: Any) -> bytes:
-    """Return a digest of what a data set holds, as far as it can be pickled; a different one for each process if not."""
-    file = _Hashing()
-    try:
-        pickle.Pickler(file, protocol=4).dump(dataset)
-    except _Enough:
-        pass
-    except Exception:  # a lambda, an open file: the samples say what they hold
-        return _of_samples(dataset)
-    return file.digest.digest()
-
-
-def _of_samples(dataset: Any) -> bytes:
-    file = _Hashing()
-    try:
-        count = len(dataset)
-        for index in sorted({k * count // 8 for k in range(8)}):
-            pickle.Pickler(file, protocol=4).dump(dataset[index])
-    except _Enough:
-        pass
-    except Exception:
-        return os.urandom(16)
-    file.digest.update(str(count).encode())
-    return file.digest.digest()
-
-
-class _Enough(Exception):
-    """So much was compared."""
-
-
-class _Hashing:
-    """A file that keeps a digest of what is written to it."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.blake2b(digest_size=16)
-        self._left = MOST_BYTES
-
-    def write(self, content: Any) -> int:
-        """Take some bytes."""
-        view = memoryview(content)
-        self.digest.update(view)
-        self._left -= view.nbytes
-        if self._left < 0:
-            raise _Enough
-        return view.nbytes
-
-

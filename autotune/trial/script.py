@@ -36,6 +36,15 @@ class Script:
         """The target's name: the file's stem, or the package's for a ``__main__.py``."""
         return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
 
+    @property
+    def hides_us(self) -> str | None:
+        """Why this package cannot be imported into the script's process; None if it can."""
+        folder = Path.cwd() if self.module else self.path.parent
+        for own in (folder / "autotune.py", folder / "autotune" / "__init__.py"):
+            if own.is_file() and own.resolve() != PACKAGE / "__init__.py":
+                return f"{own} is the script's own module of this package's name"
+        return None
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {**vars(self), "path": str(self.path), "arguments": list(self.arguments)}
@@ -46,6 +55,7 @@ class Script:
         return cls(**{**data, "path": Path(data["path"]), "arguments": tuple(data["arguments"])})
 
 
+PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
 Target = TaskFile | Script
@@ -67,13 +77,20 @@ def recognise_target(
         ContractError: a task file lacks something.
     """
     if module:
-        return replace(started_script(written, arguments, module=True), network=network)
+        return _visible(replace(started_script(written, arguments, module=True), network=network))
     path = Path(written)
     if not is_script(path):
         if arguments:
             raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
         return recognise(path)
-    return replace(started_script(written, arguments), network=network)
+    return _visible(replace(started_script(written, arguments), network=network))
+
+
+def _visible(script: Script) -> Script:
+    """Return ``script``; raise `UsageError` if this package would hide a module of its own."""
+    if script.hides_us:
+        raise UsageError(f"{script.hides_us}, which trials would hide: give it another name to tune the script")
+    return script
 
 
 def started_script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:

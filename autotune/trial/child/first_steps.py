@@ -8,13 +8,13 @@ augmentations are the same in any worker; what differs then is the data set's ow
 from __future__ import annotations
 
 import contextlib
-import enum
-import hashlib
+import logging
 import pickle
 import random
 import time
+import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
 from autotune.runtime import random_state
+from autotune.runtime.digests import Walk, digest
 
 LEAST_STEPS, MOST_STEPS = 16, 64
 MOST_SECONDS = 2.0
@@ -45,9 +46,10 @@ a hundredfold within ten steps of a deep network."""
 LOSS, LATER_LOSS, WEIGHTS = 1e-2, 5e-2, 0.25
 """The same of the first losses, of later ones, and of weights, as a share of what these have moved."""
 DATA = ("batches", "dataset", "random")
-MOST_STATE, MOST_BYTES = 20_000, 2**20
+MOST_BYTES = 2**20
 DATASET_CHANGES = "your data set changes while it is read"
 SEEDS = "your data set seeds the random numbers of its process"
+LOGS = "your data set logs or warns, which nobody would see from a worker"
 OBJECTS = "batches hold objects that are not the same object when they come from a worker"
 
 
@@ -64,7 +66,8 @@ class Recording:
         random: digest of the random numbers' states when the last batch came, by source.
         dataset: digest of what the data set holds at the end.
         rereads: False if the first batch, read again at the end, is another one.
-        seeds, draws: whether reading samples seeds, or draws, random numbers of the process.
+        does: what reading samples does to this process beside reading.
+        draws: whether reading samples draws random numbers.
         objects: a class whose identity a worker does not keep; empty if batches hold plain data.
     """
 
@@ -76,7 +79,7 @@ class Recording:
     random: dict[str, str] = field(default_factory=dict)
     dataset: str = ""
     rereads: bool = True
-    seeds: bool = False
+    does: str = ""
     draws: bool = False
     objects: str = ""
 
@@ -112,11 +115,11 @@ class Recorder:
 
     def takes(self, batch: Any) -> None:
         """Record a batch, before the loop can change it."""
-        walked = _Walk()
-        walked.add(batch)
-        self.found.batches.append(walked.hexdigest())
+        walk = Walk()
+        walk.add(batch)
+        self.found.batches.append(walk.hexdigest())
         self.found.random = _random_states()
-        self.found.objects = self.found.objects or walked.objects
+        self.found.objects = self.found.objects or walk.objects
 
     def loses(self, loss: Tensor | None) -> None:
         """Record the loss of a step."""
@@ -125,7 +128,7 @@ class Recorder:
     def fetched(self, fetcher: Any, indices: Any, samples: Any) -> None:
         """Remember the first batch that this process has read."""
         if self._first is None:
-            self._first = fetcher, indices, _digest(samples)
+            self._first = fetcher, indices, digest(samples)
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         parameters = parameters_of(optimizer)
@@ -137,10 +140,10 @@ class Recorder:
         """Record what is left behind, and end."""
         found = self.found
         if self._first is not None:
-            fetcher, indices, digest = self._first
-            found.rereads = _digest(fetcher.fetch(indices)) == digest
+            fetcher, indices, before = self._first
+            found.rereads = digest(fetcher.fetch(indices)) == before
         parameters = parameters_of(*self._optimizers())
-        found.weights = _digest([*(p.detach() for p in parameters), *self._buffers()])
+        found.weights = digest([*(p.detach() for p in parameters), *self._buffers()])
         known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
@@ -211,19 +214,17 @@ def differences(theirs: Recording, ours: Recording, reference: Settings, setting
 
 
 def _data(theirs: Recording, ours: Recording, workers: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    if workers[0] != workers[1]:
+        if theirs.dataset != ours.dataset or not (theirs.rereads and ours.rereads):
+            yield "dataset", DATASET_CHANGES
+        if 0 in workers and (theirs.does or ours.does):
+            yield "dataset", theirs.does or ours.does
+        if 0 in workers and (theirs.objects or ours.objects):
+            yield "batches", f"{OBJECTS} ({theirs.objects or ours.objects})"
     steps = zip(theirs.batches, ours.batches, strict=False)
     odd = next((number for number, (one, other) in enumerate(steps) if one != other), None)
     if odd is not None:
         yield "batches", f"batch {odd + 1} holds other data"
-    if workers[0] == workers[1]:
-        return
-    if theirs.dataset != ours.dataset or not (theirs.rereads and ours.rereads):
-        yield "dataset", DATASET_CHANGES
-    if 0 in workers:
-        if theirs.seeds or ours.seeds:
-            yield "dataset", SEEDS
-        if theirs.objects or ours.objects:
-            yield "batches", f"{OBJECTS} ({theirs.objects or ours.objects})"
 
 
 def _random(theirs: Recording, ours: Recording) -> Iterator[tuple[str, str]]:
@@ -283,15 +284,21 @@ def _numbers_by_batch(recorder: Recorder) -> Iterator[None]:
     """While inside, random numbers that reading a batch draws follow from its indices, in workers too."""
     kind: Any = _utils.fetch._MapDatasetFetcher
     original = kind.fetch
-    seeding = [(torch, "manual_seed"), (random, "seed"), (numpy.random, "seed")]
+    noted = [
+        (torch, "manual_seed", SEEDS),
+        (random, "seed", SEEDS),
+        (numpy.random, "seed", SEEDS),
+        (logging.Logger, "callHandlers", LOGS),
+        (warnings, "warn", LOGS),
+    ]
 
     def fetch(fetcher: Any, indices: Any) -> Any:
         state = random_state.read()
         _seed(zlib.crc32(repr(indices).encode()))
         begun = random_state.read()
         with contextlib.ExitStack() as stack:
-            for owner, name in seeding:
-                stack.enter_context(_noted(owner, name, recorder.found))
+            for owner, name, what in noted:
+                stack.enter_context(_noted(owner, name, what, recorder.found))
             try:
                 samples = original(fetcher, indices)
             finally:
@@ -314,104 +321,30 @@ def _seed(number: int) -> None:
 
 
 @contextlib.contextmanager
-def _noted(owner: Any, name: str, found: Recording) -> Iterator[None]:
-    """Note calls of a function that seeds random numbers."""
+def _noted(owner: Any, name: str, what: str, found: Recording) -> Iterator[None]:
+    """Note calls of a function that reaches beyond the data set."""
     original = getattr(owner, name)
 
-    def seed(*arguments: Any, **options: Any) -> Any:
-        found.seeds = True
+    def call(*arguments: Any, **options: Any) -> Any:
+        found.does = found.does or what
         return original(*arguments, **options)
 
-    setattr(owner, name, seed)
+    setattr(owner, name, call)
     try:
         yield
     finally:
         setattr(owner, name, original)
 
 
-# Digests --------------------------------------------------------------------------------------------------------------
-
-
-class _Walk:
-    """A digest of nested data. Classes that are no data are named, and stand for themselves."""
-
-    def __init__(self, most_bytes: int | None = None) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._most_bytes, self._left = most_bytes, MOST_STATE
-        self._seen: set[int] = set()
-        self.objects = ""
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-    def add(self, value: Any) -> None:
-        """Take ``value`` and all that is in it."""
-        self._left -= 1
-        if self._left < 0:
-            return
-        if isinstance(value, Tensor):
-            self._array(value.detach().cpu(), str(value.dtype))
-        elif isinstance(value, numpy.ndarray):
-            self._bytes(str(value.dtype).encode())
-            self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes() if value.dtype != object else b"")
-        elif isinstance(value, str | bytes | int | float | complex | bool | enum.Enum | numpy.generic | type(None)):
-            self._bytes(repr(value).encode()[:MOST_BYTES])
-        elif id(value) not in self._seen:
-            self._seen.add(id(value))
-            self._nested(value)
-
-    def _nested(self, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                self.add(key)
-                self.add(item)
-        elif isinstance(value, list | tuple):
-            self._bytes(str(len(value)).encode())
-            for item in value:
-                self.add(item)
-        elif isinstance(value, set | frozenset):
-            self._bytes(repr(sorted(map(repr, value))).encode())
-        elif vars(value) if hasattr(value, "__dict__") and not callable(value) else None:
-            for name, item in vars(value).items():
-                self._bytes(name.encode())
-                self.add(item)
-        else:
-            self._bytes(b"None")  # an opened file in the place of None is no other data
-            self.objects = self.objects or type(value).__name__
-
-    def _array(self, tensor: Tensor, kind: str) -> None:
-        self._bytes(f"{kind} {tuple(tensor.shape)}".encode())
-        if tensor.layout is not torch.strided or tensor.is_quantized:
-            tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor.int_repr()
-        size = tensor.numel() * tensor.element_size()
-        self._whole(size, lambda: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if size else b"")
-
-    def _whole(self, size: int, content: Callable[[], bytes]) -> None:
-        if self._most_bytes is None or size <= self._most_bytes:
-            self._bytes(content())
-
-    def _bytes(self, content: bytes) -> None:
-        self._hash.update(content)
-        self._hash.update(b"|")
-
-
 def _random_states() -> dict[str, str]:
     """Return a digest of each source's state."""
     states = pickle.loads(random_state.read())
-    return {name: _digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
-
-
-def _digest(value: Any) -> str:
-    walked = _Walk()
-    walked.add(value)
-    return walked.hexdigest()
+    return {name: digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
 
 
 def _state_of(dataset: Any) -> str:
     """Return a digest of what a data set holds beside large arrays, which are compared by reading them again."""
-    walked = _Walk(MOST_BYTES)
-    walked.add(dataset)
-    return walked.hexdigest()
+    return digest(dataset, largest=MOST_BYTES)
 
 
 def _some(parameter: Tensor) -> Tensor:

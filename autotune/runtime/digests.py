@@ -1,0 +1,96 @@
+"""Digests of nested data: batches, samples, and what data sets hold."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+MOST_ITEMS, MOST_BYTES = 20_000, 2**30
+"""So much is looked at in all."""
+LONGEST = 2**20
+"""Characters of a text."""
+
+
+def digest(value: Any, largest: int | None = None) -> str:
+    """Return a digest of nested ``value``; of arrays with more than ``largest`` bytes, of their type and shape."""
+    walk = Walk(largest)
+    walk.add(value)
+    return walk.hexdigest()
+
+
+class Walk:
+    """A digest of nested data.
+
+    Args:
+        largest: bytes of an array whose content counts; of larger ones, type and shape do. All if None.
+
+    Attributes:
+        objects: a class that is no data; empty if there is none.
+    """
+
+    def __init__(self, largest: int | None = None) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._largest, self._left, self._bytes_left = largest, MOST_ITEMS, MOST_BYTES
+        self._seen: set[int] = set()
+        self.objects = ""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all that was taken."""
+        return self._hash.hexdigest()
+
+    def add(self, value: Any) -> None:
+        """Take ``value`` and all that is in it."""
+        self._left -= 1
+        if self._left < 0:
+            return
+        if isinstance(value, Tensor):
+            self._array(value.detach().cpu(), str(value.dtype))
+        elif isinstance(value, numpy.ndarray):
+            self._bytes(str(value.dtype).encode())
+            self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes() if value.dtype != object else b"")
+        elif isinstance(value, str | bytes | int | float | complex | bool | enum.Enum | numpy.generic | type(None)):
+            self._bytes(repr(value).encode()[:LONGEST])
+        elif id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._nested(value)
+
+    def _nested(self, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                self.add(key)
+                self.add(item)
+        elif isinstance(value, list | tuple):
+            self._bytes(str(len(value)).encode())
+            for item in value:
+                self.add(item)
+        elif isinstance(value, set | frozenset):
+            self._bytes(repr(sorted(map(repr, value))).encode())
+        elif vars(value) if hasattr(value, "__dict__") and not callable(value) else None:
+            for name, item in vars(value).items():
+                self._bytes(name.encode())
+                self.add(item)
+        else:
+            self._bytes(b"None")  # an opened file in the place of None is no other data
+            self.objects = self.objects or type(value).__name__
+
+    def _array(self, tensor: Tensor, kind: str) -> None:
+        self._bytes(f"{kind} {tuple(tensor.shape)}".encode())
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor.int_repr()
+        size = tensor.numel() * tensor.element_size()
+        self._whole(size, lambda: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if size else b"")
+
+    def _whole(self, size: int, content: Callable[[], bytes]) -> None:
+        if (self._largest is None or size <= self._largest) and self._bytes_left > 0:
+            self._bytes_left -= size
+            self._bytes(content())
+
+    def _bytes(self, content: bytes) -> None:
+        self._hash.update(content)
+        self._hash.update(b"|")
