@@ -16,10 +16,10 @@ from autotune import __version__
 from autotune.cli_profiles import profiles_app
 from autotune.cli_streams import prepare_streams
 from autotune.cli_target import ScriptCommand, TargetCommand
-from autotune.core.cluster import from_options, from_slurm
-from autotune.core.durations import seconds
-from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.durations import seconds
+from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.knobs.pins import read_pin
+from autotune.launch.cluster import from_options, from_slurm
 from autotune.trial.script import recognise_target, started_script
 
 app = typer.Typer(

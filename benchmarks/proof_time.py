@@ -14,15 +14,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from autotune.core.measurement import Block
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
+from autotune.stats.measurement import Block
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import Rendezvous, TrialSpec
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 NAMES = ("baseline", "safe", "amp")

@@ -20,12 +20,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import started_script
+from autotune.tuning.host_runner import open_runner
 from tests.script import corpus
 
 STEPS, ROUNDS = 1_000_000, 8

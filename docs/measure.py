@@ -27,16 +27,14 @@ from types import ModuleType
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import Rendezvous, without_mpi
-from autotune.core.measurement import HIGH_LATENCY, Measurement
-from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
-from autotune.core.student import student_quantile
-from autotune.host import lock
-from autotune.host.runner import open_runner
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.launch.binding import starter
 from autotune.probes.inventory import probe
 from autotune.profiles import file
+from autotune.stats.measurement import HIGH_LATENCY, Measurement
+from autotune.stats.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
+from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -46,6 +44,8 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
 from autotune.trial.task_file import recognise
 from autotune.trial.unix_connection import UnixConnection
+from autotune.tuning import host_lock as lock
+from autotune.tuning.host_runner import open_runner
 from autotune.tuning.schedule import ROUNDS
 from benchmarks.simulation.profiles import profile
 
@@ -331,7 +331,7 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
 
 def reading(pairs: int) -> None:
     """Decision 022: whole processes that read one profile, and that only import what any process of ours does."""
-    plain = "import autotune.knobs.settings, autotune.core.proof, yaml, platformdirs"
+    plain = "import autotune.knobs.settings, autotune.stats.proof, yaml, platformdirs"
     seconds: dict[str, list[float]] = {"plain": [], "reading": []}
     with tempfile.TemporaryDirectory() as folder:
         path = file.write(Path(folder) / "p.yaml", profile(SETTINGS))

@@ -220,7 +220,7 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.tuning.search", "autotune.trial.parent.runner"),
         ("autotune.tuning.schedule", "time"),
         ("autotune.cluster.listener", "autotune.tuning.state"),
-        ("autotune.host.runner", "autotune.cluster"),
+        ("autotune.tuning.host_runner", "autotune.cluster"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.child.rank"),
         ("autotune.probes.cpu", "autotune.core"),

@@ -8,16 +8,16 @@ from typing import Any
 
 from autotune.cluster.handshake import connect, identity
 from autotune.cluster.rendezvous import Rendezvous
-from autotune.core.errors import LaunchError, UserCodeError
-from autotune.core.events import Observer, StageStarted
-from autotune.host.runner import open_runner
-from autotune.host.signals import check_not_a_rank
+from autotune.errors import LaunchError, UserCodeError
 from autotune.probes.inventory import probe
 from autotune.trial import spec
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.tcp_connection import TcpConnection
 from autotune.trial.task_file import recognise
+from autotune.tuning.events import Observer, StageStarted
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
 
 NO_LIMITS = Timeouts(float("inf"), float("inf"), float("inf"))
 """The controller watches: only rank 0 shows signs of life."""

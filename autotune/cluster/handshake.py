@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cluster.rendezvous import Rendezvous
-from autotune.core.errors import LaunchError, NothingUsable, UsageError
+from autotune.errors import LaunchError, NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.profiles.machine import machine_type
 from autotune.trial.parent.fleet import Agent

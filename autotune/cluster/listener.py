@@ -12,9 +12,9 @@ from typing import Any
 
 from autotune.cluster.handshake import accept
 from autotune.cluster.rendezvous import Rendezvous
-from autotune.core.errors import LaunchError, UsageError, UserCodeError
-from autotune.core.events import Observer, StageStarted, ignore
+from autotune.errors import LaunchError, UsageError, UserCodeError
 from autotune.trial.parent.fleet import Agent, Fleet
+from autotune.tuning.events import Observer, StageStarted, ignore
 
 LOAD_SECONDS = 150.0
 

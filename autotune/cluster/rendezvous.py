@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from autotune.core.cluster import Cluster, endpoint, no_route
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.launch.cluster import Cluster, endpoint, no_route
 from autotune.probes import network
 from autotune.probes.facts import Inventory
 from autotune.probes.system import System

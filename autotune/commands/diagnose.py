@@ -8,27 +8,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from autotune.commands.live_view import live_view
-from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.core.outcome import Completed
-from autotune.core.proof import Round
-from autotune.core.task import TaskFacts
 from autotune.diagnosis import memory
 from autotune.diagnosis.diagnose import Diagnosis, contenders, diagnose
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
-from autotune.host.cpus import on_the_same_cpus
-from autotune.host.neighbours import Neighbours
-from autotune.host.runner import open_runner
-from autotune.host.signals import check_not_a_rank
-from autotune.host.speed import limits
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.report import diagnosis as words
+from autotune.stats.outcome import Completed
+from autotune.stats.proof import Round
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Target
 from autotune.tuning.baseline import settle_baseline
+from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.tuning.host_cpus import on_the_same_cpus
+from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.host_speed import limits
 
 GENERATIONS = (2, 6)
 """At least and at most."""

@@ -6,11 +6,11 @@ import json
 import time
 
 from autotune.doctor.findings import Finding, Patient, findings
-from autotune.host.neighbours import Neighbours
 from autotune.probes import switches
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report import doctor as words
+from autotune.tuning.host_neighbours import Neighbours
 
 FOUND = 6
 """Exit code where something costs speed."""

@@ -10,9 +10,9 @@ from dataclasses import replace
 from rich.console import Console
 from rich.live import Live
 
-from autotune.core.events import Event, Observer
 from autotune.knobs.settings import Settings
 from autotune.report.live import RunProgress, advanced, line, render
+from autotune.tuning.events import Event, Observer
 
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""

@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.core.errors import NothingUsable, ProfileError, UsageError
-from autotune.core.near import did_you_mean
+from autotune.errors import NothingUsable, ProfileError, UsageError
 from autotune.knobs.clamp import clamp, for_this_machine
+from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.profiles import file, registry, remote

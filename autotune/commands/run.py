@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.core.cluster import Cluster, idle_machines, no_route
-from autotune.core.errors import UsageError
-from autotune.core.near import did_you_mean
-from autotune.core.overrides import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
+from autotune.environment import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
+from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
 from autotune.knobs.clamp import clamp, for_this_machine, one_process
@@ -21,8 +19,10 @@ from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch import scripts
 from autotune.launch.binding import starter, system_tools
+from autotune.launch.cluster import Cluster, idle_machines, no_route
 from autotune.launch.command import ENTRY, OUR_TORCHRUN, command
 from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
+from autotune.near import did_you_mean
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
 from autotune.probes.inventory import probe

@@ -13,8 +13,8 @@ from autotune.cluster.listener import listen
 from autotune.cluster.rendezvous import rendezvous
 from autotune.commands import report
 from autotune.commands.live_view import live_view
-from autotune.core.cluster import Cluster
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
+from autotune.launch.cluster import Cluster
 from autotune.profiles.file import to_data
 from autotune.report import final
 from autotune.trial.script import Script, Target

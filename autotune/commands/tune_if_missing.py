@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 
 from autotune.commands import profiles
 from autotune.commands.tune import tune
-from autotune.core.errors import AutotuneError
-from autotune.core.overrides import overrides
+from autotune.environment import overrides
+from autotune.errors import AutotuneError
 from autotune.probes.inventory import probe
 from autotune.profiles import registry
 from autotune.profiles.match import Here

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
-from autotune.core.proof import Proof, Round, compare
 from autotune.diagnosis.inspection import Inspection
 from autotune.diagnosis.memory import LargestBatch
 from autotune.diagnosis.passes import (
@@ -21,6 +19,8 @@ from autotune.diagnosis.passes import (
 )
 from autotune.diagnosis.verdict import THREADS, Verdict, verdict
 from autotune.knobs.settings import Settings
+from autotune.stats.proof import Proof, Round, compare
+from autotune.trial.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
 
 STEP = "step"
 Share = tuple[float, float, float]

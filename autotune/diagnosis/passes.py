@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.core.proof import CONFIDENCE, Proof
-from autotune.core.student import student_quantile
 from autotune.diagnosis.inspection import Inspection, Operator
+from autotune.stats.proof import CONFIDENCE, Proof
+from autotune.stats.student import student_quantile
 
 OVERHEAD, COMPUTE, BANDWIDTH = "overhead", "compute", "memory bandwidth"
 EXPLAINS = 0.3

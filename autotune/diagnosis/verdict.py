@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.core.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
-from autotune.core.proof import IDENTITY, Proof
 from autotune.diagnosis.inspection import Inspection, LoaderAlone
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD, PassSeconds
 from autotune.knobs.settings import Settings
+from autotune.stats.proof import IDENTITY, Proof
+from autotune.trial.parts import EXCHANGE, LOADER, REMOVABLE, UPDATE
 
 THREADS, PASSES = "threads", "passes"
 WORTH_NAMING = 0.2

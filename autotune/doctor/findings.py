@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from autotune.core import worker_socket
-from autotune.core.load import Load
 from autotune.probes.facts import Inventory
 from autotune.probes.switches import Switches
+from autotune.stats.neighbours import Load
+from autotune.trial import worker_socket
 
 GIB = 2**30
 LEAST_SHM = GIB

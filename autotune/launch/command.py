@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.core.cluster import Cluster, endpoint
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.settings import Settings
+from autotune.launch.cluster import Cluster, endpoint
 from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import ProfileError, UsageError
+from autotune.errors import ProfileError, UsageError
 from autotune.profiles import strict_yaml
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, from_data, look_alike
 from autotune.profiles.places import default_path, file_name, user_folder

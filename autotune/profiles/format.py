@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from autotune.core.errors import UsageError
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.near import did_you_mean
-from autotune.core.proof import Proof
+from autotune.errors import UsageError
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.near import did_you_mean
 from autotune.profiles.machine import MachineType
 from autotune.profiles.records import (
     OMITTED,
@@ -34,6 +33,7 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
+from autotune.stats.proof import Proof
 
 SCHEMA = "autotune.profile"
 MOST_SPEEDUP = 1000.0

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.core.errors import ProfileError
+from autotune.errors import ProfileError
 from autotune.profiles import file, match, remote
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here

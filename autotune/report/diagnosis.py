@@ -6,14 +6,14 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
-from autotune.core.proof import Proof
 from autotune.diagnosis.diagnose import Diagnosis
 from autotune.diagnosis.inspection import SlowOperator
 from autotune.diagnosis.memory import LargestBatch
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD
 from autotune.diagnosis.verdict import THREADS
 from autotune.report import formatting
+from autotune.stats.proof import Proof
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 
 WITHOUT = {
     LOADER: "a free loader",

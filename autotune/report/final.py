@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autotune.core.load import QUIET, Load
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
 from autotune.report.why import changed
+from autotune.stats.neighbours import QUIET, Load
 
 HEIGHT = 40
 MAX_GROUPS = 3

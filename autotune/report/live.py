@@ -13,9 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.events import Event
 from autotune.knobs.settings import Settings
 from autotune.report import formatting
+from autotune.tuning.events import Event
 
 BAR = 30
 CURVE = 40

@@ -10,12 +10,12 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from autotune.core.history import History, effects
 from autotune.profiles.format import Profile
 from autotune.report import figures, formatting
 from autotune.report.final import apply_lines, failure_groups, not_offered_groups
 from autotune.report.verdict import verdict
 from autotune.report.why import changed
+from autotune.search.history import History, effects
 
 EVERYTHING = 10_000
 STYLE = """

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import torch
 
-from autotune.core.errors import ProfileError, UsageError
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.near import did_you_mean
-from autotune.core.overrides import PROFILE, overrides
+from autotune.environment import PROFILE, overrides
+from autotune.errors import ProfileError, UsageError
 from autotune.knobs.affinity import plan_of
 from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
 from autotune.launch.environment import own_threads
+from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.core.measurement import HIGH_LATENCY, CoreLatencies
-from autotune.core.outcome import Completed, Outcome
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import HIGH_LATENCY, CoreLatencies
+from autotune.stats.outcome import Completed, Outcome
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 
@@ -50,7 +50,7 @@ class Observation:
 
     @property
     def core_latency(self) -> float:
-        """Core-to-core latency, see `autotune.core.measurement.Block`; 0 where it was not measured."""
+        """Core-to-core latency, see `autotune.stats.measurement.Block`; 0 where it was not measured."""
         outcome = self.outcome
         return outcome.measurement.core_latency if isinstance(outcome, Completed) and outcome.measurement else 0.0
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.search.features import GROUPS, Array, coordinates, correlation
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import Completed
 
 CONSTANT_SPREAD = 0.5
 INTERACTION = 1.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from autotune.core.worker_socket import fits
+from autotune.trial.worker_socket import fits
 
 SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.cluster import endpoint
-from autotune.core.measurement import Measurement
 from autotune.knobs.settings import Settings
+from autotune.launch.cluster import endpoint
+from autotune.stats.measurement import Measurement
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -33,7 +33,7 @@ class TrialSpec:
     resident: bool = False
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
     without: str = ""
-    """The part that every step leaves out, of `autotune.core.parts.REMOVABLE`; empty for the whole step."""
+    """The part that every step leaves out, of `autotune.trial.parts.REMOVABLE`; empty for the whole step."""
     own: Settings | None = None
     """The user's own settings: of a script, knobs that are equal to them are left alone."""
     first_steps: str = ""

@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from autotune.core.decide import typical_rate
-from autotune.core.events import RaceStarted
 from autotune.knobs.settings import Settings
+from autotune.stats.decide import typical_rate
+from autotune.tuning.events import RaceStarted
 from autotune.tuning.finalists import leaders, moved
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds, rounds_per_generation

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
-from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.outcome import NotApplied
-from autotune.core.proof import CONFIDENCE, Proof, compare
-from autotune.core.task import TaskFacts
+from autotune.errors import Interrupted, LaunchError
 from autotune.knobs.constraints import normalised
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
+from autotune.knobs.task import TaskFacts
 from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.profiles.machine import machine_type, versions
 from autotune.search.protocol import Observation
+from autotune.stats.decide import BASELINE, SAME, UNREACHED, decide
+from autotune.stats.outcome import NotApplied
+from autotune.stats.proof import CONFIDENCE, Proof, compare
 from autotune.tuning.state import RunState
 
 OWN_ONLY = "cannot tell: nothing but your own settings was tried"

@@ -13,42 +13,41 @@ from typing import TYPE_CHECKING
 from autotune.cluster.handshake import identity
 from autotune.cluster.listener import Listener
 from autotune.cluster.rendezvous import without_mpi
-from autotune.core.errors import Interrupted, LaunchError, UsageError
-from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
-from autotune.core.load import QUIET, Load, undisturbed
-from autotune.core.outcome import Outcome
-from autotune.core.task import TaskFacts
-from autotune.core.version import VERSION
-from autotune.host import compile_cache
-from autotune.host.cpus import on_the_same_cpus
-from autotune.host.earlier import earlier_profile
-from autotune.host.neighbours import Neighbours
-from autotune.host.runner import open_runner
-from autotune.host.signals import check_not_a_rank
-from autotune.host.speed import machine_notes, matrix_rates
-from autotune.host.why import why
+from autotune.errors import Interrupted, LaunchError, UsageError
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles import file
 from autotune.profiles.format import Profile, Written
 from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
+from autotune.stats.neighbours import QUIET, Load, undisturbed
+from autotune.stats.outcome import Outcome
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target
+from autotune.tuning import host_compile_cache as compile_cache
 from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.comparing import Comparison, kept
 from autotune.tuning.compiling import compile_once
+from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.tuning.finalists import finalists, leaders
+from autotune.tuning.host_cpus import on_the_same_cpus
+from autotune.tuning.host_earlier import earlier_profile
+from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.host_speed import machine_notes, matrix_rates
+from autotune.tuning.host_why import why
 from autotune.tuning.journal import study_beside
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
@@ -58,6 +57,7 @@ from autotune.tuning.schedule import Schedule
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
+from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.search.study import Study

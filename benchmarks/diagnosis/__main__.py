@@ -15,17 +15,17 @@ import time
 from pathlib import Path
 
 from autotune.commands.diagnose import measure
-from autotune.core.events import ignore
-from autotune.core.outcome import Completed
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.diagnosis.passes import BANDWIDTH, OVERHEAD
 from autotune.diagnosis.verdict import DISK, KINDS, MAIN_PROCESS, SLOW_SOURCE, THREADS
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.report.diagnosis import bound
+from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 from autotune.trial.script import recognise_target
+from autotune.tuning.events import ignore
+from autotune.tuning.host_runner import open_runner
 
 TASKS = Path(__file__).parent / "tasks"
 TRUTH = {

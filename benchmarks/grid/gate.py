@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from autotune.core.measurement import HIGH_LATENCY
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import HIGH_LATENCY
 from autotune.trial.child.core_latency import CoreLatencyTimer
 
 PAUSE_SECONDS = 0.2

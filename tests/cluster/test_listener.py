@@ -10,8 +10,8 @@ import pytest
 from autotune.cluster.handshake import connect
 from autotune.cluster.listener import Listener, listen
 from autotune.cluster.rendezvous import Rendezvous, rendezvous, without_mpi
-from autotune.core.cluster import Cluster
-from autotune.core.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.errors import AutotuneError, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.launch.cluster import Cluster
 from autotune.probes.facts import Backend
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.tcp_connection import TcpConnection

@@ -16,7 +16,7 @@ import autotune
 from autotune import cli
 from autotune.commands import check
 from autotune.commands.init import TASK
-from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
+from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles

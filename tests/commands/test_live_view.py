@@ -30,7 +30,7 @@ def test_the_first_line_comes_at_once() -> None:
 WATCHED = """
 import os, sys
 from autotune.commands import live_view
-from autotune.core.events import StageStarted
+from autotune.tuning.events import StageStarted
 
 live_view.LINE_SECONDS = 0.0
 with live_view.live_view(60.0, 0.0) as observe:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from autotune.core.cluster import PORT, Cluster, from_options, from_slurm, host_names, idle_machines
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
+from autotune.launch.cluster import PORT, Cluster, from_options, from_slurm, host_names, idle_machines
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "3",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.core.proof import Proof, Round
 from autotune.diagnosis.inspection import Inspection, LoaderAlone, Operator, Sizes, SlowOperator
 from autotune.diagnosis.passes import Limits
+from autotune.stats.proof import Proof, Round
 
 LIMITS = Limits(flops=1e12, bandwidth=1e10)
 SIZES = Sizes(parameters=100, gradients=100, optimizer_state=200, activations=3200, batch=640, peak=10_000)

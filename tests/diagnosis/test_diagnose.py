@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.diagnosis.diagnose import STEP, contenders, diagnose, quick_verdict
 from autotune.diagnosis.passes import BANDWIDTH, OVERHEAD
 from autotune.diagnosis.verdict import KINDS, MAIN_PROCESS, THREADS
 from autotune.knobs.settings import Settings
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 
 from .records import LIMITS, inspection, rounds
 

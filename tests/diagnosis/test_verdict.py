@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.diagnosis.inspection import LoaderAlone
 from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD, PassSeconds
 from autotune.diagnosis.verdict import (
@@ -23,6 +22,7 @@ from autotune.diagnosis.verdict import (
     verdict,
 )
 from autotune.knobs.settings import Settings
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 
 from .records import BUSY, gain, inspection
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotune.core.load import QUIET, Load, Neighbour
 from autotune.doctor.findings import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
+from autotune.stats.neighbours import QUIET, Load, Neighbour
 from tests.report.records import inventory
 
 

@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from autotune.core.load import Load, Neighbour
-from autotune.core.proof import Proof
 from autotune.profiles.format import Profile
 from autotune.report import final
 from autotune.report.verdict import CANNOT_TELL, NO_GAIN, verdict
+from autotune.stats.neighbours import Load, Neighbour
+from autotune.stats.proof import Proof
 
 from . import records
 

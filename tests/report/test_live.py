@@ -9,9 +9,9 @@ from dataclasses import fields, replace
 import pytest
 from rich.console import Console
 
-from autotune.core.events import Event, TrialFinished
 from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
+from autotune.tuning.events import Event, TrialFinished
 
 from .records import BASELINE, SAFE
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
 from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
 
 SPEC = TrialSpec(settings=Settings(processes=4), resident=True)

@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from autotune.commands.init import TASK
-from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
-from autotune.core.events import Event, TrialFinished
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.host import cpus, speed
-from autotune.host import runner as host_runner
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.report.live import RunProgress, advanced
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.task_file import TaskFile
-from autotune.tuning import run
+from autotune.tuning import host_cpus as cpus
+from autotune.tuning import host_runner as host_runner
+from autotune.tuning import run, speed
+from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 

@@ -18,13 +18,13 @@ import torch
 import torch.distributed as dist
 from torch.optim import Optimizer
 
-from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
+from autotune.stats.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
 from autotune.trial.child.core_latency import CoreLatencyTimer
 from autotune.trial.child.cpu_contention import CpuContention
 from autotune.trial.child.first_steps import Recorder
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 from autotune.trial.spec import CHECK_STEPS, TrialSpec
 
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
+from autotune.stats.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
 from autotune.trial.child import first_steps
 from autotune.trial.child.inspecting import inspecting, peak_memory
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.loaders import reads_like
 from autotune.scripts.apply import Applied, Order

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from autotune.core.errors import LaunchError
+from autotune.errors import LaunchError
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.running_trial import RemoteEnd, RunningTrial
 from autotune.trial.parent.tcp_connection import TcpConnection

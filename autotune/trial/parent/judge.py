@@ -9,9 +9,18 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.core.outcome import Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
+from autotune.stats.outcome import (
+    Compared,
+    Completed,
+    Crashed,
+    NotApplied,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+    WrongNumbers,
+)
 from autotune.trial.spec import TrialReport
 
 LOSS_TOLERANCE = 0.02

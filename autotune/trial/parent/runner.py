@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
-from autotune.core.measurement import Block
-from autotune.core.task import TaskFacts
+from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
+from autotune.stats.measurement import Block
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence
 from autotune.trial.parent import several_processes, watchdog

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.measurement import Block
+from autotune.stats.measurement import Block
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.judge import TrialEnd, most_telling
 from autotune.trial.parent.zygotes import ZygoteProcess

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import NothingUsable
-from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
-from autotune.core.outcome import Compared, Completed, Outcome
-from autotune.core.proof import Round
+from autotune.errors import NothingUsable
 from autotune.knobs.constraints import with_global_batch
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import HIGH_LATENCY, LASTING, Block
+from autotune.stats.outcome import Compared, Completed, Outcome
+from autotune.stats.proof import Round
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
+from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command

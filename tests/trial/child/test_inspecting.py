@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from autotune.core.parts import LOADER, UPDATE
 from autotune.diagnosis.inspection import Inspection
 from autotune.knobs.settings import Settings
 from autotune.trial.child import loader_alone, operators
 from autotune.trial.child.inspecting import _device_memory, inspecting
 from autotune.trial.child.operators import OperatorCounter, SavedTensors
+from autotune.trial.parts import LOADER, UPDATE
 
 from .conftest import BATCH, Workshop, block
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
 from autotune.trial.parent import runner
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.runner import Runner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import LaunchError
+from autotune.errors import LaunchError
 from autotune.knobs.settings import Settings
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.fleet import Agent, Fleet

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import NothingUsable, UserCodeError
+from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment

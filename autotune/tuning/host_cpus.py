@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.core.errors import MachineChanged
-from autotune.core.events import Event, Observer
+from autotune.errors import MachineChanged
 from autotune.probes import budget
 from autotune.probes.cpu import online_cpus
 from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.system import System
+from autotune.tuning.events import Event, Observer
 
 
 def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[], CpuBudget] | None = None) -> Observer:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 
 PORT = 29400
 """torchrun's own default for its rendezvous."""

@@ -2,7 +2,7 @@
 
 Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
 neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
-generation, not the round (`autotune.core.log_ratio`). The interval is looked at after planned numbers of generations,
+generation, not the round (`autotune.stats.log_ratio`). The interval is looked at after planned numbers of generations,
 early ones with little of the error, so that clear gains end soon and the stated confidence holds for all looks together
 (Bonferroni; alpha spending: Lan & DeMets 1983).
 """
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.core.log_ratio import Estimate, Sample, estimate
-from autotune.core.student import student_quantile
+from autotune.stats.log_ratio import Estimate, Sample, estimate
+from autotune.stats.student import student_quantile
 
 CONFIDENCE = 0.95
 LOWER_ERROR, UPPER_ERROR = 0.009, 0.027

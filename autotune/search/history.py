@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.core.measurement import Measurement
-from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Measurement
+from autotune.stats.proof import Round
 
 
 @dataclass(frozen=True)

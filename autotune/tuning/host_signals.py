@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from autotune.core.errors import Interrupted, UsageError
+from autotune.errors import Interrupted, UsageError
 
 
 def check_not_a_rank() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from autotune.core.errors import LaunchError, NothingUsable
+from autotune.errors import LaunchError, NothingUsable
 
 POLL_SECONDS = 0.2
 

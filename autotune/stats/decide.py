@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.core.proof import IDENTITY, Proof, Round, compare
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import MOST_SPEEDUP, LevelResult
+from autotune.stats.proof import IDENTITY, Proof, Round, compare
 
 BASELINE = "baseline"
 SAME = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from autotune.core.measurement import Measurement
+from autotune.stats.measurement import Measurement
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.measurement import CoreLatencies
 from autotune.diagnosis.passes import Limits
 from autotune.probes.bench import measure
 from autotune.probes.system import System
+from autotune.stats.measurement import CoreLatencies
 from autotune.trial.parent.trial_bench import TrialBench
 
 STOOD_STILL = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.core.decide import BASELINE, typical_rate
-from autotune.core.proof import QUIET_CPUS, Round, compare
+from autotune.stats.decide import BASELINE, typical_rate
+from autotune.stats.proof import QUIET_CPUS, Round, compare
 
 MENTIONED = 0.1
 """Processors that others keep busy before that is worth a word..."""

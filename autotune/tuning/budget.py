@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.outcome import Completed, Outcome
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.stats.outcome import Completed, Outcome
 
 BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))
 """``(step seconds, budget seconds)``: the budget for tasks whose baseline step takes less."""

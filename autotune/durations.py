@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _UNIT = "s(?:ec|econd)?s?|m(?:in|inute)?s?|h(?:our)?s?|d(?:ay)?s?"

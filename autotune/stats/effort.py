@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autotune.core.proof import LOOKS, LOWER_ERROR, MIN_GAIN, NARROW, UPPER_ERROR, Round, measured
-from autotune.core.student import student_quantile
+from autotune.stats.proof import LOOKS, LOWER_ERROR, MIN_GAIN, NARROW, UPPER_ERROR, Round, measured
+from autotune.stats.student import student_quantile
 
 SHARE = 0.5
 """Of the error, that a look in the future may spend, roughly."""

@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from autotune.core.events import Event, Observer
-from autotune.core.load import MENTIONED, Load, Neighbour
 from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.system import System
+from autotune.stats.neighbours import MENTIONED, Load, Neighbour
+from autotune.tuning.events import Event, Observer
 
 SAMPLE_SECONDS = 5.0
 """Between two looks at all processes, at least..."""

@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from autotune.core.errors import UsageError
-from autotune.core.events import Observer, StageStarted, ignore
-from autotune.host import lock
-from autotune.host.signals import interrupt_on_signals
+from autotune.errors import UsageError
 from autotune.knobs.affinity import plan
 from autotune.knobs.clamp import over_machines
 from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
@@ -26,6 +23,9 @@ from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths, remove_abandoned
 from autotune.trial.script import Script, Target
+from autotune.tuning import host_lock as lock
+from autotune.tuning.events import Observer, StageStarted, ignore
+from autotune.tuning.host_signals import interrupt_on_signals
 
 
 @contextmanager

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autotune.core.errors import NothingUsable
-from autotune.core.events import Observer, StageStarted
-from autotune.core.measurement import Measurement
-from autotune.core.outcome import Completed
 from autotune.diagnosis.diagnose import quick_verdict
 from autotune.diagnosis.inspection import Inspection
-from autotune.host.speed import limits
+from autotune.errors import NothingUsable
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Measurement
+from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
+from autotune.tuning.events import Observer, StageStarted
+from autotune.tuning.host_speed import limits
 
 MOST_STEP_SECONDS = 0.05
 """Longer steps would take the diagnosis more than three seconds."""
