@@ -23,16 +23,12 @@ SLOW_STEP_SECONDS = 0.1
 STEADY_TOLERANCE = 0.03
 STEAL_LIMIT = 0.2
 """Share of the processors' time lost to others above which a block says nothing about the settings."""
-LATENCY_STEAL_LIMIT = 0.05
-"""...above which its core-to-core latency says nothing about the cores: a thread waits for one that does not run."""
 LASTING = 0.1
 """A contender that missed more than this share of its processors' time in one round will miss it in the next."""
 
 MIN_BLOCKS = 3
 CLEAR = 1.15
 """A trial is a clear loser once even this many times its rate is below the bar."""
-HIGH_LATENCY = 1.5
-"""A core-to-core latency of this many times the lowest one is high: the host has moved the cores apart."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,6 @@ class Block:
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
         stolen: share of the processors' time that the training missed, 0..1: it waited while other processes ran, or
             the hypervisor's other guests. What a neighbour takes that yields is not missed.
-        core_latency: core-to-core latency: seconds that a fixed exchange of data between the threads took before and
-            after; 0 where that was not measured, or others took so much that it would show them.
         neighbours: processors that other processes and the hypervisor's other guests kept busy meanwhile, on average.
     """
 
@@ -54,7 +48,6 @@ class Block:
     seconds: float
     steps: int
     stolen: float = 0.0
-    core_latency: float = 0.0
     neighbours: float = 0.0
 
     @property
@@ -66,31 +59,6 @@ class Block:
     def disturbed(self) -> bool:
         """True where an outside reason spoiled the block. Being slow is no reason."""
         return self.stolen > STEAL_LIMIT
-
-
-@dataclass(frozen=True)
-class CoreLatencies:
-    """Core-to-core latencies of many blocks.
-
-    Attributes:
-        samples: number of threads and `Block.core_latency` of each block that has one.
-    """
-
-    samples: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def lowest(self) -> dict[int, float]:
-        """The lowest latency by number of threads."""
-        found: dict[int, float] = {}
-        for threads, latency in self.samples:
-            found[threads] = min(latency, found.get(threads, latency))
-        return found
-
-    def high(self, lowest: Mapping[int, float]) -> tuple[float, float]:
-        """Share of the blocks with a high latency, and the median ratio of these to ``lowest``; 0 and 1 if none."""
-        ratios = [latency / lowest[threads] for threads, latency in self.samples]
-        high = [ratio for ratio in ratios if ratio > HIGH_LATENCY]
-        return (len(high) / len(ratios), statistics.median(high)) if high else (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -137,11 +105,6 @@ class Measurement:
     def step_seconds(self) -> float:
         """Wall time of one optimizer step."""
         return sum(block.seconds for block in self.blocks) / max(1, sum(block.steps for block in self.blocks))
-
-    @cached_property
-    def core_latency(self) -> float:
-        """Median of the blocks' core-to-core latencies; 0 where no block has one."""
-        return statistics.median([block.core_latency for block in self.blocks if block.core_latency] or [0.0])
 
     @cached_property
     def relative_error(self) -> float:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from autotune.diagnosis.passes import Limits
 from autotune.probes.bench import measure
 from autotune.probes.system import System
-from autotune.stats.measurement import CoreLatencies
 from autotune.trial.parent.trial_bench import TrialBench
 
 STOOD_STILL = (
@@ -30,34 +27,9 @@ def limits(precision: str) -> Limits:
     return Limits(*known)
 
 
-def lowest_latencies(own: Mapping[int, float]) -> dict[int, float]:
-    """The lowest core-to-core latency since the machine was started, by number of threads, ``own`` included."""
-    system = System()
-    known = system.lowest("core-latency", system.boot_id(), {str(count): least for count, least in own.items()})
-    return {threads: float(known[str(threads)]) for threads in own}
-
-
 def machine_notes(bench: TrialBench) -> list[str]:
     """What the user should know of the machine during the run."""
     notes = [f"trials ran as fresh processes, slower to start: {bench.no_fork_reason}"] if bench.no_fork_reason else []
     if bench.stood_still:
         notes.append(STOOD_STILL.format(bench.stood_still))
-    own = CoreLatencies((*bench.trial_latencies, *bench.contest_latencies)).lowest
-    return notes + cores_apart(CoreLatencies(tuple(bench.contest_latencies)), lowest_latencies(own))
-
-
-def cores_apart(proof: CoreLatencies, nearest: Mapping[int, float]) -> list[str]:
-    """A warning if the host had moved the cores apart: nothing else shows it.
-
-    Args:
-        proof: of the blocks that decided.
-        nearest: the lowest core-to-core latency that this machine has shown, by number of threads.
-    """
-    share, times = proof.high(nearest)
-    if not share:
-        return []
-    return [
-        f"in {share:.0%} of the undisturbed blocks of race and proof the cores were far apart: data took {times:.1f}"
-        " times as long between them as it can here. Steps of several threads lose by that, and what your settings"
-        " lose counts as gain"
-    ]
+    return notes

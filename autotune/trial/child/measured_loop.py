@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 
 from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
-from autotune.stats.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
-from autotune.trial.child.core_latency import CoreLatencyTimer
+from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial.child.cpu_contention import CpuContention
 from autotune.trial.child.first_steps import Recorder
 from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
@@ -86,7 +85,6 @@ class MeasuredLoop:
         self._total = torch.zeros((), device=session.device)
         self._last: torch.Tensor | None = None
         self._last_sign_at = time.perf_counter()
-        self._latency = CoreLatencyTimer(session.device.type, spec.settings)
 
     def made_step(self, items: float, loss: torch.Tensor | None = None, *, skipped: bool = False) -> None:
         """Book one training step.
@@ -171,7 +169,6 @@ class MeasuredLoop:
         return measured
 
     def _block(self, steps: int) -> Steps[Block]:
-        before = self._latency.seconds()
         self._synchronize()
         self._items = 0.0
         others = CpuContention(root=os.getppid())
@@ -180,11 +177,10 @@ class MeasuredLoop:
             yield
         self._synchronize()
         seconds = time.perf_counter() - started
-        taken, latency = others.taken(), math.sqrt(before * self._latency.seconds())
+        taken = others.taken()
         self.finite = self.finite and bool(torch.isfinite(self._total))
         items = round(self._items * self.session.world_size)
-        known = latency if taken.lost <= LATENCY_STEAL_LIMIT else 0.0
-        return Block(items, seconds, steps, taken.lost, known, taken.neighbours)
+        return Block(items, seconds, steps, taken.lost, taken.neighbours)
 
     def _synchronize(self) -> None:
         synchronize(self.session.device)
