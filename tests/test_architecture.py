@@ -68,13 +68,12 @@ TABLE = (
     Room("testing",       "testing*",       "testing core probes",        "numpy"),
     # Where rooms meet, lowest first:
     Room("host",          "host*",          f"{HOST} diagnosis probes", "", "logging trial.child"),
-    Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
-    Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
+    Room("tuning, run",   "tuning.run",     f"tuning search {HOST} probes", "",
          "subprocess logging trial.child"),
     Room("tuning, from Python", "tuning.from_python", "tuning core trial"),
     Room("tuning",        "tuning*",        "tuning search core",         "", IMPURE),
     Room("commands",      "commands*",
-         f"commands tuning cluster search report diagnosis doctor export {HOST} probes", "rich",
+         f"commands tuning search report diagnosis doctor export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli cli_profiles cli_streams cli_target",
          "cli_profiles cli_streams cli_target commands core tuning.options trial.script autotune", "typer click",
@@ -84,7 +83,7 @@ TABLE = (
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
+    "autotune core* search* store* report* export* launch* host* tuning* commands* trial.parent* trial"
     " probes.inventory cli tune"
 )
 
@@ -215,8 +214,7 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.report.final", "autotune.store"),
         ("autotune.tuning.search", "autotune.trial.parent.runner"),
         ("autotune.tuning.schedule", "time"),
-        ("autotune.cluster.listener", "autotune.tuning.state"),
-        ("autotune.host.runner", "autotune.cluster"),
+        ("autotune.host.runner", "autotune.tuning.state"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.child.rank"),
         ("autotune.probes.cpu", "autotune.core"),

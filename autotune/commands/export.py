@@ -8,7 +8,6 @@ from pathlib import Path
 from autotune.core import binding
 from autotune.core.backends import BACKENDS
 from autotune.core.clamp import clamp, for_this_machine
-from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.export import table
 from autotune.export.target import Plan
@@ -38,7 +37,6 @@ def export(path: Path, level: str | None, to: str) -> None:
         f"level {name} of {path} ({profile.target.name}): {target.what}",
         *grown,
         *notes,
-        *_machines(profile),
         *filter(None, [batch_note(profile, profile.levels[name])]),
     ]
     print(table.text(target, plan_of(settings, profile.target.device, inventory), head))
@@ -61,9 +59,3 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
         command=shlex.join(words),
         exchange=exchange,
     )
-
-
-def _machines(profile: Profile) -> list[str]:
-    """What is left to the user where several machines were measured."""
-    count = profile.target.nnodes
-    return [f"measured on {count} machines together; this is one of them"] if count > 1 else []

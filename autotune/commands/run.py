@@ -95,9 +95,9 @@ def prepare(
     if why_not or outside.disabled:
         return _as_it_is(words, why_not or DISABLED)
     inventory = probe()
-    profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
+    profile = profile or _named(name) or _match(target, name, inventory)
     found = read(profile)
-    comparison = compare(found, Here.on(inventory, nnodes=found.target.nnodes))
+    comparison = compare(found, Here.on(inventory))
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
@@ -112,7 +112,7 @@ def prepare(
     mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or scripts.need_our_entry(found, settings)
     binders = (starter(plan, sys.executable), system_tools(plan))
     start, portable = (starting(mpiexec=mpi, watched=watched, binder=binder) for binder in binders)
-    said = (*_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
+    said = (*_environment_notes(added), *_machines_note(settings, cluster), *unbound)
     notes = (*filter(None, [comparison.sentence]), *grown, *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
 
@@ -163,10 +163,10 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
     return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
 
 
-def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) -> Path:
-    """The best profile for ``nnodes`` machines of this kind and the task ``name``, by default the script's own."""
+def _match(target: Script, name: str | None, inventory: Inventory) -> Path:
+    """Return the best profile for this machine and the task ``name``, by default the script's own."""
     name = name or target.name
-    here = Here.on(inventory, name, nnodes)
+    here = Here.on(inventory, name)
     roots = places(os.environ, target.path)
     found = registry.search(here, roots)
     for note in found.notes:
@@ -208,16 +208,15 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
     return route
 
 
-def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -> tuple[str, ...]:
+def _machines_note(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
     """How the machines share the global batch, or that the job has machines that stay idle."""
     if cluster is None:
         idle = idle_machines(os.environ)
         return (idle,) if idle else ()
-    what = "one machine" if measured == 1 else f"{measured} machines"
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}",
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine",
     )
 
 

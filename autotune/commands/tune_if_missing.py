@@ -36,7 +36,7 @@ def tune_if_missing(target: Script) -> str | None:
     try:
         with lease(here.machine.key, target.name, _waiting):
             if _found(here, target) is None:
-                tune(target, Options(), None, time.monotonic(), as_json=False)
+                tune(target, Options(), time.monotonic(), as_json=False)
                 _share(_found(here, target))
     except (AutotuneError, OSError) as error:
         return f"the script starts as it is; it could not be tuned: {error}"

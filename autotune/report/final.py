@@ -95,8 +95,7 @@ def _lines(
 def _title(profile: Profile) -> list[str]:
     evidence = profile.evidence
     cost = f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}"
-    machines = f"{profile.target.nnodes} x " if profile.target.nnodes > 1 else ""
-    lines = [_row("autotune", f"{profile.target.name} on {machines}{profile.key} ({cost})")]
+    lines = [_row("autotune", f"{profile.target.name} on {profile.key} ({cost})")]
     if evidence.partial:
         lines.append(_row("", "interrupted: the best found so far, not fully proven"))
     return lines
@@ -169,27 +168,24 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """How the recommended level is applied: lines to copy."""
     if not to_apply(profile):
         return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
-    settings, nnodes = profile.level().settings, profile.target.nnodes
+    settings = profile.level().settings
     if profile.target.script is not None:
         return ["Apply", f"  autotune run --profile {shlex.quote(str(path))} {script}"]
-    meeting = f"--nnodes {nnodes} --rdzv-endpoint HOST:PORT " if nnodes > 1 else ""
     lines = [
-        "Apply" + (" (on each machine)" if nnodes > 1 else ""),
-        f"  autotune run {meeting}--profile {shlex.quote(str(path))} {script}",
-        "or in the script" + _started_with(settings, nnodes),
+        "Apply",
+        f"  autotune run --profile {shlex.quote(str(path))} {script}",
+        "or in the script" + _started_with(settings),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
     ]
-    if settings.processes > 1 and settings.binding == "none" and nnodes == 1:
+    if settings.processes > 1 and settings.binding == "none":
         run = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
         lines.append(f"  OMP_NUM_THREADS={settings.threads} {run}")
     return lines
 
 
-def _started_with(settings: Settings, nnodes: int) -> str:
+def _started_with(settings: Settings) -> str:
     """How a script that applies the profile itself must be started, where that matters."""
-    if nnodes > 1:
-        return " (then start it with autotune run, or torchrun, on each)"
     if settings.binding != "none":
         return " (then start it with autotune run, which binds it)"
     return " (then start it with the last line)" if settings.processes > 1 else ""

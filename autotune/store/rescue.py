@@ -35,7 +35,7 @@ def write(path: Path, profile: Profile) -> tuple[Path, str]:
     raise ProfileError(f"{first}. {ADVICE}")
 
 
-def own_place(machine_key: str, target: str, nnodes: int) -> Path:
+def own_place(machine_key: str, target: str, nnodes: int = 1) -> Path:
     """Where the profile of a run belongs: in the project, or in the user's folder where the project is read only.
 
     Raises:

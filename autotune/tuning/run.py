@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.cluster.handshake import identity
-from autotune.cluster.listener import Listener
-from autotune.cluster.rendezvous import without_mpi
 from autotune.core.baseline import baseline_settings
-from autotune.core.errors import Interrupted, LaunchError, UsageError
+from autotune.core.errors import Interrupted, LaunchError
 from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.core.knobs.knob import LEVELS, Context
 from autotune.core.load import QUIET, Load, undisturbed
@@ -38,7 +34,6 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
 from autotune.store import rescue
-from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.paths import StudyPaths
@@ -64,8 +59,6 @@ MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
-GATHER_SECONDS = 300.0
-"""How long the machines of a run wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,6 @@ def run(
     options: Options,
     observe: Observer = ignore,
     started: float | None = None,
-    listener: Listener | None = None,
     paths: StudyPaths | None = None,
 ) -> Result:
     """Tune ``target`` as ``options`` say.
@@ -95,8 +87,7 @@ def run(
         target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
-        started: on the monotonic clock; the budget counts from here, or from when all machines have met.
-        listener: to which the other machines of the run connect; this one alone if None.
+        started: on the monotonic clock; the budget counts from here.
         paths: the run's scratch folder, where the task file lies in it already; a new one if None.
 
     Raises:
@@ -108,23 +99,14 @@ def run(
     path = rescue.writable(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
-    nnodes = listener.nnodes if listener else 1
-    path = path or rescue.own_place(machine_type(inventory).key, target.name, nnodes)
-    with contextlib.ExitStack() as stack:
-        fleet = Fleet()
-        notes: tuple[str, ...] = ()
-        if listener is not None:
-            inventory = without_mpi(inventory)
-            own = identity(target.path, inventory)
-            fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
-            started = time.monotonic()
-        patience = options.seconds()
-        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
+    path = path or rescue.own_place(machine_type(inventory).key, target.name)
+    with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
-        neighbours, earlier = Neighbours(), earlier_profile(target, inventory, nnodes)
+        neighbours, earlier = Neighbours(), earlier_profile(target, inventory)
         watching = on_the_same_cpus(inventory, neighbours.observing(observe))
-        known, notes = earlier.settings, (*notes, *earlier.notes)
-        return _run_phases(_Request(options, inventory, runner, schedule, watching, path, notes, neighbours, known))
+        return _run_phases(
+            _Request(options, inventory, runner, schedule, watching, path, earlier.notes, neighbours, earlier.settings)
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +115,7 @@ class _Request:
 
     Attributes:
         path: of the profile.
-        notes: what the user should know about the machines.
+        notes: what the user should know about the earlier profile.
         neighbours: counts what other processes use meanwhile.
         known: settings of an earlier profile, by level: the search begins with them.
     """
@@ -159,7 +141,7 @@ def _run_phases(request: _Request) -> Result:
     known = study.observations()
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
-    short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
+    short = schedule.budget < MATRIX_RATE_BUDGET
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
     others = request.neighbours.load(request.inventory.budget.threads).taken
     context = Context(
@@ -190,7 +172,6 @@ def _run_phases(request: _Request) -> Result:
         warnings=[*filter(None, [load.note]), *apart, *request.notes, *baseline.notes, *machine_notes(bench)],
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
-        nnodes=request.runner.fleet.nnodes,
         why=reason,
     )
     saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
@@ -230,15 +211,11 @@ def _load_task(request: _Request) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
-    if runner.fleet.nnodes > 1 and task.iterable:
-        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.why_not_several}")
     return task
 
 
 def _open_study(request: _Request, wanted: Settings) -> Study:
-    runner = request.runner
-    words = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
-    words += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    words = [*request.runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
     return study_beside(request.path, words, resume=request.options.resume)
 
 

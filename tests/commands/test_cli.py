@@ -214,8 +214,7 @@ class TestTune:
         """The options that the run was given."""
         asked: list[Any] = []
 
-        def tune(task: Path, options: Any, observe: Any, started: float, listener: Any) -> run.Result:
-            assert listener is None
+        def tune(task: Path, options: Any, observe: Any, started: float) -> run.Result:
             asked.append((task, options))
             return run.Result(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
 

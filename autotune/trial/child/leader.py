@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from autotune.trial.child.loaded_task import LoadedTask
     from autotune.trial.child.script_trial import LoadedScript
 
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -47,7 +45,6 @@ class Job:
         request: the trial.
         connection: to the tuner.
         task: the task as the zygote has loaded it; None in a new process.
-        ranks: those of this machine.
         manager: answers what ranks would ask mpiexec; None where they do not meet through MPI.
         port: of this machine, where the ranks of a script meet; None for a task, which meets elsewhere.
     """
@@ -55,7 +52,6 @@ class Job:
     request: TrialRequest
     connection: UnixConnection
     task: LoadedTask | LoadedScript | None
-    ranks: range
     manager: ProcessManager | None
     port: int | None = None
 
@@ -64,8 +60,7 @@ class Job:
         world = self.request.world_size
         if world == 1:
             return {}
-        local, here = rank - self.ranks.start, len(self.ranks)
-        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": here}
+        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         if self.port is not None:
             found |= AS_TORCHRUN | {"MASTER_PORT": self.port, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world}
         return {name: str(value) for name, value in found.items()}
@@ -83,14 +78,11 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
         mirror(Path(request.origin), folder)
         os.chdir(folder)
     _own_temporary_files(folder)
-    if request.rendezvous is not None and request.rendezvous.interface is not None:
-        os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
-    ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
     manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
     port = free_port() if request.script is not None and world > 1 else None
-    job = Job(request, connection, task, ranks, manager, port)
-    pids = {_fork_rank(job, rank): rank for rank in ranks}
+    job = Job(request, connection, task, manager, port)
+    pids = {_fork_rank(job, rank): rank for rank in range(world)}
     if job.manager is not None:
         job.manager.serve()
     return _wait(pids, connection, shm.Segments(folder))

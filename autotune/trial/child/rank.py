@@ -17,7 +17,7 @@ from autotune.trial.child.script_witness import Witness
 from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop
 from autotune.trial.child.warm_up import WarmUp
-from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
+from autotune.trial.spec import TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
@@ -44,7 +44,7 @@ def run_rank(
         if request.spec is None:
             _describe(task, request.seed, connection)
         else:
-            _measure(task, request.spec, request.rendezvous, Tuner(connection, rank))
+            _measure(task, request.spec, Tuner(connection, rank))
         return 0
     except Resume:
         raise
@@ -61,30 +61,23 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     connection.send({"event": "step_facts", "why_not_several": found.why_not, "note": found.note})
 
 
-def _measure(task: LoadedTask, spec: TrialSpec, rendezvous: Rendezvous | None, tuner: Tuner) -> None:
+def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
     try:
-        loop, warmed = _warm(task, spec, rendezvous, tuner)
+        loop, warmed = _warm(task, spec, tuner)
     except RuntimeError as error:
         if UNUSED not in str(error):
             raise
-        loop, warmed = _warm(task, spec, rendezvous, tuner, find_unused_parameters=True)
+        loop, warmed = _warm(task, spec, tuner, find_unused_parameters=True)
     report = loop.run(measuring(loop, warmed, tuner))
     if tuner.rank == 0 or report.not_applied:
         send_report(report, tuner.connection, tuner.rank)
 
 
 def _warm(
-    task: LoadedTask,
-    spec: TrialSpec,
-    rendezvous: Rendezvous | None,
-    tuner: Tuner,
-    *,
-    find_unused_parameters: bool = False,
+    task: LoadedTask, spec: TrialSpec, tuner: Tuner, *, find_unused_parameters: bool = False
 ) -> tuple[TrainingLoop, WarmUp]:
     """The loop with settings in force and warm, and what the warm-up took."""
-    attempt = int(find_unused_parameters)
-    file = f"file://{Path.cwd()}/.rendezvous{attempt}"
-    where = rendezvous.init_method(attempt) if rendezvous is not None else file
+    where = f"file://{Path.cwd()}/.rendezvous{int(find_unused_parameters)}"
     notes = (UNUSED_NOTE,) if find_unused_parameters else ()
     session = Session(spec.settings, device=task.device, init_method=where, notes=notes)
     try:
