@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from autotune.core.lines import cut
 from autotune.core.load import QUIET, Load
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
@@ -125,7 +126,7 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         first = f"{mark} {name:<7} {headline}"
         if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
-        lines.append(_cut(first))
+        lines.append(cut(first, formatting.WIDTH))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
 
@@ -152,9 +153,11 @@ def _changes(profile: Profile, most: int) -> list[str]:
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
     lines = ["", f"Changes at level {profile.recommended}, and why"]
-    lines += [_cut(f"  {knob:<18} {move:<{wide}}  {reason}") for knob, move, reason in rows[:most]]
+    lines += [cut(f"  {knob:<18} {move:<{wide}}  {reason}", formatting.WIDTH) for knob, move, reason in rows[:most]]
     if rows[most:]:
-        lines.append(_cut(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}"))
+        lines.append(
+            cut(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}", formatting.WIDTH)
+        )
     return lines
 
 
@@ -209,8 +212,4 @@ def _wrapped(line: str, deep: int) -> list[str]:
 
 
 def _row(name: str, words: str) -> str:
-    return _cut(f"{name:<9} {words}")
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= formatting.WIDTH else line[: formatting.WIDTH - 3].rstrip() + "..."
+    return cut(f"{name:<9} {words}", formatting.WIDTH)

@@ -17,6 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import IterableDataset
 
 from autotune.core.baseline import DEFAULT_BATCH
+from autotune.core.lines import cut, first_line
 from autotune.core.task import unchecked
 from autotune.trial.child.loaded_task import LoadedTask
 from autotune.trial.child.split_gradients import Gradient, Gradients, norm, relative_error
@@ -197,6 +198,5 @@ def _unknown(why: str) -> SplitResult:
 
 def _first_line(error: Exception) -> str:
     """What an error says, on one short line."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
+    said = first_line(str(error), QUOTED)
+    return cut(f"{type(error).__name__}: {said}" if said else type(error).__name__, QUOTED)
