@@ -28,7 +28,7 @@ from autotune.core.measurement import HIGH_LATENCY, Measurement
 from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
 from autotune.core.settings import Settings
 from autotune.core.student import student_quantile
-from autotune.launch.binding import starter
+from autotune.launch.command import starter
 from autotune.store import lock, profiles, signatures
 from autotune.testing.profiles import profile
 from autotune.trial.isolation.isolate import WAYS, isolate

@@ -11,8 +11,7 @@ from autotune.core.clamp import clamp, for_this_machine
 from autotune.core.settings import Settings
 from autotune.export import table
 from autotune.export.target import Plan
-from autotune.launch.binding import system_tools
-from autotune.launch.command import command
+from autotune.launch.command import command, system_tools
 from autotune.launch.environment import environment
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe

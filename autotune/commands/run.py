@@ -22,8 +22,7 @@ from autotune.core.overrides import DISABLE, LEVEL, PROFILE, overrides
 from autotune.core.profile import Profile
 from autotune.core.settings import Settings
 from autotune.launch import scripts
-from autotune.launch.binding import starter, system_tools
-from autotune.launch.command import command
+from autotune.launch.command import command, starter, system_tools
 from autotune.launch.environment import Environment, environment, scrub
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route

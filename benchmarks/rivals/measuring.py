@@ -19,8 +19,7 @@ from typing import IO, Any
 from autotune.core import binding
 from autotune.core import settings as core
 from autotune.core.knobs.processes import OMP_WAIT_POLICY
-from autotune.launch.binding import system_tools
-from autotune.launch.command import command
+from autotune.launch.command import command, system_tools
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System

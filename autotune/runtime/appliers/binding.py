@@ -9,7 +9,7 @@ from autotune.runtime.applier import Applier, Training
 
 
 class Binding(Applier):
-    """Binding is done before the process starts, by `autotune.runtime.bound`."""
+    """Binding is done before the process starts, by `autotune.runtime.binding.bind_by_plan`."""
 
     def __init__(self, value: str, training: Training) -> None:
         super().__init__(value, training)

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.backends import BACKENDS, MPIEXEC
-from autotune.core.binding import VARIABLE, own_affinity
-from autotune.runtime.binding import bind
+from autotune.core.binding import VARIABLE
+from autotune.runtime.binding import bind_by_plan
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
 from autotune.trial.child.resume import Resume
-from autotune.trial.isolation.mirror import mirror
+from autotune.trial.isolation.redirected import mirror
 from autotune.trial.paths import mark, short
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
@@ -124,7 +124,9 @@ def _fork_rank(job: Job, rank: int) -> int:
             os.setsid()
             job.connection.send({"event": "rank-started", "pid": os.getpid()})
         os.environ.update(job.variables(rank))
-        _bind(job.request.binding)
+        if job.request.binding:
+            os.environ[VARIABLE] = job.request.binding
+        bind_by_plan()  # before any library starts threads; the session reads back if that worked
         if job.manager is not None:
             os.environ.update(job.manager.environment(rank))
         from autotune.trial.child.rank import run_rank  # imports torch
@@ -146,16 +148,6 @@ def last_words() -> Iterator[None]:
         traceback.print_exc()
         as_main.flush()
         os._exit(1)
-
-
-def _bind(plan: str) -> None:
-    """Bind this rank before any library starts threads. The session reads back whether that worked."""
-    if plan:
-        os.environ[VARIABLE] = plan
-    place = own_affinity(os.environ)
-    if place is not None:
-        with contextlib.suppress(OSError):
-            bind(place)
 
 
 def _wait(ranks: dict[int, int], connection: UnixConnection, memory: shm.Segments) -> int:
