@@ -46,7 +46,7 @@ class LoadedScript:
         frontier: where it trains.
         watch: of this process, which stands at the frontier; None where every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None where each trial
-            isolates itself.
+            isolates itself, as a new process.
     """
 
     script: Script

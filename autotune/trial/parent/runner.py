@@ -108,12 +108,13 @@ class Runner:
 
     def _describe_script(self) -> TaskFacts:
         begun = time.monotonic()
-        frontier = self.warm().frontier
-        assert frontier is not None
+        zygote = self.warm()
+        assert zygote.frontier is not None
         now = time.monotonic()
         left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
         patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
-        facts = TaskFacts.from_dict(frontier["facts"])
+        facts = TaskFacts.from_dict(zygote.frontier["facts"])
+        facts = replace(facts, warnings=(*facts.warnings, *zygote.gaps))
         if facts.why_not_several is not None:
             return facts
         try:
