@@ -19,7 +19,7 @@ from autotune.cli_target import ScriptCommand, TargetCommand
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.knobs.pins import read_pin
-from autotune.launch.cluster import from_options, from_slurm
+from autotune.launch.cluster import check_one_machine, from_options, from_slurm
 from autotune.trial.script import recognise_target, started_script
 
 app = typer.Typer(
@@ -78,8 +78,6 @@ def tune(
         list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
     ] = None,
     allow_network: NetworkOption = False,
-    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
 ) -> None:
@@ -98,9 +96,9 @@ def tune(
         fix=dict(read_pin(text) for text in fix or ()),
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
-    cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
+    check_one_machine(os.environ)
     found = recognise_target(target, context.args, module=module, network=allow_network)
-    command.tune(found, options, cluster, started, as_json, report)
+    command.tune(found, options, started, as_json, report)
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)

@@ -90,6 +90,17 @@ def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
     return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
 
 
+def check_one_machine(environment: Mapping[str, str]) -> None:
+    """Refuse to tune in a Slurm step of several tasks: each of them would tune by itself.
+
+    Raises:
+        UsageError: with the line that starts one.
+    """
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
+    if tasks.isdecimal() and int(tasks) > 1:
+        raise UsageError(f"srun started {tasks} tasks; tune works on one machine: srun --ntasks=1 autotune tune ...")
+
+
 def idle_machines(environment: Mapping[str, str]) -> str | None:
     """A note where a Slurm job has several machines but this process was started on only one of them."""
     nodes = environment.get("SLURM_JOB_NUM_NODES", "")

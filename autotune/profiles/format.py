@@ -168,8 +168,6 @@ class Target:
     device: Annotated[str, one_of(("cpu", "cuda"))]
     parameters: Count
     samples: Count | None
-    nnodes: Annotated[int, span(1, 2**20), OMITTED] = 1
-    """How many machines trained it together; settings are those of each, with the global batch of all."""
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
     compared: Compared = Fingerprint()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.knobs.settings import Settings
-from autotune.launch.cluster import endpoint
 from autotune.stats.measurement import Measurement
 
 CHECK_STEPS = 8
@@ -48,39 +47,6 @@ class TrialSpec:
         return cls(**{**data, "settings": Settings.from_dict(data["settings"]), "own": own})
 
 
-@dataclass(frozen=True)
-class Rendezvous:
-    """Where the ranks of a trial on several machines meet, and which of the machines this one is.
-
-    Attributes:
-        host: an address of the machine that holds rank 0.
-        ports: free there: for the first try, and for the second where parameters turn out to be unused.
-        nnodes: how many machines.
-        node: this one's number among them; machine 0 has the lowest ranks.
-        interface: the network interface that leads to the others; None where it is not known.
-    """
-
-    host: str
-    ports: tuple[int, int]
-    nnodes: int
-    node: int = 0
-    interface: str | None = None
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Rendezvous:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
-        return cls(**{**data, "ports": tuple(data["ports"])})
-
-    def init_method(self, attempt: int) -> str:
-        """As ``init_process_group`` takes it."""
-        return f"tcp://{endpoint(self.host, self.ports[attempt])}"
-
-    def ranks(self, world: int) -> range:
-        """This machine's among ``world`` ranks."""
-        local = world // self.nnodes
-        return range(local * self.node, local * (self.node + 1))
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
     """What the leader of a trial is told.
@@ -103,24 +69,19 @@ class TrialRequest:
     seed: int
     spec: TrialSpec | None = None
     binding: str = ""
-    rendezvous: Rendezvous | None = None
     script: Mapping[str, Any] | None = None
     ranks: int = 1
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are, on all machines."""
+        """How many ranks there are."""
         return self.spec.settings.processes if self.spec is not None else self.ranks
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
-        spec, rendezvous = data["spec"], data["rendezvous"]
-        parts = {
-            "spec": TrialSpec.from_dict(spec) if spec is not None else None,
-            "rendezvous": Rendezvous.from_dict(rendezvous) if rendezvous is not None else None,
-        }
-        return cls(**{**data, **parts})
+        spec = data["spec"]
+        return cls(**{**data, "spec": TrialSpec.from_dict(spec) if spec is not None else None})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ class Earlier:
     notes: tuple[str, ...] = ()
 
 
-def earlier_profile(target: Target, inventory: Inventory, nnodes: int = 1) -> Earlier:
+def earlier_profile(target: Target, inventory: Inventory) -> Earlier:
     """The profile of ``target`` that fits this machine best; empty where there is none. Never raises."""
-    found = registry.search(Here.on(inventory, target.name, nnodes), places(os.environ, target.path))
+    found = registry.search(Here.on(inventory, target.name), places(os.environ, target.path))
     best = found.match or found.similar
     if best is None:
         return Earlier()

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from autotune.errors import UsageError
 from autotune.knobs.affinity import plan
-from autotune.knobs.clamp import over_machines
 from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.knobs.settings import Settings
 from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
-from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
@@ -35,7 +33,6 @@ def open_runner(
     seed: int,
     patience: float,
     observe: Observer = ignore,
-    fleet: Fleet | None = None,
     paths: StudyPaths | None = None,
 ) -> Iterator[Runner]:
     """A runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
@@ -46,7 +43,6 @@ def open_runner(
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
         observe: called with an event for every wait.
-        fleet: the other machines that take part.
         paths: the scratch folder, which is removed with the runner; a new one if None.
 
     Raises:
@@ -71,9 +67,8 @@ def open_runner(
             users_threads=os.environ.get("OMP_NUM_THREADS", ""),
             oom_kills=lambda: oom_kills(system),
             binding=partial(plan, inventory=inventory),
-            over_machines=partial(over_machines, inventory=inventory),
         )
-        with Runner(setup, fleet) as runner:
+        with Runner(setup) as runner:
             yield runner
 
 

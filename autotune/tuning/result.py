@@ -48,7 +48,6 @@ def profile_of(
     seconds: float,
     warnings: Sequence[str],
     partial: bool,
-    nnodes: int = 1,
     written: Written | None = None,
     why: str = "",
 ) -> Profile:
@@ -64,7 +63,6 @@ def profile_of(
         seconds: duration of the whole run.
         warnings: what the user should know.
         partial: True if the run was interrupted.
-        nnodes: how many machines took part.
         written: the tool's version and the day.
         why: one sentence on what bounds a step of the user's settings; empty where nobody asked.
     """
@@ -74,7 +72,7 @@ def profile_of(
     return Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
-        target=_target(task, nnodes),
+        target=_target(task),
         recommended=recommended or _recommended(results, "amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
@@ -95,14 +93,13 @@ def _evidence(state: RunState, context: Context, left_out: Sequence[LeftOut]) ->
     )
 
 
-def _target(task: TaskFacts, nnodes: int) -> Target:
+def _target(task: TaskFacts) -> Target:
     return Target(
         name=task.name,
         unit=task.unit,
         device=task.device,
         parameters=task.parameters,
         samples=task.samples,
-        nnodes=nnodes,
         script=task.script,
         compared=task.compared,
     )

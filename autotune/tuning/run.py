@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.cluster.handshake import identity
-from autotune.cluster.listener import Listener
-from autotune.cluster.rendezvous import without_mpi
-from autotune.errors import Interrupted, LaunchError, UsageError
+from autotune.errors import Interrupted, LaunchError
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_pins_on
@@ -29,7 +25,6 @@ from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
 from autotune.stats.neighbours import QUIET, Load, undisturbed
 from autotune.stats.outcome import Outcome
-from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
@@ -68,8 +63,6 @@ SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
-GATHER_SECONDS = 300.0
-"""How long the machines of a run wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,6 @@ def run(
     options: Options,
     observe: Observer = ignore,
     started: float | None = None,
-    listener: Listener | None = None,
     paths: StudyPaths | None = None,
 ) -> Result:
     """Tune ``target`` as ``options`` say.
@@ -99,8 +91,7 @@ def run(
         target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
-        started: on the monotonic clock; the budget counts from here, or from when all machines have met.
-        listener: to which the other machines of the run connect; this one alone if None.
+        started: on the monotonic clock; the budget counts from here.
         paths: the run's scratch folder, where the task file lies in it already; a new one if None.
 
     Raises:
@@ -112,23 +103,14 @@ def run(
     path = file.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
-    nnodes = listener.nnodes if listener else 1
-    path = path or file.own_place(machine_type(inventory).key, target.name, nnodes)
-    with contextlib.ExitStack() as stack:
-        fleet = Fleet()
-        notes: tuple[str, ...] = ()
-        if listener is not None:
-            inventory = without_mpi(inventory)
-            own = identity(target.path, inventory)
-            fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
-            started = time.monotonic()
-        patience = options.seconds()
-        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
+    path = path or file.own_place(machine_type(inventory).key, target.name)
+    with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
-        neighbours, earlier = Neighbours(), earlier_profile(target, inventory, nnodes)
+        neighbours, earlier = Neighbours(), earlier_profile(target, inventory)
         watching = on_the_same_cpus(inventory, neighbours.observing(observe))
-        known, notes = earlier.settings, (*notes, *earlier.notes)
-        return _run_phases(_Request(options, inventory, runner, schedule, watching, path, notes, neighbours, known))
+        return _run_phases(
+            _Request(options, inventory, runner, schedule, watching, path, earlier.notes, neighbours, earlier.settings)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +119,7 @@ class _Request:
 
     Attributes:
         path: of the profile.
-        notes: what the user should know about the machines.
+        notes: what the user should know about the earlier profile.
         neighbours: counts what other processes use meanwhile.
         known: settings of an earlier profile, by level: the search begins with them.
     """
@@ -163,7 +145,7 @@ def _run_phases(request: _Request) -> Result:
     known = study.observations()
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
-    short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
+    short = schedule.budget < MATRIX_RATE_BUDGET
     reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
     others = request.neighbours.load(request.inventory.budget.threads).cpus
     context = Context(
@@ -203,7 +185,6 @@ def _run_phases(request: _Request) -> Result:
         ],
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
-        nnodes=request.runner.fleet.nnodes,
         why=reason,
     )
     saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
@@ -266,15 +247,11 @@ def _load_task(request: _Request) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
-    if runner.fleet.nnodes > 1 and task.iterable:
-        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.why_not_several}")
     return task
 
 
 def _open_study(request: _Request, wanted: Settings) -> Study:
-    runner = request.runner
-    words = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
-    words += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    words = [*request.runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
     return study_beside(request.path, words, resume=request.options.resume)
 
 

@@ -135,15 +135,6 @@ def test_several_processes_come_with_a_torchrun_line() -> None:
     assert "torchrun" not in text(records.profile())
 
 
-def test_several_machines_are_started_together() -> None:
-    one = records.profile()
-    shown = text(replace(one, target=replace(one.target, nnodes=2)))
-    assert f"{one.target.name} on 2 x {one.key}" in shown
-    assert "Apply (on each machine)" in shown
-    assert "autotune run --nnodes 2 --rdzv-endpoint HOST:PORT --profile" in shown
-    assert "OMP_NUM_THREADS" not in shown
-
-
 def test_bound_processes_need_autotune_run() -> None:
     crowded = records.crowded()
     levels = {name: replace(r, settings=r.settings.but(binding="cores")) for name, r in crowded.levels.items()}

@@ -71,7 +71,7 @@ def test_the_very_start() -> None:
         ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
         ({"elapsed": 200.0}, "[3 min 20 s]"),
         ({"failures": 1, "last_failure": ""}, "1 setting did not work"),
-        ({"last_failure": "x" * 999}, "x" * live.MAX_REASON),
+        ({"last_failure": "x" * 999}, "x" * (live.MAX_REASON - 3) + "..."),
     ],
 )
 def test_other_moments(changes: dict[str, object], words: str) -> None:

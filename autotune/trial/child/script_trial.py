@@ -52,7 +52,7 @@ class LoadedScript:
         frontier: where it trains.
         hooks: of this process, which stands at the frontier; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
-            isolates itself.
+            isolates itself, as a new process.
         numbers: state of Python's random numbers at the frontier: a fork seeds them anew.
     """
 

@@ -28,7 +28,7 @@ class Jumping(Runner):
     """A runner whose first block or trial is hit: the tuner notices a pause, or only the trial's clock jumps."""
 
     def __init__(self, notices: bool) -> None:
-        super().__init__(SimpleNamespace(), None)  # type: ignore[arg-type]
+        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
         self.notices, self.made = notices, 0
 
     def taken(self, *_: Any) -> Block:
