@@ -83,7 +83,7 @@ class Evidence:
     """True where tuning was interrupted before the proof."""
     ceiling: Ceiling | None = None
     why: str = ""
-    """Why the baseline's step is as slow as it is: one sentence; empty where that was not measured."""
+    """What bounds the baseline's step (`autotune.inspect.verdict.Bound`); empty if that was not measured."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
-from autotune.host.why import why
+from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
+from autotune.inspect.verdict import Bound
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation
@@ -160,7 +161,7 @@ def _run_phases(request: _Request) -> Result:
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
     short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
-    reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
+    bound = None if short else _bound(bench, baseline, schedule.deadline, request.observe)
     others = request.neighbours.load(request.inventory.budget.threads).taken
     context = Context(
         request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
@@ -191,7 +192,7 @@ def _run_phases(request: _Request) -> Result:
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         nnodes=request.runner.fleet.nnodes,
-        why=reason,
+        why=bound.value if bound is not None else "",
     )
     saved, note = rescue.write(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
@@ -209,6 +210,15 @@ def search_race_prove(state: RunState, tools: Tools) -> None:
     state.chosen = leaders(state, ranked, state.estimate)  # what an interrupted race saves
     state.chosen = race(state, tools, ranked)
     prove(state, tools)
+
+
+def _bound(bench: TrialBench, baseline: Baseline, deadline: float, observe: Observer) -> Bound | None:
+    """What bounds a step of the baseline; None if that cannot be told."""
+    measured = baseline.outcome.measurement
+    if measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
+        return None
+    observe(StageStarted("each part of a step"))
+    return quick_verdict(bench, baseline.settings, deadline)
 
 
 def _matrix_rates(request: _Request) -> dict[str, float]:

@@ -7,7 +7,7 @@ import pytest
 from autotune.core.knobs.knob import LESS, MORE, Knob
 from autotune.core.knobs.table import BY_NAME, KNOBS
 from autotune.core.settings import Settings
-from autotune.report.why import changed
+from autotune.report.verdict import changed
 
 
 @pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)

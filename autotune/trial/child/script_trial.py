@@ -137,7 +137,7 @@ class _Meter(MeasuredLoop):
     def begins(self, session: Session) -> None:
         """The first step begins."""
         if self.spec.without and self.frontier.facts["script"] != BATCHES:
-            raise ValueError(f"no step of this script can be seen without its {self.spec.without}")
+            raise ValueError(f"no step of this script can be seen without its {self.spec.without.value}")
         super().__init__(session, self.spec, self.tuner.show_life)
         self._measured = self._measuring()
         self._go_on()

@@ -90,13 +90,13 @@ class Runner:
         """Load the task and read its facts in a child.
 
         Args:
-            steps: run the user's step, too, for what only that tells.
+            steps: run the user's step, too, for what only that tells: may several processes share the work?
 
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
         if self.setup.script is not None:
-            return self._describe_script()
+            return self._describe_script(several=steps)
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -109,7 +109,7 @@ class Runner:
             return TaskFacts.from_events(trial.events)
         raise _user_code_error(self.setup.task, self.end(trial))
 
-    def _describe_script(self) -> TaskFacts:
+    def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
         frontier = self.warm().frontier
         assert frontier is not None
@@ -117,7 +117,7 @@ class Runner:
         left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
         patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
         facts = TaskFacts.from_dict(frontier["facts"])
-        if facts.why_not_several is not None:
+        if facts.why_not_several is not None or not several:
             return facts
         try:
             self._zygotes.get(PLAIN, min(self.deadline, now + left), several=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.errors import NothingUsable
 from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
 from autotune.core.outcome import Completed, Outcome
 from autotune.core.proof import Round
@@ -18,14 +17,14 @@ from autotune.core.settings import Settings
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.spec import TrialSpec
+from autotune.trial.spec import TrialSpec, Without
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
 LEAST_SECONDS = 10.0
 """...but never less than this."""
 INSPECTION_SECONDS = 60.0
-"""A trial that inspects may go without a sign of life for so long: it reads profiles, too."""
+"""A trial that inspects may show no sign of life for so long: it reads profiles, too."""
 RESIDENT_WARMUP = 1.0
 """Cap on the warm-up of a contender, in seconds: its settings have shown a steady state before."""
 
@@ -102,22 +101,27 @@ class TrialBench:
             starting = max(starting, PATIENCE * self.runner.several_seconds)
         return replace(self.timeouts, starting=starting, deadline=deadline)
 
-    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any]:
-        """What each part of a step takes by itself, as plain data.
+    def inspect(
+        self, settings: Settings, function: str, seconds: float, deadline: float
+    ) -> tuple[Outcome, Mapping[str, Any]]:
+        """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
-        Raises:
-            NothingUsable: it could not be measured.
+        Args:
+            settings: of the trial.
+            function: see `TrialSpec.inspect`.
+            seconds: that it should take, once the trial is warm.
+            deadline: on the monotonic clock.
         """
-        spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
+        spec = TrialSpec(
+            settings=settings, seed=self.seed, inspect=function, max_seconds=seconds, warmup_seconds=RESIDENT_WARMUP
+        )
         patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
         end = self.runner.run(spec, patient)
-        if end.report is None or end.report.inspection is None:
-            raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
-        return end.report.inspection
+        return judge(settings, end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
     def contest(
-        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, str] | None = None
+        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, Without] | None = None
     ) -> Iterator[TrialContest]:
         """All ``contenders`` started as new processes in random order, warm and paused.
 
@@ -134,7 +138,7 @@ class TrialBench:
                     seed=self.seed,
                     resident=True,
                     warmup_seconds=RESIDENT_WARMUP,
-                    without=(without or {}).get(name, ""),
+                    without=(without or {}).get(name, Without.NOTHING),
                 )
                 trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)

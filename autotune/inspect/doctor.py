@@ -1,15 +1,22 @@
-"""What is wrong with a machine, as rules over facts: one function each."""
+"""``autotune doctor``: what costs speed on this machine, as rules over facts, one function each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from autotune.core import worker_socket
 from autotune.core.load import Load
+from autotune.host.neighbours import Neighbours
+from autotune.probes import switches
 from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from autotune.probes.switches import Switches
+from autotune.probes.system import System
 
+LOOK_SECONDS = 1.0
+"""How long other processes are watched."""
 GIB = 2**30
 LEAST_SHM = GIB
 WHOLE_CORE = 0.5
@@ -45,6 +52,15 @@ class Patient:
     inventory: Inventory
     switches: Switches
     load: Load
+
+
+def examine() -> tuple[Finding, ...]:
+    """Look at this machine, and for a second at its other processes."""
+    system = System()
+    inventory, switched = probe(system), switches.probe(system)
+    neighbours = Neighbours()
+    time.sleep(LOOK_SECONDS)
+    return findings(Patient(inventory, switched, neighbours.load(inventory.budget.threads)))
 
 
 def findings(patient: Patient) -> tuple[Finding, ...]:
