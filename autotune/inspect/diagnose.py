@@ -17,8 +17,9 @@ from autotune.host.cpus import on_the_same_cpus
 from autotune.host.neighbours import Neighbours
 from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
-from autotune.inspect.inspection import Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, Bound, Diagnosis, bounds, conclude, largest_batch, share_of, verdict
+from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, largest_batch, share_of, verdict
+from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
 from autotune.trial.parent.trial_bench import TrialBench
@@ -83,7 +84,9 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     with open_runner(target, inventory, 0, max(0.0, last - time.monotonic()), observe) as runner:
         runner.deadline = last
         script = isinstance(target, Script)
-        observe(StageStarted("running the script until it trains" if script else "importing PyTorch and the task"))
+        observe(
+            StageStarted("running the script until it trains" if script else "importing PyTorch and loading the task")
+        )
         facts = runner.describe(steps=False)
         bench = TrialBench(runner, baseline_settings(facts, inventory))
         observe(BaselineKnown(bench.baseline, facts.unit))
@@ -93,14 +96,24 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
         shares = {part: share_of(gain) for part, gain in bounds(inspection).items()}
         chosen = contenders(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
         rounds = _rounds(bench, chosen, last, observe)
-    load = neighbours.load(inventory.budget.threads)
+    found = conclude(bench.baseline, facts, inspection, rounds)
     fewer = chosen.get(Part.THREADS.value)
+    load = neighbours.load(inventory.budget.threads)
     return replace(
-        conclude(bench.baseline, facts, inspection, rounds),
+        found,
         threads=fewer[0].threads if fewer is not None else None,
-        largest_batch=largest_batch(inspection.sizes, bench.baseline, facts, inventory),
+        largest_batch=_largest_batch(found, facts, inventory),
         notes=(*filter(None, [load.named]), *notes),
     )
+
+
+def _largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
+    """Predicted; None if unknown, and for scripts, which keep theirs."""
+    if facts.script is not None or facts.samples is None:
+        return None
+    on_gpu = facts.device == "cuda" and inventory.gpus
+    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // found.settings.processes
+    return largest_batch(found.inspection.sizes, found.settings, facts.samples, limit)
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:

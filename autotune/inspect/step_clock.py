@@ -60,7 +60,9 @@ class StepClock:
         """What the user's code outside all parts belongs to."""
         self._inside = False
         """True in a call of a model and in the backward pass."""
-        self._trained: dict[int, bool] = {}
+        self._trained: set[int] = set()
+        """Identities of models that were called."""
+        self._batches = 0
 
     def take(self) -> dict[Part, float]:
         """The seconds so far; the clock starts again."""
@@ -104,7 +106,8 @@ class StepClock:
                 return timed(*arguments)
             finally:
                 self.loading += time.thread_time() - began
-                self.enter(Part.LOOP if self._trained else Part.PASSES)
+                self._batches += 1
+                self.enter(Part.LOOP if self._trained or self._batches == 1 else Part.PASSES)
 
         return load
 
@@ -155,7 +158,7 @@ class StepClock:
 
     def _is_trained(self, module: nn.Module) -> bool:
         if id(module) not in self._trained and any(p.requires_grad for p in module.parameters()):
-            self._trained[id(module)] = True
+            self._trained.add(id(module))
         return id(module) in self._trained
 
 

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from autotune.core.proof import Proof
-from autotune.inspect.inspection import CLOCKED, Operator, Part, Place
-from autotune.inspect.verdict import Bound, Diagnosis, Doubt
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Operator, Part, Place
 from autotune.report import formatting
 
 if TYPE_CHECKING:
@@ -56,13 +55,14 @@ ADVICE = {
     Bound.THREADS: "fewer threads: torch.set_num_threads, or OMP_NUM_THREADS",
     Bound.OVERHEAD: "a larger batch, torch.compile, fewer and larger operators",
     Bound.COMPUTE: "bf16, more cores",
-    Bound.BANDWIDTH: "bf16, channels_last, fused operators (torch.compile)",
+    Bound.BANDWIDTH: "a larger batch; memory that is kept (autotune tune tries malloc); bf16, channels_last, fused"
+    " operators (torch.compile)",
 }
 DOUBTS = {
     Doubt.NEIGHBOURS: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
     " they are done",
-    Doubt.FEW_ROUNDS: "the budget allowed too few steps for an interval; try a longer --budget",
-    Doubt.CLOSE: "calls of operators, computing and memory take about as much of them",
+    Doubt.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
+    Doubt.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
 }
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
@@ -94,28 +94,10 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
 
 def as_json(name: str, found: Diagnosis) -> str:
     """One JSON object."""
-    roofline = found.inspection.roofline
-    inspection = asdict(found.inspection)
-    return json.dumps(
-        {
-            "target": name,
-            "verdict": found.verdict.bound.value,
-            "sentence": sentence(found),
-            "shares": {part.value: share for part, share in found.verdict.shares.items()},
-            "rate": found.rate,
-            "unit": found.unit,
-            "step_seconds": found.step_seconds,
-            "settings": found.settings.as_dict(),
-            "bounds": {part.value: gain.as_dict() for part, gain in found.bounds.items()},
-            "used": {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share},
-            "threads": found.threads,
-            "largest_batch": found.largest_batch,
-            "neighbours": found.neighbours,
-            "notes": list(found.notes),
-            "inspection": inspection
-            | {"places": {part.value: asdict(p) for part, p in found.inspection.places.items()}},
-        }
-    )
+    judged, roofline = found.verdict, found.inspection.roofline
+    words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
+    used = {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share}
+    return json.dumps(asdict(found) | words | {"verdict": judged.bound, "used": used})
 
 
 def meaning(bound: str) -> str:
@@ -188,6 +170,8 @@ def _limits(found: Diagnosis) -> Iterator[str]:
         f"{roofline.matrix_share:.0%} of the rate of matrix products that these threads reach here,"
         f" {roofline.copy_share:.0%} of the memory bandwidth"
     )
+    if roofline.clear_share >= 0.05:
+        yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
 
 
 def _operator(row: Operator) -> str:

@@ -34,7 +34,7 @@ from autotune.host.runner import open_runner
 from autotune.host.signals import check_not_a_rank
 from autotune.host.speed import machine_notes, matrix_rates
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
-from autotune.inspect.verdict import Bound
+from autotune.inspect.inspection import Bound
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.search.protocol import Observation

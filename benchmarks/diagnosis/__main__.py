@@ -62,7 +62,18 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
     bound, part, function = TRUTH[case]
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
-        command = [sys.executable, "-m", "autotune.cli", "diagnose", "--json", "--budget", budget, SCRIPT, case, *ENDLESS]
+        command = [
+            sys.executable,
+            "-m",
+            "autotune.cli",
+            "diagnose",
+            "--json",
+            "--budget",
+            budget,
+            SCRIPT,
+            case,
+            *ENDLESS,
+        ]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         seconds = time.monotonic() - began
         if done.returncode:
