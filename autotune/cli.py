@@ -110,7 +110,7 @@ def diagnose(
     context: typer.Context,
     module: ModuleOption = False,
     allow_network: NetworkOption = False,
-    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "20s",
+    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s",
     as_json: JsonOption = False,
 ) -> None:
     """Say why a training step is as slow as it is: each part is measured, none is guessed."""

@@ -13,6 +13,8 @@ import argparse
 import contextlib
 import json
 import math
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from autotune.inspect.verdict import Bound
 
 SCRIPT = str(Path(__file__).with_name("train.py"))
 TRUTH = {
-    "slow_dataset": (Bound.MAIN_PROCESS, "loader", "__getitem__"),
+    "slow_dataset": (Bound.SLOW_SOURCE, "loader", "__getitem__"),
     "tiny_kernels": (Bound.OVERHEAD, "overhead", ""),
     "threads": (Bound.THREADS, "threads", ""),
     "update": (Bound.UPDATE, "update", ""),
@@ -51,6 +53,13 @@ def neighbours(count: int) -> Iterator[None]:
             process.wait()
 
 
+def busy_seconds() -> tuple[float, float]:
+    """CPU time of all processes of this machine, and of those that this one has started, so far."""
+    with open("/proc/stat") as file:
+        ticks = sum(map(int, file.readline().split()[1:4]))
+    return ticks / os.sysconf("SC_CLK_TCK"), sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
 def rate(folder: str, *arguments: str) -> float:
     """Samples per second of a whole training process."""
     done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=folder, capture_output=True, text=True, check=True)
@@ -60,8 +69,8 @@ def rate(folder: str, *arguments: str) -> float:
 def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
     """The diagnosis of ``case``, and what its advice really brought."""
     bound, part, function = TRUTH[case]
+    (all_before, own_before), began = busy_seconds(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
         command = [
             sys.executable,
             "-m",
@@ -82,6 +91,8 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
         own = [str(found["threads"])] if case == "threads" and found["threads"] else []
         advice = ["--advised", *(["--threads", *own] if own else [])]
         gains = [rate(folder, case, *advice) / rate(folder, case) for _ in range(pairs)]
+    all_now, own_now = busy_seconds()
+    others = (all_now - all_before - (own_now - own_before)) / (time.monotonic() - began)
     limits = found["bounds"].get(part, {"low": 0.0, "value": 1.0, "high": math.inf})
     named = found["inspection"]["places"].get(part, {}).get("function", "")
     return {
@@ -93,7 +104,7 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
         "gains": [round(gain, 2) for gain in gains],
         "holds": statistics.median(gains) <= limits["high"],
         "helps": statistics.median(gains) > 1,
-        "neighbours": round(found["neighbours"], 1),
+        "others": round(others, 2),
         "seconds": round(seconds, 1),
     }
 
