@@ -37,7 +37,7 @@ EXPLAINS = 0.25
 """Computing, or memory traffic, bounds an operator if it takes this share of its time at the machine's rate."""
 FRESH = 2**20
 """glibc may take the memory of tensors from so many bytes on from the kernel for each step, and give it back."""
-ROWS, COPIED = {"cpu": 1024, "cuda": 8192}, {"cpu": 2**26, "cuda": 2**30}
+ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
 """Of a matrix product, and bytes of a copy, that show what the machine can do."""
 WITHIN = {"Optimizer.": Part.UPDATE, "enumerate(DataLoader)": Part.LOADER}
 """How the names begin under which the profiler shows what calls an operator."""

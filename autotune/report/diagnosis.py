@@ -66,6 +66,8 @@ DOUBTS = {
 }
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
+LEAST = 0.5
+"""A step without a part is not twice as slow: an interval that allows it says nothing."""
 HEALTHY = "nothing found that costs speed on this machine"
 
 
@@ -111,8 +113,7 @@ def sentence(found: Diagnosis) -> str:
     judged = found.verdict
     if judged.doubt is not None:
         doubt = DOUBTS[judged.doubt].format(neighbours=found.neighbours)
-        parts = f"{NAMES[judged.part]} takes {judged.shares[judged.part]:.0%} of a step"
-        return f"cannot tell: {parts.replace('backward takes', 'backward take')}, but {doubt}"
+        return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
     words = meaning(judged.bound.value)
     if judged.bound is Bound.LOOP:
@@ -149,7 +150,7 @@ def _step(found: Diagnosis) -> Iterator[str]:
 
 def _bounds(found: Diagnosis) -> list[str]:
     """What each part could bring, the most first."""
-    ranked = sorted(found.bounds.items(), key=lambda item: -item[1].value)
+    ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
     known = [(part, gain) for part, gain in ranked if part is not Part.PASSES and gain.value >= NOTHING]
     words = WITHOUT | {
         Part.THREADS: f"{formatting.count(found.threads or 0, 'thread')} in place of {found.settings.threads}"
@@ -159,6 +160,8 @@ def _bounds(found: Diagnosis) -> list[str]:
 
 def bound(gain: Proof) -> str:
     """``1.41x (1.35 to 1.48)``."""
+    if gain.low < LEAST:
+        return f"cannot tell by {formatting.count(gain.rounds, 'round')}"
     value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
     high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
     return f"{value} ({gain.low:.2f} to {high})"

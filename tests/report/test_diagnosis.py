@@ -60,7 +60,7 @@ def test_who_cannot_tell_says_why(doubt: Doubt) -> None:
     found = diagnosis()
     judged = replace(found.verdict, bound=Bound.UNKNOWN, doubt=doubt)
     words = sentence(replace(found, verdict=judged, neighbours=1.26))
-    assert words.startswith("cannot tell: forward and backward take 80% of a step, but ")
+    assert words.startswith("cannot tell: 80% of a step is forward and backward, but ")
     assert ("1.3 CPUs" in words) == (doubt is Doubt.NEIGHBOURS)
     assert "Try" not in text("m", replace(found, verdict=judged), 1.0)
 
@@ -92,6 +92,13 @@ def test_memory_that_is_cleared_in_each_step_is_shown() -> None:
 
 def test_an_open_interval_has_words() -> None:
     assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
+
+
+def test_an_interval_that_allows_anything_has_no_figures() -> None:
+    """Seen: ``a free update: 3.46x (0.00 to 2584.73)``."""
+    found = diagnosis(loader=0.6)
+    found = replace(found, bounds=dict(found.bounds) | {Part.UPDATE: gain(3.46, 0.0, 2584.73)})
+    assert "a free loader: 2.50x (" in shown(found).partition("a free update: cannot tell by 6 rounds")[0]
 
 
 @pytest.mark.parametrize(
