@@ -4,7 +4,7 @@
 
 Each case of `train.py` is diagnosed, and then trained as it is and with the advice followed, in turns, as whole
 processes. The bound holds if the gain is not above the upper end of its interval. ``--beside N`` keeps N processes busy
-meanwhile.
+meanwhile: if the answer is then that fewer threads are faster, that is the advice, and right if it helps.
 """
 
 from __future__ import annotations
@@ -88,22 +88,23 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
         if done.returncode:
             return {"case": case, "verdict": done.stderr.strip().splitlines()[-1], "right": False, "seconds": seconds}
         found = json.loads(done.stdout)
-        own = [str(found["threads"])] if case == "threads" and found["threads"] else []
-        advice = ["--advised", *(["--threads", *own] if own else [])]
+        threads = found["verdict"] == Bound.THREADS.value
+        advice = ["--threads", str(found["threads"])] if threads else ["--advised"]
         gains = [rate(folder, case, *advice) / rate(folder, case) for _ in range(pairs)]
     all_now, own_now = busy_seconds()
     others = (all_now - all_before - (own_now - own_before)) / (time.monotonic() - began)
-    limits = found["bounds"].get(part, {"low": 0.0, "value": 1.0, "high": math.inf})
+    gain = statistics.median(gains)
+    limits = found["bounds"].get("threads" if threads else part, {"low": 0.0, "value": 1.0, "high": math.inf})
     named = found["inspection"]["places"].get(part, {}).get("function", "")
     return {
         "case": case,
         "verdict": found["verdict"],
-        "right": found["verdict"] == bound.value and function in ("", named),
+        "right": (found["verdict"] == bound.value and function in ("", named)) or (threads and gain > 1),
         "cannot tell": found["verdict"] == Bound.UNKNOWN.value,
         "bound": {name: round(limits[name], 2) for name in ("value", "low", "high")},
         "gains": [round(gain, 2) for gain in gains],
-        "holds": statistics.median(gains) <= limits["high"],
-        "helps": statistics.median(gains) > 1,
+        "holds": gain <= limits["high"],
+        "helps": gain > 1,
         "others": round(others, 2),
         "seconds": round(seconds, 1),
     }
