@@ -23,6 +23,7 @@ class Part(str, Enum):
     """From the model's call to the end of the backward pass."""
     THREADS = "threads"
     OVERHEAD = "overhead"
+    """What a step takes whatever its batch."""
     BANDWIDTH = "memory bandwidth"
 
 

@@ -53,13 +53,9 @@ def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, P
         if removed.rounds and (clock is None or contradicts or removed.half_width < clock.half_width):
             found[part] = removed
     passes, roofline = share_of(found[Part.PASSES]), inspection.roofline
-    quarter = compare(rounds, QUARTER, STEP)
+    quarter, loader = compare(rounds, QUARTER, STEP), share_of(found[Part.LOADER])
     if quarter.rounds:
-        others = 1 - passes - share_of(found[Part.LOADER])
-        ends = (
-            _fixed_share(ratio, share_of(found[Part.LOADER])) for ratio in (quarter.value, quarter.high, quarter.low)
-        )
-        value, low, high = (min(passes, max(0.0, each - others)) for each in ends)
+        value, low, high = (_fixed_share(ratio, loader) for ratio in (quarter.value, quarter.high, quarter.low))
         found[Part.OVERHEAD] = _gain(value, low, high, quarter.rounds)
     if roofline.bandwidth > 0:
         whole = roofline.overhead + roofline.compute + roofline.bandwidth + roofline.other
@@ -103,15 +99,22 @@ def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
 
 
 def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
-    """What bounds the passes: the rounds with a quarter of the batch show the calls of operators, else the profiler."""
-    roofline, calls = inspection.roofline, found.get(Part.OVERHEAD)
-    half = share_of(found[Part.PASSES]) / 2
-    if calls is not None and 1 - 1 / calls.low > half:
-        return Bound.OVERHEAD
-    seconds = {Bound.COMPUTE: roofline.compute, Bound.BANDWIDTH: roofline.bandwidth}
-    if calls is None or 1 - 1 / calls.high > half:
-        seconds[Bound.OVERHEAD] = roofline.overhead
-    seconds[Bound.UNKNOWN] = roofline.other
+    """What bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it: neither
+    calls of operators nor the traffic of weights do."""
+    roofline, fixed = inspection.roofline, found.get(Part.OVERHEAD)
+    seconds = {
+        Bound.COMPUTE: roofline.compute,
+        Bound.BANDWIDTH: roofline.bandwidth,
+        Bound.OVERHEAD: roofline.overhead,
+        Bound.UNKNOWN: roofline.other,
+    }
+    if fixed is not None:
+        passes = share_of(found[Part.PASSES])
+        most = 1 - share_of(found[Part.LOADER]) - passes / 2
+        if 1 - 1 / fixed.low > most:
+            return Bound.OVERHEAD if roofline.overhead + roofline.other > roofline.bandwidth else Bound.BANDWIDTH
+        if 1 - 1 / fixed.high < most:
+            del seconds[Bound.OVERHEAD]
     first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]
     return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNKNOWN
 

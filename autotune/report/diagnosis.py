@@ -28,7 +28,7 @@ WITHOUT = {
     Part.UPDATE: "a free update",
     Part.EXCHANGE: "a free gradient exchange",
     Part.LOOP: "nothing but the step in your loop",
-    Part.OVERHEAD: "free calls of operators",
+    Part.OVERHEAD: "a much larger batch",
     Part.BANDWIDTH: "free memory traffic",
 }
 MEANINGS = {

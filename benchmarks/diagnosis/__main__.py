@@ -35,7 +35,7 @@ TRUTH = {
     "item": (Bound.LOOP, "loop", "gradient_norms"),
     "logging": (Bound.LOOP, "loop", "log_metrics"),
     "validation": (Bound.LOOP, "loop", "validate"),
-    "memory": (Bound.BANDWIDTH, "memory bandwidth", ""),
+    "memory": (Bound.BANDWIDTH, "overhead", ""),
 }
 ENDLESS = ("--seconds", "1e9")
 """Case -> its verdict, the part whose bound counts, and the user's function that the verdict names."""

@@ -104,7 +104,7 @@ def main() -> None:
     width = 2048 if case == "memory" else 64
     inputs = torch.rand(8192, width)
     data: Dataset = Slow() if case == "slow_dataset" else TensorDataset(inputs, torch.arange(8192) % 10)
-    batch = {"tiny_kernels": 16, "memory": 2, "update": 16}.get(case, 64)
+    batch = {"tiny_kernels": 16, "memory": 4, "update": 16}.get(case, 64)
     batch *= 8 if advised and case in ("tiny_kernels", "memory") else 1
     workers = 4 if advised and case == "slow_dataset" else 0
     loader = DataLoader(data, batch_size=batch, shuffle=True, num_workers=workers)

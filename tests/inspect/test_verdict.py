@@ -50,13 +50,14 @@ class TestBounds:
         assert found.high < 1.3
 
     @pytest.mark.parametrize(
-        ("ratio", "value"), [(0.25, 5.0), (1.0, 1.0), (0.4, 2.0), (2.0, 1.0)], ids=["all", "nothing", "half", "less"]
+        ("ratio", "value"),
+        [(0.3125, 5.0), (0.5, 1 / 0.6), (1.25, 1.0), (2.0, 1.0)],
+        ids=["all", "half", "nothing", "less than nothing"],
     )
     def test_a_quarter_of_the_batch_shows_what_does_not_shrink_with_it(self, ratio: float, value: float) -> None:
-        """A quarter that takes as long as the whole: all of the passes are calls of operators."""
-        found = bounds(inspection(update=0.2), rounds(**{QUARTER: ratio}))[Part.OVERHEAD]
-        expected = {5.0: 1 / 0.2, 2.0: 1 / (1 - (0.5 - 0.2)), 1.0: 1.0}[value]
-        assert found.value == pytest.approx(expected, rel=0.02)
+        """If a quarter of the batch takes as long as the whole without its loader, all but the loader is fixed."""
+        found = bounds(inspection(loader=0.2), rounds(**{QUARTER: ratio}))[Part.OVERHEAD]
+        assert found.value == pytest.approx(value, rel=0.02)
 
     def test_free_memory_traffic_gains_no_more_than_its_operators_take(self) -> None:
         found = bounds(inspection(update=0.2, roofline=Roofline(0.0, 0.004, 0.004)))[Part.BANDWIDTH]
@@ -98,10 +99,14 @@ class TestVerdict:
         assert bound(inspection(roofline=roofline)) is expected
 
     @pytest.mark.parametrize(
-        ("ratio", "expected"), [(0.26, Bound.OVERHEAD), (1.0, Bound.COMPUTE)], ids=["fixed", "shrinks"]
+        ("ratio", "bandwidth", "expected"),
+        [(0.26, 0.001, Bound.OVERHEAD), (0.26, 0.006, Bound.BANDWIDTH), (1.0, 0.001, Bound.COMPUTE)],
+        ids=["calls are fixed", "the traffic of weights too", "computing shrinks"],
     )
-    def test_a_quarter_of_the_batch_counts_before_the_profiler(self, ratio: float, expected: Bound) -> None:
-        found = inspection(roofline=Roofline(0.003, 0.004, 0.001))
+    def test_a_quarter_of_the_batch_counts_before_the_profiler(
+        self, ratio: float, bandwidth: float, expected: Bound
+    ) -> None:
+        found = inspection(roofline=Roofline(overhead=0.004, compute=0.004, bandwidth=bandwidth))
         assert bound(found, **{QUARTER: ratio}) is expected
 
     @pytest.mark.parametrize(("parts", "fewer", "expected"), [
