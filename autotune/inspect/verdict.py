@@ -23,6 +23,8 @@ STEP, QUARTER = "step", "quarter"
 """Contenders: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
 SURE = 1.05
 """A bound counts if its lower end is above this."""
+MUCH_FASTER = 1.25
+"""While fewer threads may be so many times as fast, nothing is said of what the threads compute."""
 MUCH = 0.2
 """A part is named beside the verdict from this share of the step on."""
 CLEARLY = 1.5
@@ -76,15 +78,16 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
     shares = _shares(found)
     part = max(shares, key=lambda each: shares[each])
     beside = neighbours >= BUSY_CPUS
+    doubt = Doubt.NEIGHBOURS if beside else Doubt.FEW_STEPS
     if found[part].low <= SURE:
-        return Verdict(Bound.UNKNOWN, part, shares, (), Doubt.NEIGHBOURS if beside else Doubt.FEW_STEPS)
+        return Verdict(Bound.UNKNOWN, part, shares, (), doubt)
     others = tuple(each for each in shares if each is not part and shares[each] >= MUCH and found[each].low > SURE)
-    fewer = found.get(Part.THREADS)
+    fewer, computes = found.get(Part.THREADS), part in (Part.PASSES, Part.UPDATE)
     if fewer is not None and fewer.low > SURE and (part is Part.PASSES or share_of(fewer) > shares[part]):
         return Verdict(Bound.THREADS, part, shares, others)
-    parallel = settings.processes * settings.threads > 1 and part in (Part.PASSES, Part.UPDATE)
-    if parallel and beside and inspection.lost > LASTING:
-        return Verdict(Bound.UNKNOWN, part, shares, others, Doubt.NEIGHBOURS)
+    waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
+    if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
+        return Verdict(Bound.UNKNOWN, part, shares, others, doubt)
     own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
     bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
     return Verdict(bound, part, shares, others, Doubt.UNEXPLAINED if bound is Bound.UNKNOWN else None)

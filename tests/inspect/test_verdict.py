@@ -153,6 +153,13 @@ class TestCannotTell:
     def test_but_fewer_threads_that_are_surely_faster_do(self) -> None:
         assert bound(inspection(lost=0.3), neighbours=1.0, threads=3.0) is Bound.THREADS
 
+    def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_computing(self) -> None:
+        """Seen: compute-bound, of 24 threads on two CPUs."""
+        found = inspection()
+        open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
+        assert verdict(open_end, found, OWN, 0.0).doubt is Doubt.FEW_STEPS
+        assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.COMPUTE
+
     def test_a_doubt_beside_neighbours_names_them(self) -> None:
         found = inspection(noise=(0.0,))
         assert verdict(bounds(found), found, OWN, 1.0).doubt is Doubt.NEIGHBOURS
