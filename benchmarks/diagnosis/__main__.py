@@ -32,7 +32,7 @@ TRUTH = {
     "tiny_kernels": (Bound.OVERHEAD, "overhead", ""),
     "threads": (Bound.THREADS, "threads", ""),
     "update": (Bound.UPDATE, "update", ""),
-    "item": (Bound.LOOP, "loop", "count_correct"),
+    "item": (Bound.LOOP, "loop", "confidences"),
     "logging": (Bound.LOOP, "loop", "log_metrics"),
     "validation": (Bound.LOOP, "loop", "validate"),
     "memory": (Bound.BANDWIDTH, "overhead", ""),

@@ -63,9 +63,10 @@ def layers(*widths: int) -> nn.Module:
     return nn.Sequential(*(part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())))
 
 
-def count_correct(outputs: Tensor, targets: Tensor) -> int:
-    """How many samples are right, asked one by one."""
-    return sum(output.argmax().item() == target.item() for output, target in zip(outputs, targets, strict=True))
+def confidences(outputs: Tensor, targets: Tensor) -> list[tuple[float, bool]]:
+    """How sure the model is of each sample, and whether it is right, asked one by one."""
+    rows = [(output.softmax(0), target.item()) for output, target in zip(outputs, targets, strict=True)]
+    return [(row.max().item(), row.argmax().item() == target) for row, target in rows]
 
 
 def log_metrics(step: int, loss: float) -> None:
@@ -128,7 +129,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             if case == "item" and step % every == 0:
-                count_correct(outputs, targets)
+                confidences(outputs, targets)
             if case == "logging" and step % every == 0:
                 log_metrics(step, loss.item())
             if case == "validation" and step % every == 0:
