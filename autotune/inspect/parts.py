@@ -187,8 +187,12 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
         computing = each.flops / rates.flops
         traffic = each.bytes / rates.copied + each.fresh / rates.cleared
         kind = "compute" if computing >= traffic else "bandwidth"
+        if max(computing, traffic) < EXPLAINS * each.seconds:
+            kind = "other"
+        if max(computing, traffic) < calling:  # so small that what its call touches takes the rest, too
+            kind = "overhead"
         seconds["overhead"] += calling
-        seconds[kind if max(computing, traffic) > EXPLAINS * each.seconds else "other"] += each.seconds - calling
+        seconds[kind] += each.seconds - calling
         flops += min(computing, each.seconds)
         moved += min(each.bytes / rates.copied, each.seconds)
         cleared += min(each.fresh / rates.cleared, each.seconds)
