@@ -46,7 +46,7 @@ class StepClock:
     Attributes:
         part: that runs now; None in the trial's own code.
         loading: seconds in the loader in which this thread ran on a CPU.
-        callers: frames of the training loop, and of what called it.
+        callers: identities of the user's frames that lead to the training loop.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -100,7 +100,8 @@ class StepClock:
         timed = self.during(work, Part.LOADER)
 
         def load(*arguments: Any) -> Any:
-            self.callers = frozenset(map(id, _above(sys._getframe(1))))
+            # Our own frames end with this call, and their identities may be given to others.
+            self.callers = frozenset(id(each) for each in _above(sys._getframe(1)) if _is_users(each))
             began = time.thread_time()
             try:
                 return timed(*arguments)
@@ -242,7 +243,7 @@ def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameT
     Args:
         frame: the innermost one.
         part: that runs.
-        callers: identities of the frames of the loop and above.
+        callers: identities of the frames of the loop and above it.
     """
     found = None
     for each in _above(frame):

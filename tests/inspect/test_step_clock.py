@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -184,11 +185,23 @@ class TestStackWatch:
         assert (found[Part.LOOP].function, found[Part.LOOP].file) == ("log_metrics", "test_step_clock.py")
         assert 0.5 < found[Part.LOOP].share < 1
 
+    def test_frames_of_the_loader_are_no_callers_of_the_loop(self) -> None:
+        """Seen: a function whose frame took the identity of a frame of ours that had ended was passed over."""
+        training = Training(SimpleNamespace(seconds=0.0))
+        with step_clock(training.loop) as clock:
+            training.loop.next_batch(lambda: None)
+            assert clock.callers == frozenset(map(id, own_frames()))
+
     def test_a_part_without_the_users_code_has_no_place(self) -> None:
         training = Training(SimpleNamespace(seconds=0.0))
         with step_clock(training.loop) as clock, StackWatch(clock) as watch:
             training.loop.next_batch(functools.partial(time.sleep, 0.05))
         assert Part.LOADER not in watch.places()
+
+
+def own_frames() -> list[Any]:
+    """Those of this file and of pytest's plugins, without this function's."""
+    return [each for each in module._above(sys._getframe(1)) if module._is_users(each)]
 
 
 def busy(seconds: float) -> None:
