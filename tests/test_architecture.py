@@ -67,30 +67,33 @@ TABLE = (
     Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
     Room("store",         "store*",         "store core",
          "yaml pydantic filelock platformdirs fsspec minisign"),
-    Room("diagnosis",     "diagnosis*",     "diagnosis core",             "", IMPURE),
-    Room("doctor",        "doctor*",        "doctor core probes.facts probes.switches", "", IMPURE),
-    Room("report",        "report*",        f"report diagnosis doctor core probes.facts {PROFILE}"
-         " profiles.match profiles.records", "rich plotly", IMPURE),
+    Room("inspect, verdict", "inspect.inspection inspect.verdict", "inspect.inspection core", "", IMPURE),
+    Room("inspect, in a trial", "inspect.parts inspect.step_clock", "inspect trial core runtime", "torch",
+         "trial.parent"),
+    Room("report",        "report*",        "report inspect core probes.facts", "rich plotly", IMPURE),
     Room("export",        "export*",        "export core",                "",    IMPURE),
     # Where rooms meet, lowest first:
-    Room("host",          "host*",          f"{HOST} diagnosis probes", "", "logging trial.child"),
-    Room("tuning, run",   "tuning.run",     f"tuning search {HOST} probes", "",
+    Room("host",          "host*",          f"{HOST} probes", "", "logging trial.child"),
+    Room("inspect",       "inspect*", f"inspect tuning.baseline {HOST} probes", "", "subprocess logging trial.child"),
+    Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
+    Room("tuning, run",   "tuning.run",     f"tuning cluster search inspect {HOST} probes", "",
          "subprocess logging trial.child"),
     Room("tuning, from Python", "tuning.from_python", "tuning core trial profiles.format"),
     Room("tuning",        "tuning*",        f"tuning search core {PROFILE}", "", IMPURE),
     Room("commands",      "commands*",
-         f"commands tuning search report diagnosis doctor export {HOST} probes", "rich",
+         f"commands tuning cluster search report export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli cli_profiles cli_streams cli_target",
-         "cli_profiles cli_streams cli_target commands core tuning.options trial.script autotune", "typer click",
+         "cli_profiles cli_streams cli_target commands core inspect report tuning.options trial.script autotune",
+         "typer click",
          prints=True),
     Room("front door",    "autotune",       "runtime.session tuning.from_python core.version"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* store* report* export* launch* host* tuning* commands* trial.parent* trial"
-    " probes.inventory cli tune"
+    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
+    " inspect.diagnose inspect.doctor probes.inventory cli tune"
 )
 
 

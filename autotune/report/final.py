@@ -12,8 +12,8 @@ from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
-from autotune.report.why import changed
+from autotune.report.diagnosis import meaning
+from autotune.report.verdict import NO_GAIN, batch_note, changed, to_apply, verdict
 from autotune.stats.neighbours import QUIET, Load
 
 HEIGHT = 40
@@ -78,7 +78,7 @@ def _lines(
         _section("Beside", [load.named] if load.named else [], 3),
         _machine(inventory),
         _baseline(profile),
-        _section("Why", [profile.evidence.why] if profile.evidence.why else [], 3),
+        _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),
         [""],
         _levels(profile, deep),
         _ceiling(profile),

@@ -75,7 +75,9 @@ def render(progress: RunProgress) -> RenderableType:
 
 def line(progress: RunProgress) -> str:
     """The same on one line, for logs."""
-    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
+    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}"]
+    if progress.trials:
+        parts.append(formatting.count(progress.trials, "trial"))
     if progress.trying is not None:
         parts.append(f"trying {formatting.tried(progress.trying, progress.baseline)}")
     if progress.baseline_rate is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.diagnosis.passes import Limits
 from autotune.probes.bench import measure
 from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
@@ -17,14 +16,6 @@ def matrix_rates() -> dict[str, float]:
     """Rate of large matrix products by precision, in 1e9 floating-point operations per second; empty if it failed."""
     facts = measure(System(), ["gemm"])["gemm"]
     return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
-
-
-def limits(precision: str) -> Limits:
-    """What this machine reaches with matrix products of ``precision``, and with copies; 0 where it failed."""
-    facts = measure(System(), ["gemm", "bandwidth"])
-    rate, copied = facts["gemm"].get(precision), facts["bandwidth"].get("copy")
-    known = [float(each) * 1e9 if isinstance(each, int | float) else 0.0 for each in (rate, copied)]
-    return Limits(*known)
 
 
 def machine_notes(bench: TrialBench) -> list[str]:

@@ -64,7 +64,7 @@ def profile_of(
         warnings: what the user should know.
         partial: True if the run was interrupted.
         written: the tool's version and the day.
-        why: one sentence on what bounds a step of the user's settings; empty where nobody asked.
+        why: what bounds a step of the user's settings; empty if nobody asked.
     """
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import Interrupted, LaunchError
+from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
+from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_pins_on
@@ -42,7 +44,6 @@ from autotune.tuning.host_neighbours import Neighbours
 from autotune.tuning.host_runner import open_runner
 from autotune.tuning.host_signals import check_not_a_rank
 from autotune.tuning.host_speed import machine_notes, matrix_rates
-from autotune.tuning.host_why import why
 from autotune.tuning.journal import study_beside
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
@@ -146,7 +147,7 @@ def _run_phases(request: _Request) -> Result:
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
     short = schedule.budget < MATRIX_RATE_BUDGET
-    reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
+    bound = None if short else _bound(bench, baseline, schedule.deadline, request.observe)
     others = request.neighbours.load(request.inventory.budget.threads).cpus
     context = Context(
         request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
@@ -185,7 +186,7 @@ def _run_phases(request: _Request) -> Result:
         ],
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
-        why=reason,
+        why=bound.value if bound is not None else "",
     )
     saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
@@ -301,3 +302,12 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
         rank=rank,
         observe=request.observe,
     )
+
+
+def _bound(bench: TrialBench, baseline: Baseline, deadline: float, observe: Observer) -> Bound | None:
+    """Return what bounds a step of the baseline; None if that cannot be told."""
+    measured = baseline.outcome.measurement
+    if measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
+        return None
+    observe(StageStarted("each part of a step"))
+    return quick_verdict(bench, baseline.settings, deadline)

@@ -56,7 +56,7 @@ def test_one_line_is_one_line() -> None:
 
 def test_the_very_start() -> None:
     start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
-    assert live.line(start) == "[0 s] starting | 0 trials"
+    assert live.line(start) == "[0 s] starting"
     shown = formatting.plain(live.render(start))
     assert "measuring your settings first" in shown
     assert "left" not in shown

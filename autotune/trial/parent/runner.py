@@ -87,13 +87,13 @@ class Runner:
         """Load the task and read its facts in a child.
 
         Args:
-            steps: run the user's step, too, for what only that tells.
+            steps: run the user's step, too, for what only that tells: may several processes share the work?
 
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
         if self.setup.script is not None:
-            return self._describe_script()
+            return self._describe_script(several=steps)
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -106,7 +106,7 @@ class Runner:
             return TaskFacts.from_events(trial.events)
         raise _user_code_error(self.setup.task, self.end(trial))
 
-    def _describe_script(self) -> TaskFacts:
+    def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
         zygote = self.warm()
         assert zygote.frontier is not None
@@ -115,7 +115,7 @@ class Runner:
         patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
         facts = TaskFacts.from_dict(zygote.frontier["facts"])
         facts = replace(facts, warnings=(*facts.warnings, *zygote.gaps))
-        if facts.why_not_several is not None:
+        if facts.why_not_several is not None or not several:
             return facts
         try:
             self._zygotes.get(PLAIN, min(self.deadline, now + left), several=True)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import NothingUsable
 from autotune.knobs.constraints import with_global_batch
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import LASTING, Block
@@ -20,14 +19,14 @@ from autotune.stats.proof import Round
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.spec import TrialSpec
+from autotune.trial.spec import TrialSpec, Without
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
 LEAST_SECONDS = 10.0
 """...but never less than this."""
 INSPECTION_SECONDS = 60.0
-"""A trial that inspects may go without a sign of life for so long: it reads profiles, too."""
+"""A trial that inspects may show no sign of life for so long: it reads profiles, too."""
 COMPARING_SECONDS = 30.0
 """The same for one whose first steps are compared: a script may evaluate between two epochs."""
 RESIDENT_WARMUP = 1.0
@@ -119,22 +118,27 @@ class TrialBench:
             starting = max(starting, PATIENCE * self.runner.several_seconds)
         return replace(self.timeouts, starting=starting, deadline=deadline)
 
-    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any]:
-        """What each part of a step takes by itself, as plain data.
+    def inspect(
+        self, settings: Settings, function: str, seconds: float, deadline: float
+    ) -> tuple[Outcome, Mapping[str, Any]]:
+        """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
-        Raises:
-            NothingUsable: it could not be measured.
+        Args:
+            settings: of the trial.
+            function: see `TrialSpec.inspect`.
+            seconds: that it should take, once the trial is warm.
+            deadline: on the monotonic clock.
         """
-        spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
+        spec = TrialSpec(
+            settings=settings, seed=self.seed, inspect=function, max_seconds=seconds, warmup_seconds=RESIDENT_WARMUP
+        )
         patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
         end = self.runner.run(spec, patient)
-        if end.report is None or end.report.inspection is None:
-            raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
-        return end.report.inspection
+        return judge(settings, end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
     def contest(
-        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, str] | None = None
+        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, Without] | None = None
     ) -> Iterator[TrialContest]:
         """All ``contenders`` started as new processes in random order, warm and paused.
 
@@ -152,7 +156,7 @@ class TrialBench:
                     own=self.baseline,
                     resident=True,
                     warmup_seconds=RESIDENT_WARMUP,
-                    without=(without or {}).get(name, ""),
+                    without=(without or {}).get(name, Without.NOTHING),
                 )
                 trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)

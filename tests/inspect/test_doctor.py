@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.doctor.findings import Finding, Patient, findings
+from autotune.stats.neighbours import QUIET, Load, Neighbour
+from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
 from autotune.stats.neighbours import QUIET, Load, Neighbour
@@ -35,7 +37,7 @@ def healthy(**changes: Any) -> Patient:
     return Patient(replace(found, **parts), Switches(numa_balancing=False, capability="AVX512"), QUIET)
 
 
-def names(patient: Patient) -> list[str]:
+def names_of(patient: Patient) -> list[str]:
     return [found.name for found in findings(patient)]
 
 
@@ -45,7 +47,7 @@ def only(patient: Patient) -> Finding:
 
 
 def test_a_healthy_machine_has_no_finding() -> None:
-    assert names(healthy()) == []
+    assert names_of(healthy()) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_each_thing_is_named_with_what_mends_it(part: str, facts: dict[str, Any]
     ],
 )
 def test_what_costs_nothing_or_is_unknown_is_left_out(part: str, facts: dict[str, Any]) -> None:
-    assert names(healthy(**{part: facts})) == []
+    assert names_of(healthy(**{part: facts})) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_what_costs_nothing_or_is_unknown_is_left_out(part: str, facts: dict[str
     ],
 )
 def test_switches(switches: Switches, name: list[str]) -> None:
-    assert names(replace(healthy(), switches=switches)) == name
+    assert names_of(replace(healthy(), switches=switches)) == name
 
 
 def test_pages_wander_only_between_several_nodes() -> None:
@@ -105,7 +107,7 @@ def test_pages_wander_only_between_several_nodes() -> None:
 
 
 def test_an_older_cpu_needs_no_wider_kernels() -> None:
-    assert names(replace(healthy(cpu={"features": ("avx2",)}), switches=Switches(capability="AVX2"))) == []
+    assert names_of(replace(healthy(cpu={"features": ("avx2",)}), switches=Switches(capability="AVX2"))) == []
 
 
 def test_a_neighbour_that_takes_a_core_is_named() -> None:
@@ -113,14 +115,14 @@ def test_a_neighbour_that_takes_a_core_is_named() -> None:
     found = only(replace(healthy(), load=load))
     assert (found.name, found.gain) == ("neighbour", "up to 1.3x where all CPUs are used")
     assert "stress (pid 7)" in found.what
-    assert names(replace(healthy(), load=Load(0.3, 0.0, (Neighbour(7, "sh", 0, 0.3),), 16))) == []
+    assert names_of(replace(healthy(), load=Load((Neighbour(7, "sh", 0, 0.3),), 16))) == []
 
 
 def test_a_gpu_that_others_use_and_a_build_without_cuda() -> None:
     (gpu,) = replace(inventory(gpus=(gpu_of(),))).gpus
     patient = healthy()
     patient = replace(patient, inventory=replace(patient.inventory, gpus=(gpu,)))
-    assert names(patient) == ["torch-cuda", "gpu-neighbour", "gpu-clocks"]
+    assert names_of(patient) == ["torch-cuda", "gpu-neighbour", "gpu-clocks"]
 
 
 def gpu_of() -> Any:
@@ -139,4 +141,4 @@ def test_a_temporary_folder_too_long_for_a_workers_socket(length: int, found: li
     """Seen: with 75 characters a DataLoader's worker starts, with 76 it does not."""
     patient = healthy()
     patient = replace(patient, switches=replace(patient.switches, temporary="/" + "x" * (length - 1)))
-    assert names(patient) == found
+    assert names_of(patient) == found

@@ -1,17 +1,23 @@
-"""What is wrong with a machine, as rules over facts: one function each."""
+"""``autotune doctor``: what costs speed on this machine, as rules over facts, and the command that mends it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autotune.probes import switches
 from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
 from autotune.probes.switches import Switches
+from autotune.probes.system import System
 from autotune.stats.neighbours import Load
 from autotune.trial import worker_socket
+from autotune.tuning.host_neighbours import Neighbours
 
-GIB = 2**30
-LEAST_SHM = GIB
+LOOK_SECONDS = 1.0
+"""How long other processes are watched."""
+LEAST_SHM = 2**30
 WHOLE_CORE = 0.5
 """Processors that other processes must keep busy before that is a finding."""
 UNKNOWN = "unknown; autotune tune measures it"
@@ -47,9 +53,19 @@ class Patient:
     load: Load
 
 
+def examine() -> tuple[Finding, ...]:
+    """Look at this machine, and for a second at its other processes."""
+    system = System()
+    inventory, switched = probe(system), switches.probe(system)
+    neighbours = Neighbours()
+    time.sleep(LOOK_SECONDS)
+    return findings(Patient(inventory, switched, neighbours.load(inventory.budget.threads)))
+
+
 def findings(patient: Patient) -> tuple[Finding, ...]:
-    """Everything that costs speed, in the order of `RULES`."""
-    return tuple(found for rule in RULES for found in rule(patient))
+    """Everything that costs speed, in the order of the rules."""
+    rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
+    return tuple(found for rule in rules for found in rule(patient))
 
 
 def _torch(patient: Patient) -> Iterator[Finding]:
@@ -79,16 +95,12 @@ def _quota(patient: Patient) -> Iterator[Finding]:
     if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
         return
     whole = max(1, round(budget.quota + 0.5))
-    gain = (
-        f"{budget.quota / budget.threads:.2f}x where the fraction can be used"
-        if budget.quota > 1
-        else f"{1 / budget.quota:.2f}x, and steady steps"
-    )
+    fraction = f"{budget.quota / budget.threads:.2f}x where the fraction can be used"
     yield Finding(
         "cpu-quota",
         f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
         f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
-        gain,
+        fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
     )
 
 
@@ -97,21 +109,18 @@ def _threads(patient: Patient) -> Iterator[Finding]:
     for name in COUNTS:
         value = set_by_user.get(name, "")
         if value.isdecimal() and int(value) != threads:
-            few = int(value) < threads
-            yield Finding(
-                name,
-                f"{name}={value} is left in the environment, and {threads} threads fit",
-                f"unset {name}",
-                f"up to {threads / max(1, int(value)):.1f}x where steps are large" if few else UNKNOWN,
-            )
+            what = f"{name}={value} is left in the environment, and {threads} threads fit"
+            more = f"up to {threads / max(1, int(value)):.1f}x where steps are large"
+            yield Finding(name, what, f"unset {name}", more if int(value) < threads else UNKNOWN)
     for name in BINDINGS:
         if set_by_user.get(name, "").lower() not in ("", "false"):
             what = f"{name}={set_by_user[name]} binds threads: several processes share the same CPUs"
             yield Finding(name, what, f"unset {name}")
 
 
-def _shared_memory(patient: Patient) -> Iterator[Finding]:
-    size = patient.inventory.memory.shm_total
+def _folders(patient: Patient) -> Iterator[Finding]:
+    """Those through which loader workers hand batches over."""
+    size, folder = patient.inventory.memory.shm_total, patient.switches.temporary
     if size is not None and size < LEAST_SHM:
         yield Finding(
             "shm",
@@ -119,20 +128,13 @@ def _shared_memory(patient: Patient) -> Iterator[Finding]:
             "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
             "loader workers that do not end with a bus error",
         )
-
-
-def _temporary(patient: Patient) -> Iterator[Finding]:
-    folder, most = patient.switches.temporary, worker_socket.LONGEST_FOLDER
     if patient.inventory.software.platform == "linux" and not worker_socket.fits(folder):
-        yield Finding(
-            "tmpdir",
-            f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang",
-            "export TMPDIR=/tmp",
-            "loader workers that start",
-        )
+        most = worker_socket.LONGEST_FOLDER
+        what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
+        yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 
 
-def _allocator(patient: Patient) -> Iterator[Finding]:
+def _memory(patient: Patient) -> Iterator[Finding]:
     software = patient.inventory.software
     if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
         yield Finding(
@@ -140,9 +142,6 @@ def _allocator(patient: Patient) -> Iterator[Finding]:
             "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
             "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
         )
-
-
-def _huge_pages(patient: Patient) -> Iterator[Finding]:
     if patient.inventory.memory.transparent_hugepages == "never":
         yield Finding(
             "huge-pages",
@@ -164,16 +163,11 @@ def _vectors(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _numa(patient: Patient) -> Iterator[Finding]:
-    if patient.switches.numa_balancing and len(patient.inventory.cpu.nodes) > 1:
-        yield Finding(
-            "numa-balancing",
-            f"the kernel moves pages between {len(patient.inventory.cpu.nodes)} NUMA nodes while training runs",
-            "as root: sysctl kernel.numa_balancing=0",
-        )
-
-
-def _power(patient: Patient) -> Iterator[Finding]:
+def _kernel(patient: Patient) -> Iterator[Finding]:
+    nodes = len(patient.inventory.cpu.nodes)
+    if patient.switches.numa_balancing and nodes > 1:
+        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
+        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
     for note in patient.switches.governor:
         battery = "battery" in note
         mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
@@ -195,20 +189,3 @@ def _compiler(patient: Patient) -> Iterator[Finding]:
     if software.torch is not None and software.compiler is None:
         what = f"torch.compile cannot be used: {software.compiler_reason}"
         yield Finding("compiler", what, "apt-get install g++ python3-dev")
-
-
-RULES: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
-    _torch,
-    _neighbour,
-    _quota,
-    _threads,
-    _shared_memory,
-    _temporary,
-    _allocator,
-    _huge_pages,
-    _vectors,
-    _numa,
-    _power,
-    _gpus,
-    _compiler,
-)
