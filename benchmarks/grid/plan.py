@@ -45,13 +45,9 @@ FIELD = (16, 10, 6, 6)
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:
-    """The space of every level, restricted to ``held`` values. Knobs that came after the first grids are held too.
-
-    Grids of version 0.1 were recorded with workers that outlive an epoch, which is no choice any more: it is pinned.
-    """
-    pinned = {name: held[name][0] for name in ("persistent_workers",) if name in held}
+    """The space of every level, restricted to ``held`` values. Knobs that came after the first grids are held too."""
     held = {knob.name: (knob.neutral,) for knob in KNOBS if knob.added_later} | dict(held)
-    return {level: _restricted(build(context, level, pinned), held) for level in LEVELS}
+    return {level: _restricted(build(context, level), held) for level in LEVELS}
 
 
 def _restricted(space: Space, held: Held) -> Space:

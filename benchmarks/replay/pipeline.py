@@ -15,8 +15,9 @@ from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
 from autotune.search.study import open_study
 from autotune.stats.decide import BASELINE
-from autotune.stats.outcome import Outcome
+from autotune.stats.outcome import Compared, Outcome
 from autotune.stats.proof import Proof, compare
+from autotune.tuning.comparing import Comparison
 from autotune.tuning.options import Options
 from autotune.tuning.result import proven_results
 from autotune.tuning.run import search_race_prove
@@ -73,7 +74,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
         new_search=partial(StagedSearch, study, seed=seed),
         rank=rank,
     )
-    search_race_prove(state, tools)
+    search_race_prove(state, tools, Comparison(own, lambda _: Compared(), context.inventory))
     results = proven_results(state, LEVELS)
     base = world.truth(own)
     claims = []

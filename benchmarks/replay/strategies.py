@@ -17,7 +17,7 @@ from autotune.search.protocol import Observation
 from autotune.search.staged import Planner, rank
 from benchmarks.replay.world import Draws, World
 
-DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
+DEPENDENT = ("batch_size", "backend", "prefetch_factor")
 """Knobs that follow from others or exist only beside others."""
 EARLIER = 10_000
 """Added to the seed of the run whose profile a warm start begins with: other draws, another drift."""
@@ -191,8 +191,7 @@ def _drawn(space: Space, trial: optuna.Trial) -> Settings | None:
         name: trial.suggest_categorical(name, space.values[name]) for name in KNOB_NAMES if name not in DEPENDENT
     }
     if values["num_workers"]:
-        for name in ("prefetch_factor", "persistent_workers"):
-            values[name] = trial.suggest_categorical(name, space.values[name])
+        values["prefetch_factor"] = trial.suggest_categorical("prefetch_factor", space.values["prefetch_factor"])
     if values["processes"] > 1:
         values["backend"] = trial.suggest_categorical("backend", space.values["backend"])
     batch = trial.suggest_categorical("global_batch", space.global_batches)
