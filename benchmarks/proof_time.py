@@ -21,7 +21,7 @@ from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 NAMES = ("baseline", "safe", "amp")

@@ -22,11 +22,10 @@ from typing import Any
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
-from autotune.stats.decide import BASELINE
-from autotune.stats.proof import Round, compare
+from autotune.stats.proof import BASELINE, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file
 
@@ -63,7 +62,7 @@ def main() -> None:
             "levels": rows,
             "claims": claims,
             "settings": {name: settings.as_dict() for name, settings in contenders.items()},
-            "rounds": [[turn.generation, turn.rates] for turn in rounds],
+            "rounds": [[turn.replicate, turn.rates] for turn in rounds],
         },
     )
 

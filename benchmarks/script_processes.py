@@ -25,7 +25,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import started_script
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from tests.script import corpus
 
 STEPS, ROUNDS = 1_000_000, 8

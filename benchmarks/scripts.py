@@ -38,7 +38,7 @@ from autotune.runtime.session import Session
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from benchmarks.runtime_overhead import bare
 from benchmarks.simulation.profiles import profile
 

@@ -14,14 +14,12 @@ from autotune.probes.inventory import probe
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.machine import machine_type
-from autotune.stats.decide import BASELINE
-from autotune.stats.proof import Proof, Round, compare
+from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Target
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.host_cpus import on_the_same_cpus
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.machine import on_the_same_cpus
+from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 LEAST_GENERATIONS = 2

@@ -31,7 +31,7 @@ def write(profile: Profile, path: Path, out: Path) -> None:
         UsageError: the journal cannot be read, or ``out`` is one of the two or cannot be written.
     """
     from autotune.report.page import html
-    from autotune.search.past_run import read_history  # imports optuna
+    from autotune.search.study import read_history  # imports optuna
 
     journal = path.with_suffix(".journal")
     for source in (path, journal):

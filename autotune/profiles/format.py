@@ -33,11 +33,10 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.proof import Proof
+from autotune.stats.decide import Verdict
+from autotune.stats.proof import MOST_SPEEDUP, Proof
 
 SCHEMA = "autotune.profile"
-MOST_SPEEDUP = 1000.0
-"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
 MAX_NAME = 100
 STYLED = {"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "CIRCLED", "SQUARED"}
 """First words of Unicode's names for letters that only look like plain ones."""
@@ -94,6 +93,8 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
+    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
         """Return why nobody can have measured this; None if it may be true."""

@@ -13,8 +13,9 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.diagnosis import meaning
+from autotune.report.notes import load_named, load_note
 from autotune.report.verdict import NO_GAIN, batch_note, changed, to_apply, verdict
-from autotune.stats.neighbours import QUIET, Load
+from autotune.stats.load import QUIET, Load
 
 HEIGHT = 40
 MAX_GROUPS = 3
@@ -72,10 +73,10 @@ def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 def _lines(
     profile: Profile, inventory: Inventory, load: Load, apply: list[str], changes: int, details: int, deep: int
 ) -> list[str]:
-    notes = [warning for warning in profile.evidence.warnings if warning != load.note]
+    notes = [warning for warning in profile.evidence.warnings if warning != load_note(load)]
     parts = (
         _title(profile),
-        _section("Beside", [load.named] if load.named else [], 3),
+        _section("Beside", list(filter(None, [load_named(load)])), 3),
         _machine(inventory),
         _baseline(profile),
         _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),

@@ -10,6 +10,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
 from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
+from autotune.stats.decide import Verdict
 
 NO_GAIN = "no gain: keep your settings"
 CANNOT_TELL = "cannot tell: the difference is within the noise, keep your settings"
@@ -29,8 +30,7 @@ def verdict(profile: Profile, name: str) -> tuple[str, str]:
         return CANNOT_TELL if result.speedup.undecided else NO_GAIN, _joined(
             formatting.interval(result.speedup), result.note
         )
-    headline, colon, detail = result.note.partition(": ")
-    return (f"{headline}: keep your settings", detail) if colon else (NO_GAIN, result.note)
+    return f"{result.verdict or Verdict.NO_GAIN.value}: keep your settings", result.note
 
 
 def _joined(*parts: str) -> str:

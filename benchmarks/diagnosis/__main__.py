@@ -35,7 +35,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
 from autotune.trial.script import recognise_target
 from autotune.tuning.events import ignore
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from autotune.inspect.verdict import Bound
 
 SCRIPT = str(Path(__file__).with_name("train.py"))

@@ -26,8 +26,8 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_speed import matrix_rates
+from autotune.tuning.machine import matrix_rates
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns

@@ -18,18 +18,13 @@ from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import to_json
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
+from autotune.stats.outcome import KINDS, Completed, Outcome
 from benchmarks.grid.plan import HELD, spaces
 from benchmarks.simulation.recorded import recorded_inventory
 
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
 """Facts of a task that older grids call otherwise; None where nobody asks any more."""
-KINDS: Mapping[str, type[Outcome]] = {
-    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, Skipped)
-}
-
-
 DROPPED_KNOBS = {"persistent_workers"}
 """Knobs of older grids, whose value followed from the others'."""
 
@@ -219,7 +214,7 @@ def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
 
 
 def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
-    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen]``."""
+    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, cpu_wait]``."""
     outcome = trial.outcome
     changed = {name: mine for name, (mine, _) in trial.settings.difference(baseline).items()}
     line: dict[str, Any] = {"round": trial.round, "at": round(trial.at, 1), "settings": changed, "end": outcome.kind}
@@ -233,7 +228,7 @@ def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
         "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps, measured.steady],
         "load": round(measured.load_share, 3),
         "memory": measured.peak_memory,
-        "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4)] for b in measured.blocks],
+        "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.cpu_wait, 4)] for b in measured.blocks],
     }
 
 

@@ -23,8 +23,8 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.machine import Neighbours
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.honesty import plain, record
 from benchmarks.honesty.load import NICED, NONE, neighbour

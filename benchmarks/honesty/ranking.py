@@ -17,7 +17,7 @@ from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate

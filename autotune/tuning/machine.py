@@ -1,14 +1,20 @@
-"""Who else uses the processors while a run measures."""
+"""The machine during a run: whether its CPUs stay the same, and who else uses them."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
+from autotune.errors import MachineChanged
+from autotune.probes import budget
+from autotune.probes.bench import measure
+from autotune.probes.cpu import online_cpus
+from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.system import System
-from autotune.stats.neighbours import MENTIONED, Load, Neighbour
+from autotune.stats.load import MENTIONED, Load, Neighbour
 from autotune.tuning.events import Event, Observer
 
 SAMPLE_SECONDS = 5.0
@@ -16,6 +22,47 @@ SAMPLE_SECONDS = 5.0
 SAMPLE_SHARE = 0.01
 """...and looks take no more than this share of the time: machines with many cores have thousands of processes."""
 Key = tuple[int, float]
+
+
+def matrix_rates() -> dict[str, float]:
+    """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second; empty if the
+    measurement failed."""
+    facts = measure(System(), ["gemm"])["gemm"]
+    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
+
+
+def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[], CpuBudget] | None = None) -> Observer:
+    """Return an observer that calls ``observe`` and looks at the CPUs at each event: nothing is timed then.
+
+    Masks, cpusets and quotas may change while a run measures.
+
+    Args:
+        inventory: the machine as the run began.
+        observe: called with each event.
+        read: gives what this process may use now; the kernel is asked if None.
+
+    Returns:
+        An observer that raises `MachineChanged` if CPUs or quota are others than in ``inventory``.
+    """
+    read = read or (lambda: budget_now(System(), inventory.cpu))
+    before = inventory.budget
+
+    def both(event: Event) -> None:
+        now = read()
+        if (now.cpus, now.quota) != (before.cpus, before.quota):
+            raise MachineChanged(
+                f"the CPUs of this run changed while it measured: {before.limit} before, {now.limit} now. Figures from"
+                " before and after cannot be compared. Start it again."
+            )
+        observe(event)
+
+    return both
+
+
+def budget_now(system: System, cpu: Cpu) -> CpuBudget:
+    """Return what this process may use of ``cpu`` now, without CPUs that went offline."""
+    online = set(online_cpus(system))
+    return budget.probe(system, replace(cpu, logical=tuple(each for each in cpu.logical if each.id in online)))
 
 
 class Neighbours:
