@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from autotune.store import profiles
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from tests.end_to_end.harness import PATIENCE
-from tests.runtime.records import profile
+from tests.slow.harness import PATIENCE
+from tests.torch.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 SCRIPT = Path(__file__).parent / "two_machines_train.py"
