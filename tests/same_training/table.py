@@ -1,4 +1,4 @@
-"""The table of all outcomes, as text and in its totals in ``docs/training.md``."""
+"""The table of all outcomes, as text, and its totals in ``docs/training.md``."""
 
 from __future__ import annotations
 
