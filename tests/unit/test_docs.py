@@ -187,6 +187,28 @@ def test_the_manifest_is_yaml_with_real_commands() -> None:
     assert pod["containers"][0]["resources"] == pod["initContainers"][0]["resources"], "tuned as it trains"
 
 
+def source_texts() -> str:
+    """Return every text in the code, with ``...`` in place of what varies."""
+    texts = []
+    for path in (*ROOT.glob("autotune/**/*.py"), *ROOT.glob("probes/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.append(
+                    "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_messages_are_the_codes() -> None:
+    table = PAGES["docs/troubleshooting.md"].split("## Messages")[1].split("## ")[0]
+    cells = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    parts = [part.strip() for cell in cells for text in re.findall(r"`([^`]+)`", cell) for part in text.split("...")]
+    known = source_texts()
+    assert [part for part in parts if part not in known] == []
+
+
 # -- examples ----------------------------------------------------------------------------------------------------------
 
 
