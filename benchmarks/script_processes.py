@@ -26,7 +26,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import started_script
-from tests.script import corpus
+from tests.processes.scripts import corpus
 
 STEPS, ROUNDS = 1_000_000, 8
 TOGETHER = "torchrun_style"

@@ -34,9 +34,9 @@ class Layered(Change):
         self._model, self._before = model, vars(model).get(SLOT)
         outer = layer(self._before or model._call_impl)
 
-        # A function, since torch.jit.script passes over functions that it cannot read.
+        # A function, since torch.jit.script passes over functions that it cannot read. Dynamo reads it, up to the "or".
         def call(*arguments: Any, **options: Any) -> Any:
-            if torch._C._is_tracing() or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or torch._C._is_tracing():
                 return model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
             return outer(*arguments, **options)
 

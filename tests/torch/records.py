@@ -1,8 +1,7 @@
-"""Inventories, profiles and tiny trainings for the runtime's tests."""
+"""Tiny trainings for tests in this process and in others."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,24 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.knobs.settings import Settings
-from autotune.probes.facts import Inventory
-from autotune.profiles.format import Profile, Target
 from autotune.runtime.session import Session
-from benchmarks.simulation import profiles, simulator
-
-
-def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx2",), **software: Any) -> Inventory:
-    """A machine with so many CPUs and GPUs."""
-    plain = simulator.inventory(threads, threads, gpus=gpus)
-    facts = {"torch": "2.9.0", "default_threads": None, **software}
-    return replace(plain, cpu=replace(plain.cpu, features=features), software=replace(plain.software, **facts))
-
-
-def profile(settings: Settings, *, device: str = "cpu", rate: float = 1000.0, **levels: Settings) -> Profile:
-    """A profile that recommends level ``safe``; ``settings`` at every level but those named."""
-    machine = replace(profiles.MACHINE, key="amd-epyc-zen4-64c-64g", threads=64, cores=64, memory_gib=64)
-    target = Target("train", "samples", device, 100, 1000)
-    return replace(profiles.profile(settings, levels, machine, rate), target=target)
 
 
 def quiet(**changes: Any) -> Settings:
