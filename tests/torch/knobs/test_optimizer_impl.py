@@ -1,19 +1,23 @@
+"""The update as foreach or fused: the same training, checkpoints and flags, whatever the optimizer and its state."""
+
 from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from autotune.runtime.appliers.optimizer import Implementation, parameters_of
 from torch import nn
 
+from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.session import Session
-from tests.runtime.records import network, quiet
+from tests.torch.records import quiet
 
 KINDS = ["SGD", "Adam", "AdamW", "Adagrad"]
 OPTIONS: dict[str, Any] = {"SGD": {"momentum": 0.9}}
+IMPLEMENTATIONS = ["default", "foreach", "fused"]
 
 
 def made(kind: str, model: nn.Module, **options: Any) -> torch.optim.Optimizer:
@@ -30,13 +34,15 @@ def conv() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 1))
 
 
-def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int) -> None:
-    """``count`` steps on always new batches."""
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int, first: int = 0) -> None:
+    """Steps ``first`` to ``first + count`` of a training."""
     random = torch.Generator().manual_seed(5)
-    for _ in range(count):
-        model(torch.randn(2, 3, 4, 4, generator=random)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    for number in range(first + count):
+        batch = torch.randn(2, 3, 4, 4, generator=random)
+        if number >= first:
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def same(ours: nn.Module, plain: nn.Module) -> None:
@@ -45,54 +51,67 @@ def same(ours: nn.Module, plain: nn.Module) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+def flags(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("implementation", ["foreach", "fused"])
-def test_the_implementation_is_in_force_inside_a_step_only(kind: str, implementation: str) -> None:
-    ours, plain, seen = network(), network(), []
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS[1:])
+def test_it_is_in_force_inside_a_step_only(kind: str, implementation: str) -> None:
+    ours, plain, seen = conv(), conv(), []
     optimizer, reference = made(kind, ours), made(kind, plain)
-    flags = [dict(group) | {"params": None} for group in reference.param_groups]
+    optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0][implementation]))
+    optimizer.register_step_post_hook(lambda o, *_: seen.append(o.state_dict()["param_groups"][0][implementation]))
     with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-        for turn in range(3):
-            if turn == 1:  # the first step leaves state behind
-                assert session.prepare(optimizer) is optimizer
-                optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0][implementation]))
-            for m, o in ((ours, optimizer), (plain, reference)):
-                m(torch.ones(4, 8)).sum().backward()
-                o.step()
-                o.zero_grad()
+        assert session.prepare(optimizer) is optimizer
+        steps(ours, optimizer, 3)
         assert "optimizer_impl" not in dict(session.not_applied)
-    assert seen == [True, True]
-    assert [dict(group) | {"params": None} for group in optimizer.param_groups] == flags
+    steps(plain, reference, 3)
+    assert not any(seen), "hooks and checkpoints of the user's see the user's own flags"
+    assert flags(optimizer) == flags(reference)
     same(ours, plain)
 
 
+@pytest.mark.parametrize("implementation", ["foreach", "fused"])
+def test_the_kernel_is_really_used(implementation: str) -> None:
+    model = conv()
+    optimizer = made("Adam", model)
+    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+        session.prepare(optimizer)
+        with torch.profiler.profile() as profiled:
+            steps(model, optimizer, 1)
+    names = {event.key for event in profiled.key_averages()}
+    assert any("_fused_adam" in name if implementation == "fused" else "_foreach_" in name for name in names)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("implementation", ["default", "foreach", "fused"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("own", [None, True])
 @pytest.mark.parametrize("loaded", ["before prepare", "after prepare"])
 def test_a_plain_checkpoint_goes_on_under_a_profile(
     kind: str, implementation: str, own: bool | None, loaded: str
 ) -> None:
+    chosen = {"fused": own} if own else {}
     plain = conv()
-    reference = made(kind, plain, fused=own) if own else made(kind, plain)
+    reference = made(kind, plain, **chosen)
     steps(plain, reference, 3)
     checkpoint = pickle.loads(pickle.dumps((plain.state_dict(), reference.state_dict())))
-    steps(plain, reference, 4)
+    steps(plain, reference, 4, first=3)
     ours = conv()
-    optimizer = made(kind, ours, fused=own) if own else made(kind, ours)
+    optimizer = made(kind, ours, **chosen)
     with Session(quiet(optimizer_impl=implementation, channels_last=True), device="cpu") as session:
         if loaded == "after prepare":
             session.prepare(ours, optimizer)
         ours.load_state_dict(checkpoint[0])
         optimizer.load_state_dict(checkpoint[1])
         session.prepare(optimizer, ours)
-        steps(ours, optimizer, 4)
-        assert session.not_applied == ()
+        steps(ours, optimizer, 4, first=3)
+        assert ("channels_last" in dict(session.not_applied)) is bool(own), "the user's own kernel walks raw memory"
     same(ours, plain)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("implementation", ["default", "fused"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_a_checkpoint_of_a_profile_goes_on_in_plain_pytorch(kind: str, implementation: str) -> None:
     plain, ours = conv(), conv()
     reference, optimizer = made(kind, plain), made(kind, ours)
@@ -100,207 +119,22 @@ def test_a_checkpoint_of_a_profile_goes_on_in_plain_pytorch(kind: str, implement
     with Session(quiet(optimizer_impl=implementation, channels_last=True), device="cpu") as session:
         session.prepare(ours, optimizer)
         steps(ours, optimizer, 3)
-        state = optimizer.state_dict()
-        saved = pickle.loads(pickle.dumps((ours.state_dict(), state)))
+        saved = pickle.loads(pickle.dumps((ours.state_dict(), optimizer.state_dict())))
     assert saved[1]["param_groups"] == reference.state_dict()["param_groups"]
-    for entry in state["state"].values():
-        assert all(value.is_contiguous() for value in entry.values() if isinstance(value, torch.Tensor))
     again = conv()
-    resumed = made(kind, again, fused=True)
+    resumed = made(kind, again)
     again.load_state_dict(saved[0])
     resumed.load_state_dict(saved[1])
-    for group in resumed.param_groups:
-        group["fused"] = True
-    random = torch.Generator().manual_seed(5)
-    for turn in range(7):
-        batch = torch.randn(2, 3, 4, 4, generator=random)
-        if turn >= 3:
-            again(batch).square().mean().backward()
-            resumed.step()
-            resumed.zero_grad()
+    steps(again, resumed, 4, first=3)
     same(again, plain)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("own", [None, True])
-def test_gradients_laid_out_unlike_their_parameters_are_not_scrambled(channels_last: bool, own: bool | None) -> None:
-    def run(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-        random = torch.Generator().manual_seed(3)
-        for _ in range(3):
-            for parameter in model.parameters():
-                turned = torch.randn(tuple(reversed(parameter.shape)), generator=random)
-                parameter.grad = turned.permute(*reversed(range(turned.dim())))
-            optimizer.step()
-
-    plain, ours = conv(), conv()
-    run(made("Adam", plain), plain)
-    optimizer = made("Adam", ours, fused=own)
-    with Session(quiet(optimizer_impl="fused", channels_last=channels_last), device="cpu") as session:
-        session.prepare(ours, optimizer)
-        run(optimizer, ours)
-        assert "laid out" in dict(session.not_applied)["optimizer_impl"]
-    same(ours, plain)
-
-
-@pytest.mark.parametrize("kind", ["SGD", "Adagrad"])
-def test_sparse_gradients_train_by_the_optimizers_own_step(kind: str) -> None:
-    found = []
-    for implementation in ("default", "fused", "foreach"):
-        torch.manual_seed(0)
-        table = nn.Embedding(6, 2, sparse=True)
-        optimizer = getattr(torch.optim, kind)(table.parameters(), lr=0.1)
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(table, optimizer)
-            for index in (1, 4, 1):
-                optimizer.zero_grad()
-                table(torch.tensor([index])).square().sum().backward()
-                optimizer.step()
-        found.append(table.weight.detach())
-    torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(found[0], found[2])
-
-
-def test_a_closure_makes_its_gradients_inside_the_step() -> None:
-    plain, ours = network(), network()
-    for model, implementation in ((plain, "default"), (ours, "fused")):
-        optimizer = made("AdamW", model)
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(model, optimizer)
-
-            def closure(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
-                optimizer.zero_grad()
-                loss = model(torch.ones(2, 8)).square().mean()
-                loss.backward()
-                return loss
-
-            for _ in range(3):
-                optimizer.step(closure)  # type: ignore[arg-type]
-    same(ours, plain)
-
-
-def test_a_copied_optimizer_is_plain() -> None:
-    model = conv()
-    optimizer = made("Adam", model)
-    with Session(quiet(optimizer_impl="fused", channels_last=True), device="cpu") as session:
-        session.prepare(model, optimizer)
-        steps(model, optimizer, 1)
-        twin = copy.deepcopy(optimizer)
-    assert twin.param_groups[0]["fused"] is None
-
-
-def test_step_counters_go_where_the_implementation_wants_them() -> None:
-    weight = nn.Parameter(torch.zeros(1, device="meta"))
-    optimizer = torch.optim.Adam([weight])
-    optimizer.state[weight] = {"step": torch.zeros(()), "exp_avg": torch.zeros(1)}  # as resumed from a checkpoint
-    implementation = Implementation(optimizer, "default")
-    assert optimizer.state[weight]["step"].device.type == "cpu"
-    assert optimizer.state[weight]["exp_avg"].device.type == "meta"
-    optimizer.param_groups[0]["fused"] = True
-    implementation.place_state()
-    assert optimizer.state[weight]["step"].device.type == "meta"
-
-
-@pytest.mark.parametrize("wanted", ["foreach", "fused"])
-def test_an_optimizer_without_the_implementation_says_so(wanted: str) -> None:
-    with Session(quiet(optimizer_impl=wanted), device="cpu") as session:
-        session.prepare(torch.optim.LBFGS(network().parameters()))
-        assert "LBFGS" in dict(session.not_applied)["optimizer_impl"]
-
-
-def test_closing_leaves_the_optimizer_as_it_was() -> None:
-    model, seen = network(), []
-    optimizer = made("Adam", model)
-    with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
-        session.prepare(optimizer)
-    optimizer.register_step_pre_hook(lambda o, *_: seen.append(o.param_groups[0]["fused"]))
-    optimizer.step()
-    assert seen == [None]
-    assert "step" not in vars(optimizer)
-
-
 class Odd(torch.optim.Adam):
-    """Built from a model."""
+    """A user's own class, which is built from a model."""
 
     def __init__(self, model: nn.Module, warm: int) -> None:
         super().__init__(model.parameters(), lr=0.1)
         self.warm = warm
-
-
-@pytest.mark.parametrize("implementation", ["foreach", "fused"])
-def test_a_users_own_class_is_asked_by_pytorchs_rules(implementation: str) -> None:
-    plain, ours = conv(), conv()
-    steps(plain, torch.optim.Adam(plain.parameters(), lr=0.1), 3)
-    optimizer = Odd(ours, warm=1)
-    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-        session.prepare(ours, optimizer)
-        steps(ours, optimizer, 3)
-        assert session.not_applied == ()
-    same(ours, plain)
-
-
-def test_a_learning_rate_that_becomes_a_tensor_is_asked_about_again() -> None:
-    plain, ours = conv(), conv()
-    for model, implementation in ((plain, "default"), (ours, "foreach")):
-        optimizer = made("Adam", model)
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(model, optimizer)
-            steps(model, optimizer, 1)
-            for group in optimizer.param_groups:
-                group["lr"] = torch.tensor(5e-3)
-            steps(model, optimizer, 2)
-            assert ("optimizer_impl" in dict(session.not_applied)) is (implementation == "foreach")
-    same(ours, plain)
-
-
-def test_a_layout_that_changes_later_takes_the_state_along() -> None:
-    plain, ours = conv(), conv()
-    for model, implementation in ((plain, "default"), (ours, "fused")):
-        optimizer = made("Adam", model)
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(model, optimizer)
-            for memory_format in (torch.contiguous_format, torch.channels_last, torch.contiguous_format):
-                model.to(memory_format=memory_format)  # type: ignore[call-overload]
-                steps(model, optimizer, 2)
-    same(ours, plain)
-
-
-def test_parameters_that_train_later_have_no_momentum_yet() -> None:
-    plain, ours = conv(), conv()
-    for model, implementation in ((plain, "default"), (ours, "fused")):
-        model[0].requires_grad_(False)
-        optimizer = made("SGD", model)
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(model, optimizer)
-            steps(model, optimizer, 2)
-            model[0].requires_grad_(True)
-            steps(model, optimizer, 2)
-    same(ours, plain)
-
-
-def test_a_scaler_of_the_users_keeps_the_kernel_that_it_works_with() -> None:
-    plain, ours = conv(), conv()
-    for model, implementation in ((plain, "default"), (ours, "foreach")):
-        optimizer, scaler = made("Adam", model, fused=True), torch.amp.GradScaler("cpu")
-        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-            session.prepare(model, optimizer)
-            for _ in range(2):
-                optimizer.zero_grad()
-                scaler.scale(model(torch.ones(2, 3, 4, 4)).square().mean()).backward()
-                scaler.step(optimizer)
-                scaler.update()
-    same(ours, plain)
-
-
-@pytest.mark.parametrize("first", ["model", "optimizer"])
-def test_an_optimizer_that_flattens_gradients_keeps_the_usual_layout(first: str) -> None:
-    model = conv()
-    optimizer = torch.optim.LBFGS(model.parameters())
-    with Session(quiet(channels_last=True), device="cpu") as session:
-        for item in (model, optimizer) if first == "model" else (optimizer, model):
-            session.prepare(item)
-        optimizer.step(lambda: model(torch.ones(2, 3, 4, 4)).square().mean())
-        assert "flattens" in dict(session.not_applied)["channels_last"]
-        assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
 class Velocity(torch.optim.Optimizer):
@@ -319,36 +153,203 @@ class Velocity(torch.optim.Optimizer):
             p.sub_(self.state[p], alpha=0.1)
 
 
-@pytest.mark.parametrize("implementation", ["default", "foreach", "fused"])
+class Lookahead(torch.optim.Optimizer):
+    """A wrapper that never called ``Optimizer.__init__``, as many copies of the paper's code do not."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        """The inner one's."""
+        return self.inner.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The inner one's."""
+        self.inner.zero_grad(set_to_none)
+
+
+def transposed(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Gradients that lie in memory unlike their parameters."""
+    random = torch.Generator().manual_seed(3)
+    for _ in range(3):
+        for parameter in model.parameters():
+            turned = torch.randn(tuple(reversed(parameter.shape)), generator=random)
+            parameter.grad = turned.permute(*reversed(range(turned.dim())))
+        optimizer.step()
+
+
+def by_closure(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 3, 4, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)  # type: ignore[arg-type]
+
+
+def tensor_rate(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A learning rate that becomes a tensor."""
+    steps(model, optimizer, 1)
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(5e-3)
+    steps(model, optimizer, 2)
+
+
+def layouts(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """The user changes the layout, and state with it stays behind."""
+    for memory_format in (torch.contiguous_format, torch.channels_last, torch.contiguous_format):
+        model.to(memory_format=memory_format)  # type: ignore[call-overload]
+        steps(model, optimizer, 2)
+
+
+def unfrozen(model: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Parameters that train later have no momentum yet."""
+    model[0].requires_grad_(False)
+    steps(model, optimizer, 2)
+    model[0].requires_grad_(True)
+    steps(model, optimizer, 2)
+
+
+def own_scaler(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(2, 3, 4, 4)).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def changing_hook(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A hook of the user's, registered later, changes how gradients lie."""
+
+    def turn(*_: Any) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None and parameter.grad.dim() == 4:
+                parameter.grad = parameter.grad.to(memory_format=torch.channels_last)
+
+    handle = optimizer.register_step_pre_hook(turn)
+    steps(model, optimizer, 3)
+    handle.remove()
+
+
+def reloaded(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    steps(model, optimizer, 2)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    steps(model, optimizer, 1)
+
+
+def raises_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A step that fails and is caught leaves the user's flags."""
+
+    def fail(*_: Any) -> None:
+        raise ValueError
+
+    before = flags(optimizer)
+    handle = optimizer.register_step_pre_hook(fail)
+    with pytest.raises(ValueError):
+        optimizer.step()
+    handle.remove()
+    assert flags(optimizer) == before
+    steps(model, optimizer, 2)
+
+
+Loop = Callable[[nn.Module, torch.optim.Optimizer], None]
+Make = Callable[[nn.Module], torch.optim.Optimizer]
+HARD: dict[str, tuple[Make, Loop]] = {
+    "gradients laid out otherwise": (lambda m: made("Adam", m), transposed),
+    "closure": (lambda m: made("AdamW", m), by_closure),
+    "tensor rate": (lambda m: made("Adam", m), tensor_rate),
+    "tensor betas": (lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))), reloaded),
+    "layout changes": (lambda m: made("Adam", m), layouts),
+    "unfreezing": (lambda m: made("SGD", m), unfrozen),
+    "a scaler of the user's": (lambda m: made("Adam", m, fused=True), own_scaler),
+    "a hook that changes gradients": (lambda m: made("Adam", m), changing_hook),
+    "state that is no dictionary": (lambda m: Velocity(m.parameters()), reloaded),
+    "a user's own class": (lambda m: Odd(m, warm=1), reloaded),
+    "a wrapper": (lambda m: Lookahead(made("Adam", m)), lambda m, o: steps(m, o, 3)),
+    "a failing step": (lambda m: made("Adam", m), raises_once),
+    "differentiable": (lambda m: made("Adam", m, foreach=False), reloaded),
+}
+
+
+@pytest.mark.parametrize(("make", "loop"), HARD.values(), ids=HARD)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_state_that_is_no_dictionary_is_left_alone(implementation: str, channels_last: bool) -> None:
-    ours, plain = conv(), conv()
-    optimizer, reference = Velocity(ours.parameters()), Velocity(plain.parameters())
+def test_hard_cases_train_as_in_plain(make: Make, loop: Loop, implementation: str, channels_last: bool) -> None:
+    plain, ours = conv(), conv()
+    loop(plain, make(plain))
+    optimizer = make(ours)
     with Session(quiet(optimizer_impl=implementation, channels_last=channels_last), device="cpu") as session:
-        steps(ours, optimizer, 1)
         session.prepare(ours, optimizer)
-        steps(ours, optimizer, 2)
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        steps(ours, optimizer, 1)
-    steps(plain, reference, 1)
-    steps(plain, reference, 2)
-    steps(plain, reference, 1)
+        loop(ours, optimizer)
     same(ours, plain)
 
 
-@pytest.mark.parametrize("option", ["betas", "weight_decay", "lr"])
-@pytest.mark.parametrize("implementation", ["foreach", "fused"])
-def test_options_that_are_tensors_train_as_in_plain(option: str, implementation: str) -> None:
-    """What the class does not take together, such as tensor betas with foreach, is refused before the first step."""
-    value = {"betas": (torch.tensor(0.9), torch.tensor(0.99))}.get(option, torch.tensor(0.01))
-    ours, plain = conv(), conv()
-    optimizer, reference = (
-        torch.optim.AdamW(model.parameters(), **({"lr": 0.01} | {option: value})) for model in (ours, plain)
-    )
-    with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
-        session.prepare(ours, optimizer)
-        steps(ours, optimizer, 3)
-        if (option, implementation) == ("betas", "foreach"):
-            assert "as a Tensor is not supported" in dict(session.not_applied)["optimizer_impl"]
-    steps(plain, reference, 3)
-    same(ours, plain)
+@pytest.mark.parametrize("kind", ["SGD", "Adagrad"])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_sparse_gradients_train_by_the_optimizers_own_step(kind: str, implementation: str) -> None:
+    found = []
+    for impl in ("default", implementation):
+        torch.manual_seed(0)
+        table = nn.Embedding(6, 2, sparse=True)
+        optimizer = getattr(torch.optim, kind)(table.parameters(), lr=0.1)
+        with Session(quiet(optimizer_impl=impl), device="cpu") as session:
+            session.prepare(table, optimizer)
+            for index in (1, 4, 1):
+                optimizer.zero_grad()
+                table(torch.tensor([index])).square().sum().backward()
+                optimizer.step()
+        found.append(table.weight.detach())
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted", "words"),
+    [
+        (lambda m: torch.optim.LBFGS(m.parameters()), "foreach", "LBFGS has no foreach implementation"),
+        (lambda m: torch.optim.LBFGS(m.parameters()), "fused", "LBFGS has no fused implementation"),
+        (lambda m: torch.optim.Adam(m.parameters(), differentiable=True), "fused", "differentiable=True rules out fused"),
+        (lambda m: torch.optim.Adam([*m.parameters(), nn.UninitializedParameter()]), "fused", "lazy or not floating"),
+        (
+            lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))),
+            "foreach",
+            "as a Tensor is not supported",
+        ),
+    ],
+)
+def test_what_an_optimizer_does_not_do_is_named(make: Make, wanted: str, words: str) -> None:
+    optimizer = make(conv())
+    with Session(quiet(optimizer_impl=wanted), device="cpu") as session:
+        session.prepare(optimizer)
+        assert words in dict(session.not_applied)["optimizer_impl"]
+
+
+def test_a_lazy_layer_that_comes_to_life_later_trains() -> None:
+    """B3: it was unused in the first steps; its parameters are initialised in the middle of training."""
+    found = []
+    for implementation in ("default", "fused"):
+        torch.manual_seed(0)
+        model = nn.ModuleDict({"first": nn.Linear(4, 4), "later": nn.LazyLinear(2)})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with Session(quiet(optimizer_impl=implementation), device="cpu") as session:
+            session.prepare(model, optimizer)
+            for number in range(6):
+                hidden = model["first"](torch.ones(2, 4))
+                (hidden if number < 4 else model["later"](hidden)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*found)
+
+
+def test_a_copied_optimizer_is_plain() -> None:
+    model = conv()
+    optimizer = made("Adam", model)
+    with Session(quiet(optimizer_impl="fused", channels_last=True), device="cpu") as session:
+        session.prepare(model, optimizer)
+        steps(model, optimizer, 1)
+        twin = copy.deepcopy(optimizer)
+        assert flags(twin) == flags(made("Adam", model))
+        assert b"autotune" not in pickle.dumps(optimizer.state_dict())
