@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.version import VERSION
+from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.runtime.session import load

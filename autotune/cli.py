@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -16,10 +17,10 @@ from autotune import __version__
 from autotune.cli_profiles import profiles_app
 from autotune.cli_streams import prepare_streams
 from autotune.cli_target import ScriptCommand, TargetCommand
-from autotune.core.cluster import from_options, from_slurm
-from autotune.core.durations import seconds
-from autotune.core.errors import AutotuneError, Interrupted, UsageError, UserCodeError
+from autotune.durations import seconds
+from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.knobs.pins import read_pin
+from autotune.launch.cluster import check_one_machine, from_options, from_slurm
 from autotune.trial.script import recognise_target, started_script
 
 app = typer.Typer(
@@ -78,8 +79,6 @@ def tune(
         list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
     ] = None,
     allow_network: NetworkOption = False,
-    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
     as_json: JsonOption = False,
     report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
 ) -> None:
@@ -98,9 +97,9 @@ def tune(
         fix=dict(read_pin(text) for text in fix or ()),
         only=tuple(name.strip() for text in only or () for name in text.split(",")),
     )
-    cluster = from_options(nnodes, rdzv_endpoint, None) or from_slurm(os.environ)
+    check_one_machine(os.environ)
     found = recognise_target(target, context.args, module=module, network=allow_network)
-    command.tune(found, options, cluster, started, as_json, report)
+    command.tune(found, options, started, as_json, report)
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
@@ -109,14 +108,21 @@ def diagnose(
     context: typer.Context,
     module: ModuleOption = False,
     allow_network: NetworkOption = False,
-    budget: Annotated[str, typer.Option(help="About how long: 15s, 1m.")] = "15s",
+    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s",
     as_json: JsonOption = False,
 ) -> None:
     """Say why a training step is as slow as it is: each part is measured, none is guessed."""
-    from autotune.commands import diagnose as command
+    started = time.monotonic()
+    from autotune.commands.live_view import live_view
+    from autotune.inspect.diagnose import diagnose
+    from autotune.report import diagnosis as words
 
-    found = recognise_target(target, context.args, module=module, network=allow_network)
-    command.run(found, seconds(budget, "--budget"), as_json)
+    recognised = recognise_target(target, context.args, module=module, network=allow_network)
+    limit = seconds(budget, "--budget")
+    with live_view(limit, started) as observe:
+        found = diagnose(recognised, started + limit, observe)
+    name = recognised.name
+    print(words.as_json(name, found) if as_json else words.text(name, found, time.monotonic() - started))
 
 
 @app.command()
@@ -129,10 +135,13 @@ def probe(as_json: JsonOption = False) -> None:
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
-    """Name what costs speed on this machine, with the command that mends it. Exit code 6 where something does."""
-    from autotune.commands import doctor as command
+    """Name what costs speed on this machine, with the command that mends it. Exit code 6 if something does."""
+    from autotune.inspect.doctor import examine
+    from autotune.report import diagnosis as words
 
-    raise typer.Exit(command.doctor(as_json))
+    found = examine()
+    print(json.dumps([vars(each) for each in found]) if as_json else words.doctor(found))
+    raise typer.Exit(6 if found else 0)
 
 
 @app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)

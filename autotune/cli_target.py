@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.trial.script import is_script
 
 

@@ -15,18 +15,18 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.core.decide import BASELINE
-from autotune.core.outcome import Completed
-from autotune.core.proof import compare
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
+from autotune.stats.decide import BASELINE
+from autotune.stats.outcome import Completed
+from autotune.stats.proof import compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from benchmarks import quality, stamp
 
 FREE = ("processes", "threads", "backend", "binding", "num_workers", "batch_size")

@@ -12,17 +12,16 @@ import math
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from autotune.core.measurement import Block
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
+from autotune.stats.measurement import Block
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.spec import Rendezvous, TrialSpec
+from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 NAMES = ("baseline", "safe", "amp")
@@ -33,23 +32,16 @@ class Watched:
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.seconds = runner, Counter[str]()
-        self.started: dict[RunningTrial, float] = {}
 
-    def start(self, spec: TrialSpec, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
+    def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
         """See `Runner.start`."""
-        trial = self.runner.start(spec, timeouts, rendezvous)
-        trial.on_message = lambda message: self._first_step(trial, message)
-        return trial
-
-    def _first_step(self, trial: RunningTrial, message: dict[str, Any]) -> None:
-        if message.get("first_step"):
-            self.started[trial] = time.monotonic()
-            self.seconds["start"] += time.monotonic() - trial.requested_at
+        return self.runner.start(spec, timeouts)
 
     def ready(self, trial: RunningTrial) -> bool:
         """See `Runner.ready`."""
         is_ready = self.runner.ready(trial)
-        self.seconds["warm-up"] += time.monotonic() - self.started.get(trial, trial.requested_at)
+        self.seconds["start"] += trial.start_seconds
+        self.seconds["warm-up"] += time.monotonic() - trial.requested_at - trial.start_seconds
         return is_ready
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:

@@ -19,14 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.core.decide import BASELINE
-from autotune.core.proof import Round, compare
-from autotune.host.runner import open_runner
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
+from autotune.stats.decide import BASELINE
+from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file
 

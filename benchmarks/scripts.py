@@ -28,7 +28,6 @@ import torch
 from autotune.script.tuned import BATCHES, Tuned
 from autotune.script.watch import Watch
 
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
@@ -39,6 +38,7 @@ from autotune.runtime.session import Session
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
+from autotune.tuning.host_runner import open_runner
 from benchmarks.runtime_overhead import bare
 from benchmarks.simulation.profiles import profile
 

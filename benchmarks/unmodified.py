@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.core.student import student_quantile
+from autotune.stats.student import student_quantile
 
 SCRIPT = """
 import sys

@@ -1,6 +1,6 @@
 """The figures in `docs/decisions`, measured again on this machine.
 
-    python docs/measure.py start|proof|batch|messages|compile|bound|latency|machines|isolation|reading [--pairs 10]
+    python docs/measure.py start|proof|batch|messages|compile|bound|isolation|reading [--pairs 10]
 
 Where two things are compared they take turns, and the figure is the median of the pairs' ratios. Timed trials hold the
 machine-wide lock, so that no tuning run disturbs them.
@@ -14,7 +14,6 @@ import json
 import math
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,19 +23,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from autotune.cluster.handshake import identity
-from autotune.cluster.listener import listen
-from autotune.cluster.rendezvous import Rendezvous, without_mpi
-from autotune.core.measurement import HIGH_LATENCY, Measurement
-from autotune.core.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
-from autotune.core.student import student_quantile
-from autotune.host import lock
-from autotune.host.runner import open_runner
+from autotune.launch.binding import starter
+
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.launch.binding import starter
-from autotune.probes.inventory import probe
+from autotune.launch.command import starter
 from autotune.profiles import file
+from autotune.stats.measurement import HIGH_LATENCY, Measurement
+from autotune.stats.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
+from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
@@ -44,8 +39,8 @@ from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.task_file import recognise
 from autotune.trial.unix_connection import UnixConnection
+from autotune.tuning import host_lock as lock
 from autotune.tuning.schedule import ROUNDS
 from benchmarks.simulation.profiles import profile
 
@@ -53,7 +48,6 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TASK = EXAMPLES / "tabular_mlp.py"
 THREAD = "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 """Appended to a task file, this makes a fork unsafe, so that every trial starts as a fresh process."""
-LOOPBACK = "127.0.0.1"
 PATIENT = Timeouts(starting=300.0, compiling=300.0, stepping=300.0)
 SETTINGS = Settings(threads=os.cpu_count() or 1, interop_threads=1, batch_size=32)
 
@@ -213,60 +207,6 @@ def latency(pairs: int) -> None:
                 print(f"{name} threads, {state} latency: {rates:.6g} samples/s, {len(some)} blocks, {taken:.3g} us")
 
 
-TRAIN = """
-import torch, torch.distributed as dist
-from torch import nn
-dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
-model(torch.ones(4, 8)).sum().backward()
-dist.barrier()
-dist.destroy_process_group()
-"""
-"""What torchrun starts: the first step of the smallest model, without data."""
-
-
-def machines(pairs: int) -> None:
-    """Decision 010: from the request to the first step of two processes, one on each of two machines: forked by agents,
-    and started by torchrun on both. Both machines are this one."""
-    spec = TrialSpec(settings=Settings(threads=1, batch_size=32), min_seconds=0.0, max_seconds=0.1)
-    seconds: dict[str, list[float]] = {"forked by agents": [], "torchrun": []}
-    place = Rendezvous(LOOPBACK, _free_port(), LOOPBACK, None, here=True)
-    listener = listen(place, 2)
-    assert listener is not None
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        script = Path(folder) / "train.py"
-        script.write_text(TRAIN)
-        rendezvous = f"--nnodes=2 --rdzv-endpoint={place.host}:{place.port}".split()
-        command = [sys.executable, "-m", "autotune.cli", "tune", str(TASK), *rendezvous]
-        other = subprocess.Popen(command, env=os.environ | {"TMPDIR": folder}, stderr=subprocess.DEVNULL)
-        stack.callback(other.wait)
-        own = identity(TASK, inventory := without_mpi(probe()))
-        fleet, _ = stack.enter_context(listener.gather(own, 0, 60.0))
-        forked = stack.enter_context(open_runner(recognise(TASK), inventory, 0, 60.0, fleet=fleet))
-        forked.warm()
-        forked.run(spec, PATIENT)
-        for _ in range(pairs):
-            seconds["forked by agents"].append(forked.run(spec, PATIENT).start_seconds)
-            seconds["torchrun"].append(timed(lambda: _torchrun(script), 1))
-    report("s", seconds, "torchrun", "forked by agents")
-
-
-def _torchrun(script: Path) -> None:
-    start = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    start += [f"--rdzv-endpoint={LOOPBACK}:{_free_port()}", f"--local-addr={LOOPBACK}"]
-    nodes = [
-        subprocess.Popen([*start, f"--rdzv-conf=is_host={host}", str(script)], stderr=subprocess.DEVNULL)
-        for host in (1, 0)
-    ]
-    for node in nodes:
-        node.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def isolation(pairs: int) -> None:
     """Decision 016: milliseconds until the user's world is out of reach, once for the script and for each trial, with
     their CPU time; and milliseconds to open and read 1000 files of 8 KiB, outside and in a trial."""
@@ -331,7 +271,7 @@ def report(unit: str, values: dict[str, list[float]], upper: str, lower: str) ->
 
 def reading(pairs: int) -> None:
     """Decision 022: whole processes that read one profile, and that only import what any process of ours does."""
-    plain = "import autotune.knobs.settings, autotune.core.proof, yaml, platformdirs"
+    plain = "import autotune.knobs.settings, autotune.stats.proof, yaml, platformdirs"
     seconds: dict[str, list[float]] = {"plain": [], "reading": []}
     with tempfile.TemporaryDirectory() as folder:
         path = file.write(Path(folder) / "p.yaml", profile(SETTINGS))
@@ -352,7 +292,6 @@ FIGURES = {
     "compile": compiled,
     "bound": bound,
     "latency": latency,
-    "machines": machines,
     "isolation": isolation,
     "reading": reading,
 }
@@ -365,9 +304,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.figure == "proof":
         proof(max(arguments.pairs, 1000))
-        return
-    if arguments.figure == "machines":
-        machines(arguments.pairs)  # holds the lock by itself
         return
     with lock.acquire(600.0, lambda pid: print(f"waiting for process {pid}")):
         FIGURES[arguments.figure](arguments.pairs)

@@ -46,49 +46,54 @@ PROFILE = "profiles.format profiles.machine"
 # fmt: off
 TABLE = (
     #    room             modules           may import                    libraries, never, prints
-    Room("probes, torch", "probes.bench probes.torch_facts", "probes.system", "torch", prints=True),
-    Room("probes",        "probes*",        "probes",                     "psutil pynvml platformdirs",
-         never="probes.bench probes.torch_facts"),
+    Room("probes.bench",  "probes.bench*",  "probes.bench probes.system probes.fact_cache", "torch numpy", prints=True),
+    Room("probes",        "probes*",        "probes",                     "psutil cpuinfo pynvml platformdirs",
+         never="probes.bench"),
+    Room("linux",         "linux",          ""),
     Room("core",          "core*",          "core probes.facts",          "numpy", IMPURE),
     Room("profiles, data", f"{PROFILE} profiles.records profiles.match",
          f"{PROFILE} profiles.records core probes.facts", "", IMPURE),
     Room("profiles",      "profiles*",      "profiles core",              "yaml platformdirs fsspec", "subprocess"),
     Room("search",        "search*",        "search core",                "optuna numpy", "subprocess"),
     Room("trial, child",  "trial.child*",   "trial core runtime script",  "torch numpy", "trial.parent", prints=True),
-    Room("trial, parent", "trial.parent*",  "trial core",                 "psutil cloudpickle", "trial.child"),
-    Room("trial, both",   "trial*",         "trial core",                 "", "trial.parent trial.child"),
+    Room("trial, parent", "trial.parent*",  "trial core",                 "cloudpickle", "trial.child"),
+    Room("trial, both",   "trial*",         "trial core linux",           "psutil", "trial.parent trial.child"),
     Room("script",        "script*",        "script runtime core",        "torch numpy", "subprocess"),
     Room("runtime, load", LOADER,           "runtime core profiles probes", "torch", "subprocess"),
     Room("integrations",  "integrations*",  "integrations runtime",       "lightning pytorch_lightning transformers",
          "subprocess"),
     Room("runtime, entry", "runtime.entry*", "runtime core script",       "torch", "subprocess", prints=True),
-    Room("runtime",       "runtime*",       "runtime core",               "torch numpy mpi4py", "subprocess"),
-    Room("launch",        "launch*",        "launch core probes.facts profiles.format", "", "subprocess"),
-    Room("diagnosis",     "diagnosis*",     "diagnosis core",             "", IMPURE),
-    Room("doctor",        "doctor*",        "doctor core probes.facts probes.switches", "", IMPURE),
-    Room("report",        "report*",        f"report diagnosis doctor core probes.facts {PROFILE}"
-         " profiles.match profiles.records", "rich plotly", IMPURE),
+    Room("runtime",       "runtime*",       "runtime core linux",         "torch numpy mpi4py", "subprocess"),
+    Room("launch",        "launch*",        "launch core probes.facts",   "", "subprocess"),
+    Room("store",         "store*",         "store core",
+         "yaml pydantic filelock platformdirs fsspec minisign"),
+    Room("inspect, verdict", "inspect.inspection inspect.verdict", "inspect.inspection core", "", IMPURE),
+    Room("inspect, in a trial", "inspect.parts inspect.step_clock", "inspect trial core runtime", "torch",
+         "trial.parent"),
+    Room("report",        "report*",        "report inspect core probes.facts", "rich plotly", IMPURE),
     Room("export",        "export*",        "export core",                "",    IMPURE),
     # Where rooms meet, lowest first:
-    Room("host",          "host*",          f"{HOST} diagnosis probes", "filelock", "logging trial.child"),
+    Room("host",          "host*",          f"{HOST} probes", "", "logging trial.child"),
+    Room("inspect",       "inspect*", f"inspect tuning.baseline {HOST} probes", "", "subprocess logging trial.child"),
     Room("cluster",       "cluster*",       f"cluster {HOST} probes", "", "subprocess logging trial.child"),
-    Room("tuning, run",   "tuning.run",     f"tuning cluster search {HOST} probes", "",
+    Room("tuning, run",   "tuning.run",     f"tuning cluster search inspect {HOST} probes", "",
          "subprocess logging trial.child"),
     Room("tuning, from Python", "tuning.from_python", "tuning core trial profiles.format"),
     Room("tuning",        "tuning*",        f"tuning search core {PROFILE}", "", IMPURE),
     Room("commands",      "commands*",
-         f"commands tuning cluster search report diagnosis doctor export {HOST} probes", "rich filelock",
+         f"commands tuning cluster search report export {HOST} probes", "rich",
          "subprocess logging trial.child", prints=True),
     Room("cli",           "cli cli_profiles cli_streams cli_target",
-         "cli_profiles cli_streams cli_target commands core tuning.options trial.script autotune", "typer click",
+         "cli_profiles cli_streams cli_target commands core inspect report tuning.options trial.script autotune",
+         "typer click",
          prints=True),
     Room("front door",    "autotune",       "runtime.session tuning.from_python core.version"),
     Room("tune.py",       "tune",           "cli"),
 )
 # fmt: on
 PARENT_SIDE = (
-    "autotune core* search* profiles* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
-    " probes.inventory cli tune"
+    "autotune core* search* store* report* export* launch* host* cluster* tuning* commands* trial.parent* trial"
+    " inspect.diagnose inspect.doctor probes.inventory cli tune"
 )
 
 
@@ -219,8 +224,7 @@ def test_imports_follow_the_table(module: str) -> None:
         ("autotune.report.final", "autotune.profiles.registry"),
         ("autotune.tuning.search", "autotune.trial.parent.runner"),
         ("autotune.tuning.schedule", "time"),
-        ("autotune.cluster.listener", "autotune.tuning.state"),
-        ("autotune.host.runner", "autotune.cluster"),
+        ("autotune.tuning.host_runner", "autotune.tuning.state"),
         ("autotune.cli", "torch"),
         ("autotune.cli", "autotune.trial.child.rank"),
         ("autotune.probes.cpu", "autotune.core"),

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from autotune.cli import app
-from autotune.core.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
+from autotune.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.knob import LEVELS
 from autotune.trial.task_file import recognise
 

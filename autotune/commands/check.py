@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.commands.live_view import live_view
-from autotune.core.decide import BASELINE
-from autotune.core.errors import NothingUsable, UsageError
-from autotune.core.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.core.proof import Proof, Round, compare
-from autotune.host.cpus import on_the_same_cpus
-from autotune.host.runner import open_runner
-from autotune.host.signals import check_not_a_rank
+from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.machine import machine_type
+from autotune.stats.decide import BASELINE
+from autotune.stats.proof import Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Target
+from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.tuning.host_cpus import on_the_same_cpus
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 LEAST_GENERATIONS = 2
@@ -109,8 +109,6 @@ def measure_claim(
 
 def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
     """The level to check: ``level``, or the recommended one."""
-    if profile.target.nnodes > 1:
-        raise UsageError(f"{path}: measured on {profile.target.nnodes} machines together, and this is one")
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:
         raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")

@@ -11,13 +11,11 @@ from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.knobs.settings import Settings
-from autotune.launch.binding import system_tools
-from autotune.launch.command import command
+from autotune.launch.command import command, system_tools
 from autotune.launch.environment import environment
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.file import read
-from autotune.profiles.format import Profile
 from autotune.report.verdict import batch_note
 
 TORCHRUN = ["python", "-m", "torch.distributed.run"]
@@ -38,7 +36,6 @@ def export(path: Path, level: str | None, to: str) -> None:
         f"level {name} of {path} ({profile.target.name}): {target.what}",
         *grown,
         *notes,
-        *_machines(profile),
         *filter(None, [batch_note(profile, profile.levels[name])]),
     ]
     print(table.text(target, plan_of(settings, profile.target.device, inventory), head))
@@ -61,9 +58,3 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
         command=shlex.join(words),
         exchange=exchange,
     )
-
-
-def _machines(profile: Profile) -> list[str]:
-    """What is left to the user where several machines were measured."""
-    count = profile.target.nnodes
-    return [f"measured on {count} machines together; this is one of them"] if count > 1 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 
 TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
 

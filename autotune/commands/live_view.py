@@ -10,9 +10,9 @@ from dataclasses import replace
 from rich.console import Console
 from rich.live import Live
 
-from autotune.core.events import Event, Observer
 from autotune.knobs.settings import Settings
 from autotune.report.live import RunProgress, advanced, line, render
+from autotune.tuning.events import Event, Observer
 
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
@@ -53,13 +53,13 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
 
 
 def _is_news(said: RunProgress | None, now: RunProgress) -> bool:
-    """Whether a log needs a line: a new stage, trial, failure or round, and the last line is some seconds old.
+    """Does a log need a line? A new stage does; a trial, failure or round if the last line is some seconds old.
 
     Args:
         said: what the last line told; None before the first.
         now: what another would tell.
     """
-    names = ("stage", "trials", "failures", "rounds")
-    if said is None:
+    names = ("trials", "failures", "rounds")
+    if said is None or said.stage != now.stage:
         return True
     return now.elapsed - said.elapsed >= LINE_SECONDS and any(getattr(said, n) != getattr(now, n) for n in names)

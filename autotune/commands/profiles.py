@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.core.errors import NothingUsable, ProfileError, UsageError
-from autotune.core.near import did_you_mean
+from autotune.errors import NothingUsable, ProfileError, UsageError
 from autotune.knobs.clamp import clamp, for_this_machine
+from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.profiles import file, registry, remote
@@ -96,7 +96,7 @@ def push(path: Path, to: str | None, replace: bool) -> None:
     profile = file.read(path)
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
-    own = file_name(profile.target.name, profile.target.nnodes)
+    own = file_name(profile.target.name)
     name, text, there = f"{safe_name(profile.key)}/{own}", file.dump(profile, own), Registry(_registries(to, "--to")[0])
     if there.url:
         remote.check_writable(there.url)
@@ -132,7 +132,7 @@ def pull(what: str | None, source: str | None, to: Path | None, sha256: str | No
     if sha256 is not None and sha256.lower() != digest:
         raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
     profile = file.parse(content, shown)
-    path = default_path(profile.key, profile.target.name, to or user_folder(), profile.target.nnodes)
+    path = default_path(profile.key, profile.target.name, to or user_folder())
     print(f"{shown}: {profile.target.name} on {profile.key}, sha256 {digest}", file=sys.stderr)
     if path.exists():
         print(diff.text(file.read(path), profile, ("here", "pulled")), file=sys.stderr)

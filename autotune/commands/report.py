@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 

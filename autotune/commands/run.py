@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from autotune.core.cluster import Cluster, idle_machines, no_route
-from autotune.core.errors import UsageError
-from autotune.core.near import did_you_mean
-from autotune.core.overrides import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
+from autotune.environment import DISABLE, LEVEL, PROFILE, TIMEOUT_VARIABLE, overrides
+from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
 from autotune.knobs.clamp import clamp, for_this_machine, one_process
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch import scripts
-from autotune.launch.binding import starter, system_tools
-from autotune.launch.command import ENTRY, OUR_TORCHRUN, command
+from autotune.launch.cluster import Cluster, idle_machines, no_route
+from autotune.launch.command import ENTRY, OUR_TORCHRUN, command, starter, system_tools
 from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
+from autotune.near import did_you_mean
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
 from autotune.probes.inventory import probe
@@ -97,9 +96,9 @@ def prepare(
     if target.hides_us:
         return _as_it_is(words, f"the script starts as it is: {target.hides_us}")
     inventory = probe()
-    profile = profile or _named(name) or _match(target, name, inventory, cluster.nodes if cluster else 1)
+    profile = profile or _named(name) or _match(target, name, inventory)
     found = read(profile)
-    comparison = compare(found, Here.on(inventory, nnodes=cluster.nodes if cluster else 1))
+    comparison = compare(found, Here.on(inventory))
     if comparison.verdict == NONE:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
     option, level = ("--level", level) if level else (LEVEL, outside.level)
@@ -122,7 +121,7 @@ def prepare(
     mpi, watched = mpiexec(System()) or "mpiexec", timeout is not None or order is not None
     start = starting(mpiexec=mpi, watched=watched, binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(mpiexec=mpi, watched=watched, binder=system_tools(plan))
-    said = (*own, *_environment_notes(added), *_machines_note(settings, cluster, found.target.nnodes), *unbound)
+    said = (*own, *_environment_notes(added), *_machines_note(settings, cluster), *unbound)
     notes = (*filter(None, [comparison.sentence]), *grown, *notes, *said)
     return Launch(start, portable, base | variables, variables, notes)
 
@@ -175,10 +174,10 @@ def _environment_notes(added: Environment) -> tuple[str, ...]:
     return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
 
 
-def _match(target: Script, name: str | None, inventory: Inventory, nnodes: int) -> Path:
-    """The best profile for ``nnodes`` machines of this kind and the task ``name``, by default the script's own."""
+def _match(target: Script, name: str | None, inventory: Inventory) -> Path:
+    """Return the best profile for this machine and the task ``name``, by default the script's own."""
     name = name or target.name
-    here = Here.on(inventory, name, nnodes)
+    here = Here.on(inventory, name)
     roots = places(os.environ, target.path)
     found = registry.search(here, roots)
     for note in found.notes:
@@ -220,16 +219,15 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
     return route
 
 
-def _machines_note(settings: Settings, cluster: Cluster | None, measured: int) -> tuple[str, ...]:
+def _machines_note(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
     """How the machines share the global batch, or that the job has machines that stay idle."""
     if cluster is None:
         idle = idle_machines(os.environ)
         return (idle,) if idle else ()
-    what = "one machine" if measured == 1 else f"{measured} machines"
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
-        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on {what}",
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine",
     )
 
 

@@ -8,13 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from autotune.cluster.agent import serve
-from autotune.cluster.listener import listen
-from autotune.cluster.rendezvous import rendezvous
 from autotune.commands import report
 from autotune.commands.live_view import live_view
-from autotune.core.cluster import Cluster
-from autotune.core.errors import UsageError
 from autotune.profiles.file import to_data
 from autotune.report import final
 from autotune.trial.script import Script, Target
@@ -22,30 +17,20 @@ from autotune.tuning import run
 from autotune.tuning.options import Options
 
 
-def tune(
-    target: Target, options: Options, cluster: Cluster | None, started: float, as_json: bool, page: Path | None = None
-) -> None:
-    """Tune, or take part in the run that another machine of ``cluster`` controls.
+def tune(target: Target, options: Options, started: float, as_json: bool, page: Path | None = None) -> None:
+    """Tune, and print what was found.
 
     Args:
         target: the task file or script.
         options: what the user asked for.
-        cluster: the machines that are tuned together; this one alone if None.
         started: when the command started, on the monotonic clock.
         as_json: whether stdout gets one JSON object. People's text goes to stderr.
         page: where the HTML report is written; none if None.
     """
     if page is not None:
         report.check_plotly()
-    if cluster and isinstance(target, Script):
-        raise UsageError(f"{target.written}: scripts are tuned on one machine; several take a task file")
-    place = rendezvous(cluster) if cluster else None
-    listener = listen(place, cluster.nodes) if cluster and place else None
     with live_view(options.seconds(), started) as observe:
-        if place is not None and listener is None:
-            serve(target.path, place, run.GATHER_SECONDS, observe)
-            return
-        result = run.run(target, options, observe, started, listener)
+        result = run.run(target, options, observe, started)
     text = final.text(result.profile, result.inventory, result.path, result.load, script=_started(target))
     print(text, file=sys.stderr)
     if result.note:

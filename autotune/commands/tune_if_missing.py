@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 
 from autotune.commands import profiles
 from autotune.commands.tune import tune
-from autotune.core.errors import AutotuneError
-from autotune.core.overrides import overrides
+from autotune.environment import overrides
+from autotune.errors import AutotuneError
 from autotune.probes.inventory import probe
 from autotune.profiles import registry
 from autotune.profiles.match import Here
@@ -41,7 +41,7 @@ def tune_if_missing(target: Script) -> str | None:
     try:
         with _one_at_a_time(here.machine.key, target.name):
             if _found(here, target) is None:
-                tune(target, Options(), None, time.monotonic(), as_json=False)
+                tune(target, Options(), time.monotonic(), as_json=False)
                 _share(_found(here, target))
     except (AutotuneError, OSError, NotImplementedError) as error:  # the last: no file locks there
         return f"the script starts as it is; it could not be tuned: {error}"

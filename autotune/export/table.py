@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.core.errors import UsageError
-from autotune.core.near import did_you_mean
+from autotune.errors import UsageError
 from autotune.export.accelerate import ACCELERATE
 from autotune.export.lightning import LIGHTNING
 from autotune.export.plain import idle, in_python
@@ -14,6 +13,7 @@ from autotune.export.target import Line, Missing, Plan, Target
 from autotune.export.transformers import TRANSFORMERS
 from autotune.knobs.knob import Knob
 from autotune.knobs.table import KNOBS
+from autotune.near import did_you_mean
 
 TARGETS: dict[str, Target] = {target.name: target for target in (ENV, TORCHRUN, ACCELERATE, LIGHTNING, TRANSFORMERS)}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.core.errors import ContractError
-from autotune.core.near import did_you_mean
-from autotune.core.task import TaskFacts
+from autotune.errors import ContractError
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
+from autotune.knobs.task import TaskFacts
+from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
 
 DEFAULT_BATCH = 32

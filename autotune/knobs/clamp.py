@@ -40,11 +40,8 @@ def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tupl
     return own, changes(settings, own, "tuning left the threads at the default; this is the default here")
 
 
-def launched(
-    settings: Settings, inventory: Inventory, world: int, local: int, nnodes: int = 1
-) -> tuple[Settings, tuple[str, ...]]:
-    """``settings`` for a training that was started as ``world`` processes, ``local`` of them on this machine; they were
-    measured on each of ``nnodes`` machines.
+def launched(settings: Settings, inventory: Inventory, world: int, local: int) -> tuple[Settings, tuple[str, ...]]:
+    """Fit ``settings`` to a training that was started as ``world`` processes, ``local`` of them on this machine.
 
     The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
     already be one process's share; it is split again only where the profile was measured with other processes.
@@ -57,19 +54,12 @@ def launched(
         fitted = with_processes(fitted, world, inventory, local)
     fitted = within(fitted, share)
     fitted, unbound = _bindable(fitted, inventory)
-    asked = over_machines(settings, nnodes, inventory) if nnodes > 1 else settings
-    return fitted, (*changes(asked, fitted, f"started as {world} processes"), *unbound)
+    return fitted, (*changes(settings, fitted, f"started as {world} processes"), *unbound)
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
     """``settings`` for several processes, as one process that uses the same cores and the same global batch."""
     return within(with_processes(settings, 1, inventory), inventory.budget.threads)
-
-
-def over_machines(settings: Settings, nnodes: int, inventory: Inventory) -> Settings:
-    """``settings`` of each of ``nnodes`` machines, as all their processes together have them: the global batch of one
-    machine is shared by all."""
-    return with_processes(settings, nnodes * settings.processes, inventory, settings.processes)
 
 
 def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:

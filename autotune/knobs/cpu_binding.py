@@ -1,22 +1,32 @@
 """Bind this process and its loader workers to CPUs, and read back what is in force. Imports no PyTorch.
 
 What is promised is the process's CPU mask: the scheduler still moves threads within it.
+
+``python -m autotune.knobs.cpu_binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
+the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
+script runs as if it had been started by itself. `autotune run` puts this before the script.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.knobs import memory_policy
-from autotune.knobs.affinity import Affinity, cpu_list
+from autotune import linux
+from autotune.knobs.affinity import Affinity, cpu_list, own_affinity
 
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """The user's own words that move threads to single CPUs within the mask; they win."""
+DEFAULT, PREFERRED, BIND = 0, 1, 2
+"""Modes of Linux's ``linux/mempolicy.h``."""
+MOST_NODES = 1024
+_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def bind(affinity: Affinity) -> None:
@@ -32,7 +42,18 @@ def bind(affinity: Affinity) -> None:
     os.sched_setaffinity(0, affinity.cpus)
     if affinity.memory:
         with contextlib.suppress(OSError):
-            memory_policy.take_from(affinity.memory)
+            take_memory_from(affinity.memory)
+
+
+def bind_by_plan() -> str | None:
+    """Bind this process by the plan and the local rank in its environment; return why that failed, or None."""
+    affinity = own_affinity(os.environ)
+    try:
+        if affinity is not None:
+            bind(affinity)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def why_not(asked: str, affinity: Affinity | None) -> str | None:
@@ -49,19 +70,54 @@ def why_not(asked: str, affinity: Affinity | None) -> str | None:
 
 
 def memory_note(affinity: Affinity | None) -> str | None:
-    """Read back: what became of the memory policy, where it is not what was asked; None where it is."""
+    """Read back: what became of the memory policy if it is not what was asked, else None."""
     if affinity is None or not affinity.memory:
         return None
     wanted = f"memory is not bound to NUMA node {cpu_list(affinity.memory)}"
     try:
-        mode, nodes = memory_policy.policy()
+        mode, nodes = memory_policy()
     except OSError as error:
         return f"{wanted}, as far as can be told: {error.strerror or error}; the CPUs are bound"
-    if (mode, nodes) == (memory_policy.BIND, affinity.memory):
+    if (mode, nodes) == (BIND, affinity.memory):
         return None
-    if mode == memory_policy.PREFERRED and set(nodes) & set(affinity.memory):
+    if mode == PREFERRED and set(nodes) & set(affinity.memory):
         return f"{wanted}, only preferred there; the CPUs are bound"
     return f"{wanted}: the kernel refused (containers need CAP_SYS_NICE); the CPUs are bound"
+
+
+def take_memory_from(nodes: Sequence[int]) -> None:
+    """Take memory from ``nodes`` only, or at least from the first of them as long as it lasts.
+
+    Raises:
+        OSError: neither is permitted here. Docker forbids it without CAP_SYS_NICE.
+    """
+    try:
+        set_memory_policy(BIND, nodes)
+    except OSError:
+        set_memory_policy(PREFERRED, nodes[:1])
+
+
+def set_memory_policy(mode: int, nodes: Sequence[int]) -> None:
+    """Choose where pages that this thread, or what it starts, touches for the first time from now on come from.
+
+    Raises:
+        OSError: not permitted, or ``nodes`` are not this process's to use.
+    """
+    mask = (ctypes.c_ulong * (MOST_NODES // _WORD))()
+    for node in nodes:
+        mask[node // _WORD] |= 1 << node % _WORD
+    linux.call("set_mempolicy", mode, mask if nodes else None, MOST_NODES + 1 if nodes else 0)
+
+
+def memory_policy() -> tuple[int, tuple[int, ...]]:
+    """Return mode and nodes in force.
+
+    Raises:
+        OSError: not permitted.
+    """
+    mode, mask = ctypes.c_int(), (ctypes.c_ulong * (MOST_NODES // _WORD))()
+    linux.call("get_mempolicy", ctypes.byref(mode), mask, MOST_NODES + 1, None, 0)
+    return mode.value, tuple(node for node in range(MOST_NODES) if mask[node // _WORD] >> node % _WORD & 1)
 
 
 def _cpus_of_threads() -> set[int]:
@@ -100,3 +156,14 @@ class WorkerAffinity:
     def why_not(self) -> str | None:
         """Read back: why workers are not where they belong, or None."""
         return f"loader workers did not get CPUs {cpu_list(self.cpus)}" if self.missed.value else None
+
+
+def main(command: list[str]) -> None:
+    """Bind, and become ``command``. Training goes on if binding fails."""
+    if (reason := bind_by_plan()) is not None:
+        sys.stderr.write(f"autotune: binding not applied: {reason}\n")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autotune.core.task import TaskFacts
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:

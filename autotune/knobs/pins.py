@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autotune.core.errors import UsageError
-from autotune.core.near import did_you_mean
+from autotune.errors import UsageError
 from autotune.knobs.constraints import crowding
 from autotune.knobs.knob import Word
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
 
 CROWDING = ("processes", "threads", "num_workers")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.knobs.table import CONDITIONAL, KNOB_NAMES, KNOBS
 
 if TYPE_CHECKING:

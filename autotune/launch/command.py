@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.core.cluster import Cluster, endpoint
+from autotune.knobs.affinity import Affinity, AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.settings import Settings
+from autotune.launch.cluster import Cluster, endpoint
 from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
+STARTER = "autotune.knobs.cpu_binding"
+"""Module that binds a process before it becomes the script."""
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.launch.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
@@ -40,7 +43,7 @@ def command(
         script: the training script; ``-m`` where ``args`` begin with a module.
         args: its own arguments.
         python: the interpreter.
-        binder: the command in front of the program that binds each process, see `autotune.launch.binding`.
+        binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
         cluster: several machines; this one alone where None.
         route: from this machine to the rendezvous.
@@ -78,3 +81,23 @@ def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
     if route is not None:
         options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
     return options
+
+
+def starter(plan: AffinityPlan, python: str) -> list[str]:
+    """Return this package's own command that binds a process; empty if ``plan`` binds nothing."""
+    return [python, "-m", STARTER] if plan.affinities else []
+
+
+def system_tools(plan: AffinityPlan) -> list[str]:
+    """Return the same with ``taskset`` and ``numactl``, for a machine without this package."""
+    tools = [_tool(affinity) for affinity in plan.affinities]
+    if len(tools) < 2:
+        return tools[0] if tools else []
+    cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
+    return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
+
+
+def _tool(affinity: Affinity) -> list[str]:
+    if not affinity.memory:
+        return ["taskset", "-c", cpu_list(affinity.cpus)]
+    return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.errors import UsageError
-from autotune.core.overrides import SCRIPT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE
+from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.scripts.apply import Order

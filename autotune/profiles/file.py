@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import ProfileError, UsageError
+from autotune.errors import ProfileError, UsageError
 from autotune.profiles import strict_yaml
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, from_data, look_alike
 from autotune.profiles.places import default_path, file_name, user_folder
@@ -186,19 +186,19 @@ def checked_place(path: Path) -> Path:
     return path
 
 
-def own_place(machine_key: str, target: str, nnodes: int) -> Path:
+def own_place(machine_key: str, target: str) -> Path:
     """Return where the profile of a run belongs: in the project, or in the user's folder if the project is read-only.
 
     Raises:
         UsageError: neither can be written, or something other than a plain file is there.
     """
-    path, own = default_path(machine_key, target, nnodes=nnodes), user_folder()
+    path, own = default_path(machine_key, target), user_folder()
     try:
         _check_folder(path.parent)
     except OSError:
         if own is not None:
             with contextlib.suppress(UsageError):
-                return checked_place(default_path(machine_key, target, own, nnodes))
+                return checked_place(default_path(machine_key, target, own))
     return checked_place(path)
 
 
@@ -220,8 +220,8 @@ def save(path: Path, profile: Profile) -> tuple[Path, str]:
 def _other_places(profile: Profile) -> Iterator[Path]:
     target, own = profile.target, user_folder()
     if own is not None:
-        yield default_path(profile.key, target.name, own, target.nnodes)
-    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / file_name(target.name, target.nnodes)
+        yield default_path(profile.key, target.name, own)
+    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / file_name(target.name)
 
 
 def _check_folder(folder: Path) -> None:

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from autotune.core.errors import UsageError
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.near import did_you_mean
-from autotune.core.proof import Proof
+from autotune.errors import UsageError
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.near import did_you_mean
 from autotune.profiles.machine import MachineType
 from autotune.profiles.records import (
     OMITTED,
@@ -34,6 +33,7 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
+from autotune.stats.proof import Proof
 
 SCHEMA = "autotune.profile"
 MOST_SPEEDUP = 1000.0
@@ -168,8 +168,6 @@ class Target:
     device: Annotated[str, one_of(("cpu", "cuda"))]
     parameters: Count
     samples: Count | None
-    nnodes: Annotated[int, span(1, 2**20), OMITTED] = 1
-    """How many machines trained it together; settings are those of each, with the global batch of all."""
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
     compared: Compared = Fingerprint()

@@ -86,18 +86,16 @@ class Here:
         machine: this machine.
         software: its versions, as profiles have them; unknown ones may be left out.
         target: the task's name; None for any.
-        nnodes: machines that train together.
     """
 
     machine: MachineType
     software: Mapping[str, Any]
     target: str | None = None
-    nnodes: int = 1
 
     @classmethod
-    def on(cls, inventory: Inventory, target: str | None = None, nnodes: int = 1) -> Here:
+    def on(cls, inventory: Inventory, target: str | None = None) -> Here:
         """Return the machine that ``inventory`` describes."""
-        return cls(machine_type(inventory), versions(inventory), target, nnodes)
+        return cls(machine_type(inventory), versions(inventory), target)
 
 
 def compare(profile: Profile, here: Here) -> Comparison:
@@ -112,8 +110,6 @@ def _target_rows(profile: Profile, here: Here) -> Iterator[Row]:
     if here.target is not None:
         yield _row("target", target.name, here.target, EXACT if target.name == here.target else NONE)
     yield _row("device", target.device, "cuda" if here.machine.gpus else "cpu", _device(profile, here))
-    verdict = EXACT if target.nnodes == here.nnodes else COMPATIBLE if target.nnodes == 1 else NONE
-    yield _row("nnodes", target.nnodes, here.nnodes, verdict)
 
 
 def _device(profile: Profile, here: Here) -> str:

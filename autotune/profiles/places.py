@@ -21,25 +21,24 @@ _ENTRY = re.compile(rf"\s*{_SCHEME}(?:[^:]|:(?!//)(?![/~.]|{_SCHEME}))*|[^:]+")
 """One entry of the variable, within a line and between semicolons."""
 
 
-def default_path(machine_key: str, target: str, root: Path | None = None, nnodes: int = 1) -> Path:
-    """Return where the profile of ``target`` on this type of machine, or ``nnodes`` of them together, belongs."""
-    return (root or Path(FOLDER)) / safe_name(machine_key) / file_name(target, nnodes)
+def default_path(machine_key: str, target: str, root: Path | None = None) -> Path:
+    """Return where the profile of ``target`` on this type of machine belongs."""
+    return (root or Path(FOLDER)) / safe_name(machine_key) / file_name(target)
 
 
-def file_name(target: str, nnodes: int = 1) -> str:
+def file_name(target: str) -> str:
     """Return the name of a profile's file in the folder of its machine."""
-    return safe_name(target) + (f".{nnodes}nodes" if nnodes > 1 else "") + SUFFIX
+    return safe_name(target) + SUFFIX
 
 
-def file_names(target: str, nnodes: int = 1) -> tuple[str, ...]:
-    """Return the names of files that may hold a profile of ``target`` for ``nnodes`` machines, the best first."""
-    stems = [f"{safe_name(target)}.{nnodes}nodes"] * (nnodes > 1) + [safe_name(target)]
-    return tuple(f"{stem}{part}{SUFFIX}" for part in ("", ".partial") for stem in stems)
+def file_names(target: str) -> tuple[str, ...]:
+    """Return the names of files that may hold a profile of ``target``, the best first."""
+    return tuple(f"{safe_name(target)}{part}{SUFFIX}" for part in ("", ".partial"))
 
 
 def target_of(name: str) -> str:
     """Return the target of a profile by the name of its file."""
-    return re.sub(r"(\.\d+nodes)?(\.partial)?\.yaml$", "", name.rpartition("/")[2])
+    return re.sub(r"(\.partial)?\.yaml$", "", name.rpartition("/")[2])
 
 
 def safe_name(text: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.core.errors import ProfileError
+from autotune.errors import ProfileError
 from autotune.profiles import file, match, remote
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here
@@ -204,7 +204,7 @@ def targets(here: Here, roots: Sequence[Place] | None = None) -> list[str]:
 
 def _candidates(registry: Registry, here: Here, target: str, *, others: bool = False) -> Iterator[Match]:
     """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
-    wanted, key = file_names(target, here.nnodes), safe_name(here.machine.key)
+    wanted, key = file_names(target), safe_name(here.machine.key)
     if registry.url:  # profiles of interrupted runs are never pushed
         wanted = tuple(name for name in wanted if not name.endswith(".partial.yaml"))
     for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
@@ -226,13 +226,12 @@ def _settles(found: Match, here: Here) -> bool:
     return own and found.verdict in match.APPLIED
 
 
-def _rank(found: Match) -> tuple[int, bool, bool, int, int]:
+def _rank(found: Match) -> tuple[int, bool, int, int]:
     """Order the best first. Places come in their order, which `min` keeps."""
     profile, comparison = found.profile, found.comparison
     applied = match.APPLIED.index(found.verdict) if found.verdict in match.APPLIED else len(match.APPLIED)
-    another = profile.target.nnodes == 1 and any(row.field == "nnodes" for row in comparison.differing)
     machine = sum(row.field not in ("torch", "cuda", "driver") for row in comparison.differing)
-    return (int(applied == len(match.APPLIED)), profile.evidence.partial, another, machine, applied)
+    return (int(applied == len(match.APPLIED)), profile.evidence.partial, machine, applied)
 
 
 def _how_to_name_the_target(known: Sequence[str]) -> str:

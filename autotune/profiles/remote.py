@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autotune.core.errors import ProfileError
-from autotune.core.near import did_you_mean
+from autotune.errors import ProfileError
+from autotune.near import did_you_mean
 
 SECONDS = 10.0
 """A request that takes longer is given up: training must start."""

@@ -1,31 +1,74 @@
-"""A diagnosis for people."""
+"""Words for ``autotune diagnose`` and ``autotune doctor``."""
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
-from autotune.core.proof import Proof
-from autotune.diagnosis.diagnose import Diagnosis
-from autotune.diagnosis.inspection import SlowOperator
-from autotune.diagnosis.memory import LargestBatch
-from autotune.diagnosis.passes import BANDWIDTH, COMPUTE, OVERHEAD
-from autotune.diagnosis.verdict import THREADS
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Operator, Part, Place
 from autotune.report import formatting
+from autotune.stats.proof import Proof
 
-WITHOUT = {
-    LOADER: "a free loader",
-    UPDATE: "a free update",
-    EXCHANGE: "a free exchange",
-    THREADS: "no more threads than CPUs",
-    OVERHEAD: "free calls of operators",
-    BANDWIDTH: "free memory traffic",
+if TYPE_CHECKING:
+    from autotune.inspect.doctor import Finding
+
+NAMES = {
+    Part.LOADER: "loader",
+    Part.LOOP: "your loop outside the step",
+    Part.PASSES: "forward and backward",
+    Part.UPDATE: "update",
+    Part.EXCHANGE: "gradient exchange",
 }
-LIMITS = {COMPUTE: "matrix rate", BANDWIDTH: "memory bandwidth"}
+WITHOUT = {
+    Part.LOADER: "a free loader",
+    Part.UPDATE: "a free update",
+    Part.EXCHANGE: "a free gradient exchange",
+    Part.LOOP: "nothing but the step in your loop",
+    Part.OVERHEAD: "a much larger batch",
+    Part.BANDWIDTH: "free memory traffic",
+}
+MEANINGS = {
+    Bound.MAIN_PROCESS: "the training process itself reads and augments samples",
+    Bound.WORKERS: "training waits for its loader workers, which are busy on their CPUs",
+    Bound.DISK: "training waits for its loader, which waits for the disk",
+    Bound.SLOW_SOURCE: "training waits for its loader, which waits itself (for a network, a lock, a pause)",
+    Bound.UPDATE: "the optimizer's update takes most of a step",
+    Bound.EXCHANGE: "the gradient exchange between processes takes most of a step",
+    Bound.LOOP: "your own code between the steps takes most of the time",
+    Bound.THREADS: "more threads are busy than CPUs are free, and they wait for each other",
+    Bound.OVERHEAD: "many small operators: calling them takes longer than what they compute",
+    Bound.COMPUTE: "the forward and backward passes compute most of the time",
+    Bound.BANDWIDTH: "the forward and backward passes wait for memory most of the time",
+}
+ADVICE = {
+    Bound.MAIN_PROCESS: "DataLoader(num_workers=...), so that workers do it meanwhile; cheaper samples",
+    Bound.WORKERS: "more workers; cheaper samples",
+    Bound.DISK: "fewer and larger files, a cache, a faster disk",
+    Bound.SLOW_SOURCE: "more workers, which wait side by side",
+    Bound.UPDATE: "a fused optimizer (fused=True), a larger batch, sparse gradients",
+    Bound.EXCHANGE: "fewer processes, a larger batch, another backend",
+    Bound.LOOP: "log, print and evaluate less often: every 100 steps instead of each",
+    Bound.THREADS: "fewer threads: torch.set_num_threads, or OMP_NUM_THREADS",
+    Bound.OVERHEAD: "a larger batch, torch.compile, fewer and larger operators",
+    Bound.COMPUTE: "bf16, more cores",
+    Bound.BANDWIDTH: "a larger batch; memory that is kept (autotune tune tries malloc); bf16, channels_last, fused"
+    " operators (torch.compile)",
+}
+DOUBTS = {
+    Doubt.NEIGHBOURS: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
+    " they are done",
+    Doubt.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
+    Doubt.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
+}
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
+LEAST = 0.5
+"""A step without a part is not twice as slow: an interval that allows it says nothing."""
+HEALTHY = "nothing found that costs speed on this machine"
 
 
 def text(name: str, found: Diagnosis, seconds: float) -> str:
@@ -36,17 +79,56 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         found: its diagnosis.
         seconds: that it took.
     """
+    bound = found.verdict.bound
     rows = [
         *_section("diagnose", [f"{name} ({formatting.duration(seconds)})"]),
-        *_section("Verdict", [found.verdict.sentence]),
+        *_section("Verdict", [sentence(found)]),
+        *_section("Try", [ADVICE[bound]] if bound in ADVICE else []),
         *_section("Step", _step(found)),
         *_section("At most", _bounds(found)),
-        *_section("Limits", [_limits(found)]),
-        *_section("Slowest", [_operator(row) for row in found.inspection.slowest]),
+        *_section("Limits", _limits(found)),
+        *_section("Slowest", map(_operator, found.inspection.slowest)),
         *_section("Memory", _memory(found)),
         *_section("Note", found.notes),
     ]
     return "\n".join(rows)
+
+
+def as_json(name: str, found: Diagnosis) -> str:
+    """One JSON object."""
+    judged, roofline = found.verdict, found.inspection.roofline
+    words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
+    used = {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share}
+    return json.dumps(asdict(found) | words | {"verdict": judged.bound, "used": used})
+
+
+def meaning(bound: str) -> str:
+    """``update-bound: the optimizer's ...``, for the value of a `Bound`; other text as it is."""
+    known = {each.value: words for each, words in MEANINGS.items()}
+    return f"{bound.partition(':')[0]}: {known[bound]}" if bound in known else bound
+
+
+def sentence(found: Diagnosis) -> str:
+    """The verdict, where most of that time goes, and what else takes much of a step."""
+    judged = found.verdict
+    if judged.doubt is not None:
+        doubt = DOUBTS[judged.doubt].format(neighbours=found.neighbours)
+        return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
+    place = found.inspection.places.get(judged.part)
+    words = meaning(judged.bound.value)
+    if judged.bound is Bound.LOOP:
+        words = f"loop-bound: {NAMES[Part.LOOP]}: {judged.shares[Part.LOOP]:.0%}"
+    if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
+        words += f", {_place(place)}"
+    also = [f"{NAMES[part]} {judged.shares[part]:.0%}" for part in judged.others]
+    return f"{words}; also {' and '.join(also)} of the step" if also else words
+
+
+def _place(place: Place) -> str:
+    """``most of it in log_metrics (train.py:41)``."""
+    where = f"{place.file}:{place.line}"
+    where = where if place.function == "<module>" else f"{place.function} ({where})"
+    return f"most of it in {where}" if place.share > 0.5 else f"{place.share:.0%} of that in {where}"
 
 
 def _section(name: str, lines: Iterable[str]) -> Iterator[str]:
@@ -58,65 +140,58 @@ def _section(name: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _step(found: Diagnosis) -> Iterator[str]:
-    """The step and each part by itself."""
-    inspection, loader = found.inspection, found.inspection.loader
+    """Time, rate and batch of the same blocks, and the share of each part."""
     rate, settings = formatting.rate(found.rate, found.unit), formatting.summary(found.settings)
-    yield f"{_time(inspection.step_seconds)}, {rate} with {settings}"
-    parts = [f"update {_time(inspection.update_seconds)}"]
-    if loader is not None:
-        parts.insert(0, f"loader {_time(loader.batch_seconds)} a batch")
-        parts.append(f"start of an epoch {_time(loader.epoch_seconds)}")
-    if inspection.exchange_seconds is not None:
-        parts.append(f"gradient exchange {_time(inspection.exchange_seconds)}")
-    if inspection.copy_seconds is not None:
-        size = formatting.size(inspection.sizes.batch)
-        parts.append(f"copy to the device {_time(inspection.copy_seconds)} ({size})")
-    yield f"alone: {', '.join(parts)}"
+    yield f"{_time(found.step_seconds)}, {rate} with {settings}"
+    shares = found.verdict.shares
+    ranked = sorted(filter(shares.__contains__, CLOCKED), key=lambda part: -shares[part])
+    yield ", ".join(f"{NAMES[part]} {shares[part]:.0%}" for part in ranked if shares[part] >= 0.005)
 
 
 def _bounds(found: Diagnosis) -> list[str]:
     """What each part could bring, the most first."""
-    ranked = sorted(found.bounds.items(), key=lambda item: -item[1].value)
-    return [f"{WITHOUT[part]}: {bound(gain)}" for part, gain in ranked if gain.value >= NOTHING] or ["no part: 1.00x"]
+    ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
+    known = [(part, gain) for part, gain in ranked if part is not Part.PASSES and gain.value >= NOTHING]
+    words = WITHOUT | {
+        Part.THREADS: f"{formatting.count(found.threads or 0, 'thread')} in place of {found.settings.threads}"
+    }
+    return [f"{words[part]}: {bound(gain)}" for part, gain in known] or ["no part: 1.00x"]
 
 
 def bound(gain: Proof) -> str:
     """``1.41x (1.35 to 1.48)``."""
+    if gain.low < LEAST:
+        return f"cannot tell by {formatting.count(gain.rounds, 'round')}"
     value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
     high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
     return f"{value} ({gain.low:.2f} to {high})"
 
 
-def _limits(found: Diagnosis) -> str:
-    words = [f"{share:.0%} of this machine's {LIMITS[name]}" for name, share in found.used.items()]
-    return ", ".join(words) or "unknown"
+def _limits(found: Diagnosis) -> Iterator[str]:
+    roofline = found.inspection.roofline
+    yield (
+        f"{roofline.matrix_share:.0%} of the rate of matrix products that these threads reach here,"
+        f" {roofline.copy_share:.0%} of the memory bandwidth"
+    )
+    if roofline.clear_share >= 0.05:
+        yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
 
 
-def _operator(row: SlowOperator) -> str:
+def _operator(row: Operator) -> str:
     shapes = " ".join("x".join(map(str, shape)) for shape in row.shapes[:3])
-    return f"{row.name} {shapes}: {_time(row.seconds)} in {row.calls:.0f} calls"
+    calls = formatting.count(round(row.calls), "call")
+    return f"{row.name} {shapes}: {_time(row.seconds)} in {calls}, {NAMES[row.part]}"
 
 
 def _memory(found: Diagnosis) -> Iterator[str]:
     sizes = found.inspection.sizes
     yield (
         f"peak {formatting.size(sizes.peak)} in each process: parameters {formatting.size(sizes.parameters)},"
-        f" gradients {formatting.size(sizes.gradients)}, optimizer state {formatting.size(sizes.optimizer_state)},"
-        f" activations {formatting.size(sizes.activations)}, Python, data and temporary {formatting.size(sizes.other)}"
+        f" optimizer state {formatting.size(sizes.optimizer_state)}, activations, gradients and temporary tensors of a"
+        f" step {formatting.size(sizes.step)}"
     )
-    if sizes.reserved:
-        yield (
-            f"the allocator holds {formatting.size(sizes.reserved)} of the device, {formatting.size(sizes.split)} of it"
-            " in unused parts of blocks (torch.cuda.memory_summary)"
-        )
     if found.largest_batch is not None:
-        yield _largest(found.largest_batch)
-
-
-def _largest(batch: LargestBatch) -> str:
-    what = "the whole dataset fits in one batch" if batch.all_data else f"largest batch: about {batch.samples} samples"
-    ran = f"; ran with {batch.ran}: {formatting.size(batch.peak)}" if batch.ran else "; not run"
-    return f"{what} with 10 % headroom{ran}"
+        yield f"largest batch that fits with 10 % headroom: about {found.largest_batch} samples (predicted)"
 
 
 def _time(seconds: float) -> str:
@@ -125,3 +200,14 @@ def _time(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} us"
+
+
+def doctor(found: Sequence[Finding]) -> str:
+    """Each finding with what mends it, and what that brings. Only lines to copy may be wider than 80 columns."""
+    return "\n\n".join("\n".join(_finding(each)) for each in found) if found else HEALTHY
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield from textwrap.wrap(f"{finding.name}: {finding.what}", formatting.WIDTH, subsequent_indent="  ")
+    yield f"  mend   {finding.mend}"
+    yield f"  gain   {finding.gain}"

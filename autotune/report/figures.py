@@ -8,10 +8,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from autotune.core.history import Effect, History
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
+from autotune.search.history import Effect, History
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
 MARGIN = 0.06

@@ -7,13 +7,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autotune.core.load import QUIET, Load
 from autotune.knobs.settings import Settings
+from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.verdict import NO_GAIN, batch_note, to_apply, verdict
-from autotune.report.why import changed
+from autotune.report.diagnosis import meaning
+from autotune.report.verdict import NO_GAIN, batch_note, changed, to_apply, verdict
+from autotune.stats.neighbours import QUIET, Load
 
 HEIGHT = 40
 MAX_GROUPS = 3
@@ -77,7 +78,7 @@ def _lines(
         _section("Beside", [load.named] if load.named else [], 3),
         _machine(inventory),
         _baseline(profile),
-        _section("Why", [profile.evidence.why] if profile.evidence.why else [], 3),
+        _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),
         [""],
         _levels(profile, deep),
         _ceiling(profile),
@@ -95,8 +96,7 @@ def _lines(
 def _title(profile: Profile) -> list[str]:
     evidence = profile.evidence
     cost = f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}"
-    machines = f"{profile.target.nnodes} x " if profile.target.nnodes > 1 else ""
-    lines = [_row("autotune", f"{profile.target.name} on {machines}{profile.key} ({cost})")]
+    lines = [_row("autotune", f"{profile.target.name} on {profile.key} ({cost})")]
     if evidence.partial:
         lines.append(_row("", "interrupted: the best found so far, not fully proven"))
     return lines
@@ -126,7 +126,7 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         first = f"{mark} {name:<7} {headline}"
         if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
-        lines.append(_cut(first))
+        lines.append(cut(first, formatting.WIDTH))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
 
@@ -153,9 +153,11 @@ def _changes(profile: Profile, most: int) -> list[str]:
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
     lines = ["", f"Changes at level {profile.recommended}, and why"]
-    lines += [_cut(f"  {knob:<18} {move:<{wide}}  {reason}") for knob, move, reason in rows[:most]]
+    lines += [cut(f"  {knob:<18} {move:<{wide}}  {reason}", formatting.WIDTH) for knob, move, reason in rows[:most]]
     if rows[most:]:
-        lines.append(_cut(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}"))
+        lines.append(
+            cut(f"  also (autotune show): {', '.join(knob for knob, _move, _reason in rows[most:])}", formatting.WIDTH)
+        )
     return lines
 
 
@@ -169,27 +171,24 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     """How the recommended level is applied: lines to copy."""
     if not to_apply(profile):
         return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
-    settings, nnodes = profile.level().settings, profile.target.nnodes
+    settings = profile.level().settings
     if profile.target.script is not None:
         return ["Apply", f"  autotune run --profile {shlex.quote(str(path))} {script}"]
-    meeting = f"--nnodes {nnodes} --rdzv-endpoint HOST:PORT " if nnodes > 1 else ""
     lines = [
-        "Apply" + (" (on each machine)" if nnodes > 1 else ""),
-        f"  autotune run {meeting}--profile {shlex.quote(str(path))} {script}",
-        "or in the script" + _started_with(settings, nnodes),
+        "Apply",
+        f"  autotune run --profile {shlex.quote(str(path))} {script}",
+        "or in the script" + _started_with(settings),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",
     ]
-    if settings.processes > 1 and settings.binding == "none" and nnodes == 1:
+    if settings.processes > 1 and settings.binding == "none":
         run = f"torchrun --standalone --nproc-per-node={settings.processes} train.py"
         lines.append(f"  OMP_NUM_THREADS={settings.threads} {run}")
     return lines
 
 
-def _started_with(settings: Settings, nnodes: int) -> str:
+def _started_with(settings: Settings) -> str:
     """How a script that applies the profile itself must be started, where that matters."""
-    if nnodes > 1:
-        return " (then start it with autotune run, or torchrun, on each)"
     if settings.binding != "none":
         return " (then start it with autotune run, which binds it)"
     return " (then start it with the last line)" if settings.processes > 1 else ""
@@ -213,8 +212,4 @@ def _wrapped(line: str, deep: int) -> list[str]:
 
 
 def _row(name: str, words: str) -> str:
-    return _cut(f"{name:<9} {words}")
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= formatting.WIDTH else line[: formatting.WIDTH - 3].rstrip() + "..."
+    return cut(f"{name:<9} {words}", formatting.WIDTH)

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from autotune.core.proof import WIDE, Proof
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
+from autotune.stats.proof import WIDE, Proof
 
 WIDTH = 80
 

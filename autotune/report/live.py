@@ -13,9 +13,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from autotune.core.events import Event
 from autotune.knobs.settings import Settings
+from autotune.lines import cut
 from autotune.report import formatting
+from autotune.tuning.events import Event
 
 BAR = 30
 CURVE = 40
@@ -74,7 +75,9 @@ def render(progress: RunProgress) -> RenderableType:
 
 def line(progress: RunProgress) -> str:
     """The same on one line, for logs."""
-    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}", formatting.count(progress.trials, "trial")]
+    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}"]
+    if progress.trials:
+        parts.append(formatting.count(progress.trials, "trial"))
     if progress.trying is not None:
         parts.append(f"trying {formatting.tried(progress.trying, progress.baseline)}")
     if progress.baseline_rate is not None:
@@ -83,7 +86,7 @@ def line(progress: RunProgress) -> str:
         parts.append(_rounds(progress))
     if progress.failures:
         parts.append(_failures(progress))
-    return " | ".join(_one_line(part) for part in parts)
+    return " | ".join(parts)
 
 
 def _rows(progress: RunProgress) -> list[tuple[str, str]]:
@@ -99,7 +102,7 @@ def _rows(progress: RunProgress) -> list[tuple[str, str]]:
         rows.append(("rounds", _rounds(progress)))
     if progress.failures:
         rows.append(("failed", _failures(progress)))
-    return [(name, _one_line(text)) for name, text in rows]
+    return rows
 
 
 def _best(progress: RunProgress) -> str:
@@ -117,7 +120,7 @@ def _rounds(progress: RunProgress) -> str:
 
 
 def _failures(progress: RunProgress) -> str:
-    last = f", last: {progress.last_failure[:MAX_REASON]}" if progress.last_failure else ""
+    last = f", last: {cut(' '.join(progress.last_failure.split()), MAX_REASON)}" if progress.last_failure else ""
     return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
 
 
@@ -127,7 +130,3 @@ def _bar(progress: RunProgress) -> Text:
     done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
     left = formatting.duration(progress.budget - progress.elapsed)
     return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

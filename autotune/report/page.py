@@ -10,12 +10,12 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from autotune.core.history import History, effects
 from autotune.profiles.format import Profile
 from autotune.report import figures, formatting
+from autotune.report.diagnosis import meaning
 from autotune.report.final import apply_lines, failure_groups, not_offered_groups
-from autotune.report.verdict import verdict
-from autotune.report.why import changed
+from autotune.report.verdict import changed, verdict
+from autotune.search.history import History, effects
 
 EVERYTHING = 10_000
 STYLE = """
@@ -54,7 +54,7 @@ def _head(profile: Profile) -> str:
     lines = [
         f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}",
         f"Baseline: {formatting.rate(profile.baseline_rate, profile.target.unit)} with {own}",
-        *([f"Why it is as slow as it is: {evidence.why}"] if evidence.why else []),
+        *([f"Why it is as slow as it is: {meaning(evidence.why)}"] if evidence.why else []),
         *(["Interrupted: the best found so far, not fully proven."] if evidence.partial else []),
     ]
     return "".join(f"<p>{escape(line)}</p>" for line in lines)

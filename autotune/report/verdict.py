@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME
 from autotune.profiles.format import LevelResult, Profile
 from autotune.report import formatting
 
@@ -37,6 +40,12 @@ def _joined(*parts: str) -> str:
 def to_apply(profile: Profile) -> bool:
     """True where the recommended level differs from what the user runs."""
     return profile.level().settings != profile.baseline
+
+
+def changed(settings: Settings, baseline: Settings) -> list[tuple[str, Any, Any, str]]:
+    """``(knob, before, after, why)`` for every knob that differs, in the knob table's order."""
+    moved = [(BY_NAME[name], before, after) for name, (after, before) in settings.difference(baseline).items()]
+    return [(knob.name, before, after, knob.reason(before, after, settings)) for knob, before, after in moved]
 
 
 def batch_note(profile: Profile, result: LevelResult) -> str:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import torch
 
-from autotune.core.errors import ProfileError, UsageError
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.near import did_you_mean
-from autotune.core.overrides import PROFILE, overrides
+from autotune.environment import PROFILE, overrides
+from autotune.errors import ProfileError, UsageError
 from autotune.knobs.affinity import plan_of
 from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
 from autotune.launch.environment import own_threads
+from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
 from autotune.probes.system import System
@@ -88,12 +88,12 @@ def find(
             if is_url(str(path)):
                 raise ProfileError(f"{path}: load never downloads; fetch the file first: autotune profiles pull URL")
             profile = profiles.read(path)
-            comparison = compare(profile, replace(here, nnodes=_nnodes(environment)))
+            comparison = compare(profile, here)
             notes = tuple(filter(None, [comparison.sentence]))
             return Found(profile, f"{origin}: {path}", notes, comparison)
     script = _script()
     target = target or (script.stem if script else None)
-    search = registry.search(replace(here, target=target, nnodes=_nnodes(environment)), places(environment, script))
+    search = registry.search(replace(here, target=target), places(environment, script))
     if search.match is None:
         return Found(None, notes=(*_missing(target, search.similar), *search.notes, *not_there(environment)))
     comparison = search.match.comparison
@@ -143,7 +143,7 @@ def decide(
     result = profile.levels[name]
     alone = world_size(environment) == 1
     wanted, grown = for_this_machine(profile, name, inventory) if alone else (result.settings, ())
-    settings, said = _as_started(wanted, environment, inventory, profile.target.nnodes)
+    settings, said = _as_started(wanted, environment, inventory)
     settings, own = own_threads(settings, environment)
     notes = (*notes, *_doubts(profile, name), *grown, *said, *own)
     return Choice(settings, name, origin, notes, profile.target.device)
@@ -180,12 +180,12 @@ def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
 
 
 def _as_started(
-    settings: Settings, environment: Mapping[str, str], inventory: Inventory, nnodes: int
+    settings: Settings, environment: Mapping[str, str], inventory: Inventory
 ) -> tuple[Settings, tuple[str, ...]]:
     world = world_size(environment)
     if world > 1:
         local = int(environment.get("LOCAL_WORLD_SIZE", world))
-        return launched(settings, inventory, world, local, nnodes)
+        return launched(settings, inventory, world, local)
     fitted, said = clamp(settings, inventory)
     if fitted.processes == 1:
         return fitted, said
@@ -195,10 +195,6 @@ def _as_started(
     return alone, (note, *said)
 
 
-def _nnodes(environment: Mapping[str, str]) -> int:
-    """How many machines train together, as the launcher says."""
-    world = world_size(environment)
-    return max(1, world // max(1, int(environment.get("LOCAL_WORLD_SIZE", world))))
 
 
 def _script() -> Path | None:

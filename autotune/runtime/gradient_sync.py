@@ -114,7 +114,7 @@ class GradientSync:
             return
         apart = {id(p) for model in self._apart for p in model.parameters()}
         done = {id(p) for layer in self.models.values() if layer is not None for p in layer.averaged()}
-        self._average([p for p in self._trained() if id(p) not in apart and id(p) not in done])
+        self.exchange([p for p in self._trained() if id(p) not in apart and id(p) not in done])
         if not self._apart:
             self._fresh.update(self.optimizers)
 
@@ -151,9 +151,9 @@ class GradientSync:
             return
         self._done = True
         if self.progress.steps:
-            self._average(self._trained())
+            self.exchange(self._trained())
 
-    def _average(self, parameters: Sequence[Tensor]) -> None:
+    def exchange(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
         norms, copied = self._buffers()
         number = LAST if self._done else self.progress.batch
@@ -245,7 +245,7 @@ class GradientSync:
         """Average gradients that no backward pass of the session has made: set by hand, or under `no_sync`."""
         if optimizer not in self._fresh and not self.stopped:
             self._settle()
-            self._average(self._trained())
+            self.exchange(self._trained())
 
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)

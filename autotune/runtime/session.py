@@ -14,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.core.errors import ProfileError, UsageError
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.overrides import DISABLE, overrides
+from autotune.environment import DISABLE, overrides
+from autotune.errors import ProfileError, UsageError
 from autotune.knobs import precision
 from autotune.knobs.affinity import own_affinity
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autotune.core.overrides import TIMEOUT_VARIABLE
+from autotune.environment import TIMEOUT_VARIABLE
 
 FAREWELL_SECONDS = 1.0
 """Between a process's last words and its end: the launcher ends the others with it, and they have words to say too."""

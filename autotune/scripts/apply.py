@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
 from autotune.scripts.shared_batch import SharedBatch

@@ -9,10 +9,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.core.history import History, TriedSettings
-from autotune.core.outcome import Completed
-from autotune.core.proof import Round
+from autotune.search.history import History, TriedSettings
 from autotune.search.study import ROUNDS, observation
+from autotune.stats.outcome import Completed
+from autotune.stats.proof import Round
 
 
 def read_history(path: Path) -> History:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
-from autotune.core.outcome import Completed
 from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import KNOBS
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import Completed
 
 CONTENTION = 0.3
 COHERENCE = 0.002

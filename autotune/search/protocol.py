@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.core.measurement import HIGH_LATENCY, CoreLatencies
-from autotune.core.outcome import Completed, Outcome
 from autotune.knobs.settings import Settings
+from autotune.stats.outcome import Completed, Outcome
 
 USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 
@@ -48,29 +47,16 @@ class Observation:
             return outcome.measurement.rate
         return None
 
-    @property
-    def core_latency(self) -> float:
-        """Core-to-core latency, see `autotune.core.measurement.Block`; 0 where it was not measured."""
-        outcome = self.outcome
-        return outcome.measurement.core_latency if isinstance(outcome, Completed) and outcome.measurement else 0.0
-
-
-def far_apart(history: Sequence[Observation]) -> tuple[bool, ...]:
-    """Of each trial, whether the cores were further apart than in another of as many threads."""
-    nearest = CoreLatencies(tuple((o.settings.threads, o.core_latency) for o in history if o.core_latency)).lowest
-    return tuple(o.core_latency > HIGH_LATENCY * nearest.get(o.settings.threads, math.inf) for o in history)
-
 
 def trial_noise(history: Sequence[Observation]) -> float:
-    """Relative standard deviation from trial to trial of the same settings, by the repeats there are with the cores in
-    the same places.
+    """Return the relative standard deviation from trial to trial of the same settings, by the repeats there are.
 
     Few repeats may agree by luck: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
     """
-    repeats: dict[tuple[Settings, bool], list[float]] = {}
-    for observation, far in zip(history, far_apart(history), strict=True):
+    repeats: dict[Settings, list[float]] = {}
+    for observation in history:
         if observation.rate:
-            repeats.setdefault((observation.settings, far), []).append(math.log(observation.rate))
+            repeats.setdefault(observation.settings, []).append(math.log(observation.rate))
     squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
     spare = sum(len(logs) - 1 for logs in repeats.values())
     return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))

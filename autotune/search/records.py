@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from autotune.core.measurement import Measurement
-from autotune.core.outcome import (
+from autotune.stats.measurement import Measurement
+from autotune.stats.outcome import (
     Completed,
     Crashed,
     NotApplied,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from autotune.core.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
 from autotune.knobs.knob import TRACKING
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
 
 CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile")
 CHANGES_MEMORY = {

@@ -11,12 +11,12 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from autotune.core.outcome import Outcome
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.staged import Planner
 from autotune.search.study import Study, distributions, observations, parameters
+from autotune.stats.outcome import Outcome
 
 
 class StagedSampler(BaseSampler):

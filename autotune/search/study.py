@@ -12,13 +12,13 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.trial import TrialState, create_trial
 
-from autotune.core.proof import Round
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.search.journal import Journal
 from autotune.search.protocol import Observation, Proposal
 from autotune.search.records import outcome_from_dict, outcome_to_dict
+from autotune.stats.proof import Round
 
 ROUNDS = "rounds"
 """The study's attribute that holds the proof."""

@@ -1,10 +1,9 @@
 """A small Gaussian process on the log rate: what the trials so far say about every other setting.
 
-log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + latency + noise.
+log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
 Group effects and interactions share one kernel per group (additive Gaussian processes, Duvenaud et al. 2011; pairs by
 the Newton-Girard identity). Drift is a Markov process over trial numbers (exponential kernel), so that repeats of a
-setting tell drift from effect. Latency is what trials with several threads lose where the host has moved the cores
-further apart than usual. At most a few dozen observations: everything is a dense solve.
+setting tell drift from effect. At most a few dozen observations: everything is a dense solve.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.search.features import GROUPS, Array, coordinates, correlation
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import Completed
 
 CONSTANT_SPREAD = 0.5
 INTERACTION = 1.0
@@ -26,8 +25,6 @@ INTERACTION = 1.0
 DRIFT_SPREAD = 0.02
 DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
-LATENCY_SPREAD = 0.5
-"""Of the power by which the rate of several threads falls as core-to-core latency rises."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
 SCALES = (1.0, 2.0, 4.0)
@@ -88,7 +85,7 @@ class Surrogate:
         self._correlations = np.stack(
             [correlation(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)]
         )
-        self._circumstances = _drift(len(history)) + _latencies(history)
+        self._circumstances = _drift(len(history))
         spreads = np.array([group.spread for group in self._groups])
         self._error_variance = self._fit_noise(spreads, errors, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
@@ -187,17 +184,6 @@ def _own_error(observation: Observation) -> float:
 def _drift(count: int) -> Array:
     numbers = np.arange(count)
     return np.asarray(DRIFT_SPREAD**2 * np.exp(-np.abs(numbers[:, None] - numbers[None, :]) / DRIFT_LENGTH))
-
-
-def _latencies(history: Sequence[Observation]) -> Array:
-    """Covariance of what trials lose where the cores are further apart than they are on average."""
-    known = [observation.core_latency for observation in history]
-    apart = np.zeros(len(history))
-    for threads in {o.settings.threads for o in history}:
-        own = [k for k, o in enumerate(history) if known[k] and o.settings.threads == threads]
-        logs = np.log([known[k] for k in own])
-        apart[own] = logs - logs.mean() if own else 0.0
-    return np.asarray(LATENCY_SPREAD**2 * np.outer(apart, apart))
 
 
 def _normal_cdf(z: Array) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from autotune.core.worker_socket import fits
+from autotune.trial.worker_socket import fits
 
 SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"
@@ -21,7 +21,9 @@ OWNER = ".autotune-owner"
 SHARED_MEMORY = Path("/dev/shm")
 SHORT = Path("/tmp")
 """Where a scratch folder gets a second, short name if its own is too long."""
-DEEPEST = "private/tmp"
+PRIVATE_PREFIX = "p"
+"""Of the folders of processes that run a script without a mount namespace; eight characters follow."""
+DEEPEST = f"{PRIVATE_PREFIX}12345678/tmp"
 """Of the folders in a scratch folder that serve as a temporary folder: the longest."""
 
 

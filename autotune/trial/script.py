@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.trial.task_file import REQUIRED, TaskFile, parse, recognise, top_level_names
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from autotune.core.cluster import endpoint
-from autotune.core.measurement import Measurement
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Measurement
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
+
+
+class Without(str, Enum):
+    """The part of a training step that a trial leaves out, to measure what the step takes without it."""
+
+    NOTHING = ""
+    LOADER = "loader"
+    """Every step trains on the first batch."""
+    UPDATE = "update"
+    """The optimizer's step changes nothing."""
+    EXCHANGE = "exchange"
+    """Gradients stay in each process."""
+    SAMPLES = "samples"
+    """Every step trains on the first quarter of the first batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,53 +46,22 @@ class TrialSpec:
     """Stop early, after warm-up, once the rate is clearly below this (items per second)."""
     resident: bool = False
     """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
-    without: str = ""
-    """The part that every step leaves out, of `autotune.core.parts.REMOVABLE`; empty for the whole step."""
+    without: Without = Without.NOTHING
+    """The part that every step leaves out."""
     own: Settings | None = None
     """The user's own settings: of a script, knobs that are equal to them are left alone."""
     first_steps: str = ""
     """File of the baseline's first steps: record them there if there is none, else compare the trial's own with them."""
-    inspect: bool = False
-    """Measure each part of the step by itself, in place of the whole."""
+    inspect: str = ""
+    """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
+    and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
         own = Settings.from_dict(data["own"]) if data["own"] is not None else None
-        return cls(**{**data, "settings": Settings.from_dict(data["settings"]), "own": own})
-
-
-@dataclass(frozen=True)
-class Rendezvous:
-    """Where the ranks of a trial on several machines meet, and which of the machines this one is.
-
-    Attributes:
-        host: an address of the machine that holds rank 0.
-        ports: free there: for the first try, and for the second where parameters turn out to be unused.
-        nnodes: how many machines.
-        node: this one's number among them; machine 0 has the lowest ranks.
-        interface: the network interface that leads to the others; None where it is not known.
-    """
-
-    host: str
-    ports: tuple[int, int]
-    nnodes: int
-    node: int = 0
-    interface: str | None = None
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Rendezvous:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
-        return cls(**{**data, "ports": tuple(data["ports"])})
-
-    def init_method(self, attempt: int) -> str:
-        """As ``init_process_group`` takes it."""
-        return f"tcp://{endpoint(self.host, self.ports[attempt])}"
-
-    def ranks(self, world: int) -> range:
-        """This machine's among ``world`` ranks."""
-        local = world // self.nnodes
-        return range(local * self.node, local * (self.node + 1))
+        parts = {"settings": Settings.from_dict(data["settings"]), "without": Without(data["without"])}
+        return cls(**{**data, **parts, "own": own})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,24 +86,19 @@ class TrialRequest:
     seed: int
     spec: TrialSpec | None = None
     binding: str = ""
-    rendezvous: Rendezvous | None = None
     script: Mapping[str, Any] | None = None
     ranks: int = 1
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are, on all machines."""
+        """How many ranks there are."""
         return self.spec.settings.processes if self.spec is not None else self.ranks
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
-        spec, rendezvous = data["spec"], data["rendezvous"]
-        parts = {
-            "spec": TrialSpec.from_dict(spec) if spec is not None else None,
-            "rendezvous": Rendezvous.from_dict(rendezvous) if rendezvous is not None else None,
-        }
-        return cls(**{**data, **parts})
+        spec = data["spec"]
+        return cls(**{**data, "spec": TrialSpec.from_dict(spec) if spec is not None else None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +120,7 @@ class TrialReport:
     draws: bool = False
     """True if reading samples draws random numbers."""
     inspection: Mapping[str, Any] | None = None
-    """`autotune.diagnosis.inspection.Inspection` as plain data, of a trial that inspects."""
+    """What `TrialSpec.inspect` has found, as plain data."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:

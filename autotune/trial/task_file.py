@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.core.errors import ContractError, UsageError
+from autotune.errors import ContractError, UsageError
 
 REQUIRED = {
     "build_model": "def build_model() -> torch.nn.Module:\n    return MyModel()",

@@ -1,18 +1,20 @@
 """Messages between the tuner and its children: JSON over a Unix socket that keeps message borders.
 
 A ``SOCK_SEQPACKET`` socket may be written by several processes at once without mixing their messages, passes file
-descriptors, and needs no file name, no port and no framing.
+descriptors, and needs no file name, no port and no framing. What is too long for a message goes in a file without a
+name, whose descriptor the message passes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
-from typing import Any
+import tempfile
+from typing import IO, Any
 
 MAX_MESSAGE = 128 * 1024
-KEPT = (16384, 4096, 1024, 256)
-"""Characters and items kept of long texts and lists, tried in turn: JSON may write six bytes for a character."""
+IN_FILE = "content is in the last descriptor"
 KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 """macOS has no SEQPACKET for Unix sockets; datagrams keep borders too (but never signal the end)."""
 
@@ -43,11 +45,12 @@ class UnixConnection:
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
         data = json.dumps(message).encode()
-        for kept in KEPT:
-            if len(data) <= MAX_MESSAGE:
-                break
-            data = json.dumps(_shortened(message, kept)).encode()
-        if fds:
+        if len(data) > MAX_MESSAGE:
+            with _nameless_file() as file:
+                file.write(data)
+                file.flush()
+                self.send({IN_FILE: True}, (*fds, file.fileno()))
+        elif fds:
             socket.send_fds(self.socket, [data], list(fds))
         else:
             self.socket.send(data)
@@ -58,23 +61,20 @@ class UnixConnection:
             data, fds, _, _ = socket.recv_fds(self.socket, MAX_MESSAGE, 4)
         except ConnectionResetError:
             return None, []
-        return (json.loads(data) if data else None), fds
+        message = json.loads(data) if data else None
+        if message == {IN_FILE: True}:
+            with open(fds.pop(), "rb") as file:
+                file.seek(0)
+                message = json.load(file)
+        return message, fds
 
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
 
 
-def _shortened(message: dict[str, Any], kept: int) -> dict[str, Any]:
-    """The message with long texts and lists cut to the tail: the end of a traceback is the part that matters."""
-
-    def cut(value: Any) -> Any:
-        if isinstance(value, str):
-            return value[-kept:]
-        if isinstance(value, list | tuple):
-            return [cut(inner) for inner in value[-kept:]]
-        if isinstance(value, dict):
-            return {key: cut(inner) for key, inner in value.items()}
-        return value
-
-    return {key: cut(value) for key, value in message.items()}
+def _nameless_file() -> IO[bytes]:
+    """Return a file that is gone with its last descriptor; in memory if the system can."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("message"), "w+b")
+    return tempfile.TemporaryFile()

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotune.core.decide import BASELINE
-from autotune.core.effort import to_decide, to_narrow
-from autotune.core.proof import WIDE, compare
 from autotune.profiles.format import LevelResult
+from autotune.stats.decide import BASELINE
+from autotune.stats.effort import to_decide, to_narrow
+from autotune.stats.proof import WIDE, compare
 from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds
 from autotune.tuning.state import RunState
 

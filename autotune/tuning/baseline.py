@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.core.errors import NothingUsable, UserCodeError
-from autotune.core.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
+from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.baseline import smaller_baselines
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
 
 
 @dataclass(frozen=True)

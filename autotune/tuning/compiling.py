@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.core.budget import compiled_budget, first_compile_seconds
-from autotune.core.events import Observer, StageStarted, TrialStarted
-from autotune.core.outcome import Completed, Outcome, TimedOut
 from autotune.knobs.compile import FIRST_MODES
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation
+from autotune.stats.outcome import Completed, Outcome, TimedOut
+from autotune.tuning.budget import compiled_budget, first_compile_seconds
+from autotune.tuning.events import Observer, StageStarted, TrialStarted
 from autotune.tuning.state import RunState
 
 NO_SLOWER = 0.95

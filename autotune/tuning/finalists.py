@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.search.protocol import far_apart
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
 
@@ -24,11 +23,8 @@ Rate = Callable[[Settings], float]
 
 
 def near_best(state: RunState, spaces: Mapping[str, Space]) -> dict[str, list[Settings]]:
-    """For each level: settings that no lower level offers and that may be as fast as the best, oldest first.
-
-    If the host moved the cores during the search, rates of trials cannot be compared, and any settings may be.
-    """
-    margin = 1.0 if moved(state) else max(CLOSE, CLOSE_NOISE * state.noise)
+    """Return, for each level, settings that no lower level offers and that may be as fast as the best, oldest first."""
+    margin = max(CLOSE, CLOSE_NOISE * state.noise)
     near = dict[str, list[Settings]]()
     lower = {state.baseline}
     for level, space in spaces.items():
@@ -37,11 +33,6 @@ def near_best(state: RunState, spaces: Mapping[str, Space]) -> dict[str, list[Se
         near[level] = [settings for settings in known if settings not in lower and state.estimate(settings) >= bar]
         lower.update(known)
     return near
-
-
-def moved(state: RunState) -> bool:
-    """Whether the host moved the cores during the search, so that rates of trials cannot be compared."""
-    return any(far_apart(state.history))
 
 
 def finalists(state: RunState, tools: Tools) -> dict[str, list[Settings]]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.core.durations import seconds
-from autotune.core.errors import UsageError, UserCodeError
+from autotune.durations import seconds
+from autotune.errors import UsageError, UserCodeError
 from autotune.profiles.format import Profile
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import recognise_target

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from autotune.core.events import RoundFinished
-from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
+from autotune.stats.proof import Round
+from autotune.tuning.events import RoundFinished
 from autotune.tuning.schedule import BLOCK_SECONDS, block_seconds, startup_seconds
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools

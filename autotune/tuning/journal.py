@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.search.study import Study

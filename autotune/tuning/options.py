@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.core.budget import default_budget
-from autotune.core.errors import UsageError
-from autotune.core.near import did_you_mean
-from autotune.core.outcome import Outcome
+from autotune.errors import UsageError
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_names, check_pins
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOB_NAMES
+from autotune.near import did_you_mean
+from autotune.stats.outcome import Outcome
+from autotune.tuning.budget import default_budget
 
 LEAST_BUDGET = 5.0
 FOLLOWERS = {
@@ -33,7 +33,7 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `autotune.core.budget.default_budget`."""
+    """Seconds, from the start of the call to the written profile; by default `autotune.tuning.budget.default_budget`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None

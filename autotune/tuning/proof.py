@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.decide import BASELINE, still_open, typical_rate, wide
-from autotune.core.events import GenerationFinished, ProofStarted
-from autotune.core.proof import LOOKS
 from autotune.knobs.settings import Settings
+from autotune.stats.decide import BASELINE, still_open, typical_rate, wide
+from autotune.stats.proof import LOOKS
+from autotune.tuning.events import GenerationFinished, ProofStarted
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds
 from autotune.tuning.state import RunState

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from autotune.core.decide import typical_rate
-from autotune.core.events import RaceStarted
 from autotune.knobs.settings import Settings
-from autotune.tuning.finalists import leaders, moved
+from autotune.stats.decide import typical_rate
+from autotune.tuning.events import RaceStarted
+from autotune.tuning.finalists import leaders
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import generation_seconds, rounds_per_generation
 from autotune.tuning.state import RunState
@@ -35,7 +35,7 @@ def race(state: RunState, tools: Tools, finalists: Mapping[str, Sequence[Setting
     """
     left = {level: list(settings) for level, settings in finalists.items()}
     winners = leaders(state, left, state.estimate)
-    looks: list[Mapping[Settings, float]] = [] if moved(state) else [state.estimates]
+    looks: list[Mapping[Settings, float]] = [state.estimates]
     for _ in range(RUNGS):
         left = _affordable(state, tools, left)
         if all(len(settings) < 2 for settings in left.values()):

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.decide import BASELINE, SAME, UNREACHED, decide
-from autotune.core.errors import Interrupted, LaunchError
-from autotune.core.outcome import NotApplied
-from autotune.core.proof import CONFIDENCE, Proof, compare
-from autotune.core.task import TaskFacts
+from autotune.errors import Interrupted, LaunchError
 from autotune.knobs.constraints import normalised
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
+from autotune.knobs.task import TaskFacts
 from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
 from autotune.profiles.machine import machine_type, versions
 from autotune.search.protocol import Observation
+from autotune.stats.decide import BASELINE, SAME, UNREACHED, decide
+from autotune.stats.outcome import NotApplied
+from autotune.stats.proof import CONFIDENCE, Proof, compare
 from autotune.tuning.state import RunState
 
 OWN_ONLY = "cannot tell: nothing but your own settings was tried"
@@ -48,7 +48,6 @@ def profile_of(
     seconds: float,
     warnings: Sequence[str],
     partial: bool,
-    nnodes: int = 1,
     written: Written | None = None,
     why: str = "",
 ) -> Profile:
@@ -64,9 +63,8 @@ def profile_of(
         seconds: duration of the whole run.
         warnings: what the user should know.
         partial: True if the run was interrupted.
-        nnodes: how many machines took part.
         written: the tool's version and the day.
-        why: one sentence on what bounds a step of the user's settings; empty where nobody asked.
+        why: what bounds a step of the user's settings; empty if nobody asked.
     """
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
@@ -74,7 +72,7 @@ def profile_of(
     return Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
-        target=_target(task, nnodes),
+        target=_target(task),
         recommended=recommended or _recommended(results, "amp" if "batch_size" in task.current else "max"),
         baseline=state.baseline,
         baseline_rate=state.baseline_rate,
@@ -95,14 +93,13 @@ def _evidence(state: RunState, context: Context, left_out: Sequence[LeftOut]) ->
     )
 
 
-def _target(task: TaskFacts, nnodes: int) -> Target:
+def _target(task: TaskFacts) -> Target:
     return Target(
         name=task.name,
         unit=task.unit,
         device=task.device,
         parameters=task.parameters,
         samples=task.samples,
-        nnodes=nnodes,
         script=task.script,
         compared=task.compared,
     )

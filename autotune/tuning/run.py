@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,45 +9,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.cluster.handshake import identity
-from autotune.cluster.listener import Listener
-from autotune.cluster.rendezvous import without_mpi
-from autotune.core.errors import Interrupted, LaunchError, UsageError
-from autotune.core.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
-from autotune.core.load import QUIET, Load, undisturbed
-from autotune.core.outcome import Outcome
-from autotune.core.task import TaskFacts
-from autotune.core.version import VERSION
-from autotune.host import compile_cache
-from autotune.host.cpus import on_the_same_cpus
-from autotune.host.earlier import earlier_profile
-from autotune.host.neighbours import Neighbours
-from autotune.host.runner import open_runner
-from autotune.host.signals import check_not_a_rank
-from autotune.host.speed import machine_notes, matrix_rates
-from autotune.host.why import why
+from autotune.errors import Interrupted, LaunchError
+from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
+from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles import file
 from autotune.profiles.format import Profile, Written
 from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
-from autotune.trial.parent.fleet import Fleet
+from autotune.stats.neighbours import QUIET, Load, undisturbed
+from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target
+from autotune.tuning import host_compile_cache as compile_cache
 from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline
 from autotune.tuning.comparing import Comparison, kept
 from autotune.tuning.compiling import compile_once
+from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.tuning.finalists import finalists, leaders
+from autotune.tuning.host_cpus import on_the_same_cpus
+from autotune.tuning.host_earlier import earlier_profile
+from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.host_speed import machine_notes, matrix_rates
 from autotune.tuning.journal import study_beside
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove
@@ -58,6 +53,7 @@ from autotune.tuning.schedule import Schedule
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState
 from autotune.tuning.tools import Tools
+from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.search.study import Study
@@ -68,8 +64,6 @@ SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
-GATHER_SECONDS = 300.0
-"""How long the machines of a run wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,6 @@ def run(
     options: Options,
     observe: Observer = ignore,
     started: float | None = None,
-    listener: Listener | None = None,
     paths: StudyPaths | None = None,
 ) -> Result:
     """Tune ``target`` as ``options`` say.
@@ -99,8 +92,7 @@ def run(
         target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
-        started: on the monotonic clock; the budget counts from here, or from when all machines have met.
-        listener: to which the other machines of the run connect; this one alone if None.
+        started: on the monotonic clock; the budget counts from here.
         paths: the run's scratch folder, where the task file lies in it already; a new one if None.
 
     Raises:
@@ -112,23 +104,14 @@ def run(
     path = file.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
-    nnodes = listener.nnodes if listener else 1
-    path = path or file.own_place(machine_type(inventory).key, target.name, nnodes)
-    with contextlib.ExitStack() as stack:
-        fleet = Fleet()
-        notes: tuple[str, ...] = ()
-        if listener is not None:
-            inventory = without_mpi(inventory)
-            own = identity(target.path, inventory)
-            fleet, notes = stack.enter_context(listener.gather(own, options.seed, GATHER_SECONDS, observe))
-            started = time.monotonic()
-        patience = options.seconds()
-        runner = stack.enter_context(open_runner(target, inventory, options.seed, patience, observe, fleet, paths))
+    path = path or file.own_place(machine_type(inventory).key, target.name)
+    with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
-        neighbours, earlier = Neighbours(), earlier_profile(target, inventory, nnodes)
+        neighbours, earlier = Neighbours(), earlier_profile(target, inventory)
         watching = on_the_same_cpus(inventory, neighbours.observing(observe))
-        known, notes = earlier.settings, (*notes, *earlier.notes)
-        return _run_phases(_Request(options, inventory, runner, schedule, watching, path, notes, neighbours, known))
+        return _run_phases(
+            _Request(options, inventory, runner, schedule, watching, path, earlier.notes, neighbours, earlier.settings)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +120,7 @@ class _Request:
 
     Attributes:
         path: of the profile.
-        notes: what the user should know about the machines.
+        notes: what the user should know about the earlier profile.
         neighbours: counts what other processes use meanwhile.
         known: settings of an earlier profile, by level: the search begins with them.
     """
@@ -163,8 +146,8 @@ def _run_phases(request: _Request) -> Result:
     known = study.observations()
     baseline = _measure_baseline(request, bench, study, task, known)
     _set_budget(request, options.seconds(baseline.outcome))
-    short = schedule.budget < MATRIX_RATE_BUDGET or request.runner.fleet.nnodes > 1
-    reason = "" if short else why(bench, baseline, schedule.deadline, request.observe)
+    short = schedule.budget < MATRIX_RATE_BUDGET
+    bound = None if short else _bound(bench, baseline, schedule.deadline, request.observe)
     others = request.neighbours.load(request.inventory.budget.threads).cpus
     context = Context(
         request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
@@ -203,8 +186,7 @@ def _run_phases(request: _Request) -> Result:
         ],
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
-        nnodes=request.runner.fleet.nnodes,
-        why=reason,
+        why=bound.value if bound is not None else "",
     )
     saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):
@@ -266,15 +248,11 @@ def _load_task(request: _Request) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
-    if runner.fleet.nnodes > 1 and task.iterable:
-        raise UsageError(f"{runner.setup.task}: cannot be trained on several machines: {task.why_not_several}")
     return task
 
 
 def _open_study(request: _Request, wanted: Settings) -> Study:
-    runner = request.runner
-    words = [*runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
-    words += [f"{runner.fleet.nnodes} machines"] if runner.fleet.nnodes > 1 else []
+    words = [*request.runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
     return study_beside(request.path, words, resume=request.options.resume)
 
 
@@ -324,3 +302,12 @@ def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[s
         rank=rank,
         observe=request.observe,
     )
+
+
+def _bound(bench: TrialBench, baseline: Baseline, deadline: float, observe: Observer) -> Bound | None:
+    """Return what bounds a step of the baseline; None if that cannot be told."""
+    measured = baseline.outcome.measurement
+    if measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
+        return None
+    observe(StageStarted("each part of a step"))
+    return quick_verdict(bench, baseline.settings, deadline)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from autotune.core.log_ratio import PRIOR_SPREAD
-from autotune.core.measurement import LASTING
-from autotune.core.outcome import Completed
-from autotune.core.proof import LOOKS, round_variance
 from autotune.knobs.settings import Settings
+from autotune.stats.log_ratio import PRIOR_SPREAD
+from autotune.stats.measurement import LASTING
+from autotune.stats.outcome import Completed
+from autotune.stats.proof import LOOKS, round_variance
 from autotune.tuning.state import RunState
 
 FINISH_SECONDS = 1.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 
-from autotune.core.events import StageStarted, TrialFinished, TrialStarted
-from autotune.core.proof import LOOKS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal
+from autotune.stats.proof import LOOKS
+from autotune.tuning.events import StageStarted, TrialFinished, TrialStarted
 from autotune.tuning.finalists import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds
 from autotune.tuning.state import RunState

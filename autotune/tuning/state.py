@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.core.decide import BASELINE, typical_rate
-from autotune.core.outcome import Completed
-from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation, trial_noise
+from autotune.stats.decide import BASELINE, typical_rate
+from autotune.stats.outcome import Completed
+from autotune.stats.proof import Round
 
 
 @dataclass

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.core.events import Observer, ignore
-from autotune.core.outcome import Outcome
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Search
+from autotune.stats.outcome import Outcome
+from autotune.tuning.events import Observer, ignore
 from autotune.tuning.schedule import Schedule
 
 

@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
-from autotune.core.task import TaskFacts
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import to_json
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
 from benchmarks.grid.plan import HELD, spaces
 from benchmarks.simulation.recorded import recorded_inventory
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-
-from autotune.core.measurement import HIGH_LATENCY
-from autotune.knobs.settings import Settings
 from autotune.trial.child.core_latency import CoreLatencyTimer
+
+from autotune.knobs.settings import Settings
+from autotune.stats.measurement import HIGH_LATENCY
 
 PAUSE_SECONDS = 0.2
 TRIES = 3

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.decide import BASELINE
 from autotune.knobs.knob import LEVELS
+from autotune.stats.decide import BASELINE
 from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
 from benchmarks.honesty import aa, record

@@ -12,8 +12,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.core.decide import BASELINE
 from autotune.knobs.knob import LEVELS
+from autotune.stats.decide import BASELINE
 from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
 NAMES = ("a", "b", "c", "d")

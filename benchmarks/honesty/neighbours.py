@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from autotune.core.student import student_quantile
-from autotune.host.neighbours import Neighbours
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
+from autotune.stats.student import student_quantile
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.host_runner import open_runner
 from benchmarks import stamp
 from benchmarks.honesty import plain, record
 from benchmarks.honesty.load import NICED, NONE, neighbour

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.decide import BASELINE
-from autotune.core.outcome import Outcome, Skipped
-from autotune.core.proof import LOOKS, Proof, compare
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Search
+from autotune.stats.decide import BASELINE
+from autotune.stats.outcome import Outcome, Skipped
+from autotune.stats.proof import LOOKS, Proof, compare
 from autotune.tuning import proof
 from autotune.tuning.result import proven_results
 from autotune.tuning.schedule import Schedule

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.outcome import Outcome
-from autotune.host.runner import open_runner
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
+from autotune.stats.outcome import Outcome
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file
 from benchmarks.grid.file import Grid, Recorded, rate

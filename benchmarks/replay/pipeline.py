@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from autotune.core.decide import BASELINE
-from autotune.core.outcome import Outcome
-from autotune.core.proof import Proof, compare
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
 from autotune.search.study import open_study
+from autotune.stats.decide import BASELINE
+from autotune.stats.outcome import Outcome
+from autotune.stats.proof import Proof, compare
 from autotune.tuning.options import Options
 from autotune.tuning.result import proven_results
 from autotune.tuning.run import search_race_prove

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from autotune.core.measurement import Block, Measurement, enough
-from autotune.core.outcome import Completed, Outcome
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.stats.measurement import Block, Measurement, enough
+from autotune.stats.outcome import Completed, Outcome
 from autotune.trial.spec import TrialSpec
 from benchmarks.grid.file import Grid, Recorded, rate
 from benchmarks.simulation import simulator

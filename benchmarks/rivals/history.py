@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.student import student_quantile
 from autotune.knobs.settings import Settings
+from autotune.stats.student import student_quantile
 
 CONFIDENCE = 0.95
 SAME_QUALITY = 0.98

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from autotune.core import settings as core
-from autotune.knobs import affinity as binding
-from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
 from autotune.launch.binding import system_tools
-from autotune.launch.command import command
+
+from autotune.knobs import affinity as binding
+from autotune.knobs import settings as core
+from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY
+from autotune.launch.command import command, system_tools
 from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System

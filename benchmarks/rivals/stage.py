@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.core.task import TaskFacts
-from autotune.host.runner import open_runner
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.trial.task_file import recognise
+from autotune.tuning.host_runner import open_runner
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.proof import Proof
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Evidence, LevelResult, Profile, Target
 from autotune.profiles.machine import MachineType
+from autotune.stats.proof import Proof
 
 MACHINE = MachineType(
     key="amd-epyc-zen4-8c-32g",

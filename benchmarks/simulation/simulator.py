@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Outcome, OutOfMemory
-from autotune.core.task import TaskFacts
 from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOBS
+from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import (
     Allocator,
     Backend,
@@ -36,6 +34,8 @@ from autotune.probes.facts import (
     Software,
     Storage,
 )
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Outcome, OutOfMemory
 
 GIB = 2**30
 

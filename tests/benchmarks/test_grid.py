@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, OutOfMemory
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, OutOfMemory
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
 from benchmarks.simulation import machines

@@ -13,10 +13,10 @@ import sys
 import numpy as np
 import pytest
 
-from autotune.core.decide import BASELINE
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed
 from autotune.knobs.knob import LEVELS
+from autotune.stats.decide import BASELINE
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed
 from benchmarks.grid.file import Grid, Header, Recorded
 from benchmarks.grid.plan import HELD, everything, spaces
 from benchmarks.honesty import draws, neighbours, record

@@ -6,8 +6,8 @@ import statistics
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
 from autotune.knobs.knob import LEVELS
+from autotune.stats.measurement import Block, Measurement
 from benchmarks.grid.file import Grid
 from benchmarks.replay.pipeline import tune
 from benchmarks.replay.strategies import STRATEGIES, after, search, within

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.outcome import Completed, OutOfMemory
+from autotune.stats.outcome import Completed, OutOfMemory
 from benchmarks.simulation import machines
 from benchmarks.simulation.simulator import Bench
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from autotune.commands.check import EXIT_CODES, FAILS, HOLDS, OPEN, CheckResult
-from autotune.core.proof import Proof
+from autotune.stats.proof import Proof
 
 
 def proof(low: float, high: float) -> Proof:

@@ -16,7 +16,7 @@ import autotune
 from autotune import cli
 from autotune.commands import check
 from autotune.commands.init import TASK
-from autotune.core.errors import Interrupted, NothingUsable, UsageError, UserCodeError
+from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
@@ -223,8 +223,7 @@ class TestTune:
         """The options that the run was given."""
         asked: list[Any] = []
 
-        def tune(task: Path, options: Any, observe: Any, started: float, listener: Any) -> run.Result:
-            assert listener is None
+        def tune(task: Path, options: Any, observe: Any, started: float) -> run.Result:
             asked.append((task, options))
             return run.Result(profile(machine_type(plain)), elsewhere / "out.yaml", plain)
 
@@ -570,10 +569,10 @@ class TestRun:
         assert "AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' " in out
         assert "0) set -- taskset -c 0-1" in out
         assert "1) set -- taskset -c 4-5" in out
-        assert "autotune.runtime.bound" not in out
+        assert "autotune.knobs.cpu_binding" not in out
         launch = prepare(started_script("train.py", []), saved, None)
         assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
-        assert "autotune.runtime.bound" in launch.command
+        assert "autotune.knobs.cpu_binding" in launch.command
 
     def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(
         self, say: Any, plain: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch

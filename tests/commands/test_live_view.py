@@ -27,10 +27,15 @@ def test_the_first_line_comes_at_once() -> None:
     assert _is_news(None, replace(SAID, elapsed=0.0))
 
 
+def test_a_new_stage_has_its_line_at_once() -> None:
+    """What takes long is on the screen while it does."""
+    assert _is_news(SAID, replace(SAID, stage="race between finalists", elapsed=SAID.elapsed + 0.1))
+
+
 WATCHED = """
 import os, sys
 from autotune.commands import live_view
-from autotune.core.events import StageStarted
+from autotune.tuning.events import StageStarted
 
 live_view.LINE_SECONDS = 0.0
 with live_view.live_view(60.0, 0.0) as observe:

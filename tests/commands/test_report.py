@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands import report as command
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from benchmarks.simulation.profiles import profile

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.commands import tune_if_missing as command
-from autotune.core.errors import NothingUsable
+from autotune.errors import NothingUsable
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.budget import default_budget
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Outcome, TimedOut
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Outcome, TimedOut
+from autotune.tuning.budget import default_budget
 from autotune.tuning.options import Options
 
 

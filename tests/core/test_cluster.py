@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
-from autotune.core.cluster import PORT, Cluster, from_options, from_slurm, host_names, idle_machines
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
+from autotune.launch.cluster import (
+    PORT,
+    Cluster,
+    check_one_machine,
+    from_options,
+    from_slurm,
+    host_names,
+    idle_machines,
+)
 
 STEP = {
     "SLURM_STEP_NUM_NODES": "3",
@@ -87,6 +95,13 @@ class TestSlurm:
     def test_several_tasks_on_the_only_machine_are_refused(self) -> None:
         with pytest.raises(UsageError, match="srun started 8 tasks on one machine; one on each starts its own"):
             from_slurm(EIGHT_TASKS)
+
+    @pytest.mark.parametrize("environment", [STEP, EIGHT_TASKS], ids=["three machines", "one machine"])
+    def test_a_step_of_several_tasks_is_not_tuned(self, environment: dict[str, str]) -> None:
+        with pytest.raises(UsageError, match=r"srun --ntasks=1 autotune tune"):
+            check_one_machine(environment)
+        check_one_machine({})
+        check_one_machine(ONE_TASK)
 
     def test_machines_that_are_not_named_are_refused(self) -> None:
         with pytest.raises(UsageError, match="--rdzv-endpoint"):

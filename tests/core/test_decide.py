@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.decide import BASELINE, SAME, UNTRIED, decide, still_open, typical_rate
-from autotune.core.proof import IDENTITY, Round, compare
 from autotune.knobs.settings import Settings
+from autotune.stats.decide import BASELINE, SAME, UNTRIED, decide, still_open, typical_rate
+from autotune.stats.proof import IDENTITY, Round, compare
 
 OWN = Settings(threads=2, batch_size=32)
 SAFE = OWN.but(num_workers=2)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.durations import seconds
-from autotune.core.errors import UsageError
+from autotune.durations import seconds
+from autotune.errors import UsageError
 
 
 class TestDurations:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.effort import to_decide, to_narrow
-from autotune.core.proof import LOOKS, NARROW, Round, compare
+from autotune.stats.effort import to_decide, to_narrow
+from autotune.stats.proof import LOOKS, NARROW, Round, compare
 
 
 def rounds(ratios: list[float]) -> list[Round]:

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from autotune.core import errors
+from autotune import errors
 
 
 @pytest.mark.parametrize(

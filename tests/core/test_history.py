@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.history import History, TriedSettings, effects
-from autotune.core.measurement import Block, Measurement
 from autotune.knobs.settings import Settings
+from autotune.search.history import History, TriedSettings, effects
+from autotune.stats.measurement import Block, Measurement
 
 OWN = Settings(threads=2, batch_size=64)
 WORKERS = OWN.but(num_workers=2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.load import QUIET, Load, Neighbour, undisturbed
-from autotune.core.proof import Round
+from autotune.stats.neighbours import QUIET, Load, Neighbour, undisturbed
+from autotune.stats.proof import Round
 
 PYTHON = Neighbour(123, "python", 0, 0.91)
 MAKE = Neighbour(7, "make", 19, 0.3)

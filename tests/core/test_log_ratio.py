@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.log_ratio import PRIOR_SPREAD, Sample, estimate
+from autotune.stats.log_ratio import PRIOR_SPREAD, Sample, estimate
 
 LOGS = st.lists(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=4), min_size=1, max_size=8)
 

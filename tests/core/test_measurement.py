@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.measurement import (
+from autotune.stats.measurement import (
     STEAL_LIMIT,
     Block,
     CoreLatencies,

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import (
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import (
     Completed,
     Crashed,
     NotApplied,

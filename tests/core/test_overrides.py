@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.overrides import Overrides, overrides
+from autotune.environment import Overrides, overrides
 
 
 @pytest.mark.parametrize("written", ["", "0", "false", "False", "no", "NO", "off", " off "])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.proof import (
+from autotune.stats.proof import (
     CONFIDENCE,
     FULL_GENERATIONS,
     IDENTITY,
@@ -23,7 +23,7 @@ from autotune.core.proof import (
     compare,
     round_variance,
 )
-from autotune.core.student import student_quantile
+from autotune.stats.student import student_quantile
 
 NOISE = {"generation": 0.02, "round": 0.05}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.student import student_cdf, student_quantile
+from autotune.stats.student import student_cdf, student_quantile
 
 TABLE = [  # (probability, df, quantile): published tables of Student's t
     (0.75, 1, 1.000),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.task import TaskFacts, unchecked
 from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.task import TaskFacts, unchecked
 from benchmarks.simulation.simulator import context, inventory
 
 FACTS = replace(

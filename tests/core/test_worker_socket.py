@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.worker_socket import LONGEST_PATH, fits
+from autotune.trial.worker_socket import LONGEST_PATH, fits
 
 
 @pytest.mark.parametrize(("length", "fit"), [(4, True), (75, True), (76, False)])

@@ -18,7 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import TRIAL_OOM_SCORE
 from tests.end_to_end import circumstances, harness
-from tests.runtime.records import profile
+from tests.unit.records import profile
 
 pytestmark = [
     pytest.mark.torch,
@@ -38,7 +38,7 @@ TRIAL = """
 import json, sys
 from pathlib import Path
 from autotune.knobs.settings import Settings
-from autotune.host.runner import open_runner
+from autotune.tuning.host_runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise

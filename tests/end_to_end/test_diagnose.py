@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -40,30 +42,57 @@ inputs = torch.randn(2048, 32)
 loader = DataLoader(TensorDataset(inputs, inputs.argmax(1) % 10), batch_size=64, shuffle=True)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = torch.optim.AdamW(model.parameters())
+
+
+def log_metrics(model):
+    for _ in range(200):
+        [parameter.grad.norm().item() for parameter in model.parameters()]
+
+
 for _epoch in range(3):
     for samples, targets in loader:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(samples), targets).backward()
         optimizer.step()
+        log_metrics(model)
 """
 
 
 @pytest.mark.torch
 def test_a_task_whose_loader_is_slow(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "5s").out)
+    found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "20s").out)
     assert found["verdict"] == "input-bound: augmentation in the main process"
     assert set(found["bounds"]) >= {"loader", "update"}
     assert len(found["inspection"]["slowest"]) == 3
-    assert found["largest_batch"]["samples"] == 2048
+    assert found["inspection"]["places"]["loader"]["function"] == "__getitem__"
+    assert found["largest_batch"] == 2048
+    assert found["rate"] * found["step_seconds"] == pytest.approx(64)
     assert not left()
 
 
 @pytest.mark.torch
-def test_a_script(tmp_path: Path) -> None:
+def test_a_script_whose_own_loop_takes_most(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = autotune(tmp_path, "diagnose", "--budget", "5s", "train.py")
+    done = autotune(tmp_path, "diagnose", "--budget", "20s", "train.py")
     assert done.code == 0, done.err
-    for word in ("Verdict", "Step", "At most", "Limits", "Slowest", "Memory"):
+    words = " ".join(done.out.split())
+    assert re.search(
+        r"Verdict loop-bound: your loop outside the step: [6-9]\d%, most of it in log_metrics \(train", words
+    )
+    for word in ("Verdict", "Try", "Step", "At most", "Limits", "Slowest", "Memory"):
         assert f"\n{word} " in done.out
+    assert not left()
+
+
+@pytest.mark.torch
+def test_a_start_too_slow_is_cut_at_the_end_of_the_budget(tmp_path: Path) -> None:
+    """Seen: ``--budget 30s`` ended after minutes where imports took long."""
+    (tmp_path / "late.py").write_text("import time\ntime.sleep(120)\n" + MLP)
+    began = time.monotonic()
+    done = autotune(tmp_path, "diagnose", "late.py", "--budget", "6s")
+    assert time.monotonic() - began < 60, "far from the 120 seconds of the import, on a busy machine too"
+    assert done.code == 4
+    assert "importing PyTorch and loading the task" in done.err
+    assert "the budget ended before it was imported" in done.err
     assert not left()

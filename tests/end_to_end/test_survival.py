@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that has begun; it is ended with all its processes."""
     process = begin(folder, "tune", "model.py", "--budget", "55s", "--profile", "out.yaml")
-    read_until(process, r"\| 0 trials")
+    read_until(process, r"loading the task")
     yield process
     process.kill()
     process.communicate()

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from autotune.store import profiles
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from tests.end_to_end.harness import MLP, PATIENCE
-from tests.runtime.records import profile
+from tests.end_to_end.harness import PATIENCE
+from tests.unit.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 SCRIPT = Path(__file__).parent / "two_machines_train.py"
@@ -102,34 +103,6 @@ def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, st
 
 
 PORTS = itertools.count(29400)
-
-
-def test_two_machines_are_tuned_together(machines: tuple[str, str], tmp_path: Path) -> None:
-    """Over the cable, with names that resolve to nothing; the profile is the one that two machines then train with."""
-    endpoint, started = f"{FIRST}:{next(PORTS)}", []
-    for name in machines:
-        folder = tmp_path / name
-        (folder / "tmp").mkdir(parents=True)
-        (folder / "model.py").write_text(MLP)
-        own = [sys.executable, "-m", "autotune.cli", "tune", "model.py", "--budget", "90s"]
-        own += ["--only", "precision", "--nnodes", "2", "--rdzv-endpoint", endpoint]
-        environment = os.environ | {"TMPDIR": str(folder / "tmp")}
-        pipe = subprocess.PIPE
-        started.append(
-            subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment)
-        )
-    try:
-        said = [process.communicate(timeout=PATIENCE)[1] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in started] == [0, 0], said
-    (saved,) = tmp_path.rglob("model.2nodes.yaml")
-    found = profiles.read(saved)
-    assert found.target.nnodes == 2
-    assert found.baseline_rate > 0
-    assert saved.is_relative_to(tmp_path / machines[0]), "the machine of the endpoint controls"
 
 
 def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str], tmp_path: Path) -> None:

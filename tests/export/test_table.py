@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.export.table import TARGETS, target_of, text
 from autotune.export.target import Plan
 from autotune.knobs.table import KNOB_NAMES

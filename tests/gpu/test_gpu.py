@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.probes import inventory
+from autotune.stats.outcome import Completed
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parent.trial_environment import trial_environment

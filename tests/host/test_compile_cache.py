@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.host import compile_cache
+from autotune.tuning import host_compile_cache as compile_cache
 
 
 def test_what_was_compiled_is_kept_but_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.errors import MachineChanged
-from autotune.core.events import Event, StageStarted
-from autotune.host.cpus import budget_now, on_the_same_cpus
+from autotune.errors import MachineChanged
 from autotune.probes.facts import CpuBudget
 from autotune.probes.system import System
+from autotune.tuning.events import Event, StageStarted
+from autotune.tuning.host_cpus import budget_now, on_the_same_cpus
 from benchmarks.simulation.simulator import inventory
 
 MACHINE = inventory(4, 4)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.host.earlier import Earlier, earlier_profile
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.profiles.places import default_path
 from autotune.trial.task_file import TaskFile
+from autotune.tuning.host_earlier import Earlier, earlier_profile
 from benchmarks.simulation.profiles import profile
 
 OWN, FASTER, LARGER = Settings(batch_size=32), Settings(batch_size=32, threads=2), Settings(batch_size=64)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.events import StageStarted, ignore
-from autotune.core.load import Load, Neighbour
-from autotune.host.neighbours import SAMPLE_SECONDS, Neighbours
 from autotune.probes.processes import cpu_time, processes
 from autotune.probes.system import System
+from autotune.stats.neighbours import Load, Neighbour
+from autotune.tuning.events import StageStarted, ignore
+from autotune.tuning.host_neighbours import SAMPLE_SECONDS, Neighbours
 from tests.doubles.proc import TUNER, ProcTree, Row
 
 
@@ -95,7 +95,7 @@ def test_if_a_look_takes_long_there_are_few(tmp_path: Path, monkeypatch: pytest.
         machine.now, machine.looks = machine.now + 0.5, machine.looks + 1
         return []
 
-    monkeypatch.setattr("autotune.host.neighbours.processes", slow)
+    monkeypatch.setattr("autotune.tuning.host_neighbours.processes", slow)
     observe = machine.neighbours().observing(ignore)
     for _ in range(10):
         machine.now += SAMPLE_SECONDS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.host.runner import start_environment
 from autotune.knobs.settings import Settings
 from autotune.trial.paths import StudyPaths
+from autotune.tuning.host_runner import start_environment
 from benchmarks.simulation.simulator import inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())

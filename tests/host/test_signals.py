@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import Interrupted
-from autotune.host.signals import interrupt_on_signals
+from autotune.errors import Interrupted
+from autotune.tuning.host_signals import interrupt_on_signals
 
 
 class TestSignals:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.measurement import CoreLatencies
-from autotune.host.speed import cores_apart
+from autotune.stats.measurement import CoreLatencies
+from autotune.tuning.host_speed import cores_apart
 
 
 def test_cores_far_apart_while_it_was_proven_are_named() -> None:

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 
 import pytest
+from autotune.launch.binding import starter, system_tools
 
 from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
-from autotune.launch.binding import starter, system_tools
-from autotune.launch.command import command
+from autotune.launch.command import command, starter, system_tools
 
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
@@ -24,7 +24,7 @@ def test_nothing_is_put_before_what_is_not_bound() -> None:
 
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
-        ["py", "-m", "autotune.runtime.bound", "py", "train.py", "x"]
+        ["py", "-m", "autotune.knobs.cpu_binding", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
@@ -41,7 +41,7 @@ def test_several_processes() -> None:
         "--nproc-per-node=2",
         "--no-python",
     ]
-    assert found == [*torchrun, "py", "-m", "autotune.runtime.bound", "py", "-u", "train.py", "x"]
+    assert found == [*torchrun, "py", "-m", "autotune.knobs.cpu_binding", "py", "-u", "train.py", "x"]
     printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
     assert printed[:7] == torchrun
     assert printed[7:9] == ["sh", "-c"]

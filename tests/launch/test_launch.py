@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.cluster import Cluster
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.settings import Settings
+from autotune.launch.cluster import Cluster
 from autotune.launch.command import command
 from autotune.launch.environment import Environment, environment, scrub
 from autotune.probes.facts import Route

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.launch.scripts import check_shares, need_our_entry, variables
 from autotune.profiles.format import NotOffered, Profile, Target
 from tests.report.records import BASELINE, profile

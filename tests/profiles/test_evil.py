@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.errors import ProfileError
+from autotune.errors import ProfileError
 from autotune.profiles import file, strict_yaml
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import Registry

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import ProfileError, UsageError
+from autotune.errors import ProfileError, UsageError
 from autotune.profiles import file
 from autotune.profiles.format import Failure, NotOffered, Profile
 from autotune.profiles.places import default_path

@@ -14,8 +14,7 @@ from autotune.core.identity import Identity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.errors import ProfileError, UsageError
-from autotune.core.proof import Proof
+from autotune.errors import ProfileError, UsageError
 from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
 from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.profiles import file
@@ -33,6 +32,7 @@ from autotune.profiles.format import (
     look_alike,
 )
 from autotune.profiles.records import MOST_NUMBER
+from autotune.stats.proof import Proof
 from tests.strategies import settings as any_settings
 
 from .records import TUNED, profile

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import ProfileError
+from autotune.errors import ProfileError
 from autotune.profiles import file, registry
 from autotune.profiles.machine import MachineType
 from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR, Here

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import ProfileError
+from autotune.errors import ProfileError
 from autotune.profiles import file, registry, remote
 from autotune.profiles.match import COMPATIBLE, EXACT
 from autotune.profiles.registry import Registry

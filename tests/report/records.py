@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.proof import IDENTITY, Proof
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import (
     Allocator,
@@ -26,6 +25,7 @@ from autotune.probes.facts import (
 )
 from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.profiles.machine import machine_type
+from autotune.stats.proof import IDENTITY, Proof
 
 BASELINE = Settings(threads=8, batch_size=64)
 SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")

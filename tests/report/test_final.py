@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from autotune.core.load import Load, Neighbour
-from autotune.core.proof import Proof
 from autotune.profiles.format import Profile
 from autotune.report import final
 from autotune.report.verdict import CANNOT_TELL, NO_GAIN, verdict
+from autotune.stats.neighbours import Load, Neighbour
+from autotune.stats.proof import Proof
 
 from . import records
 
@@ -133,15 +133,6 @@ def test_the_lines_to_copy_stay_whole() -> None:
 def test_several_processes_come_with_a_torchrun_line() -> None:
     assert "OMP_NUM_THREADS=4 torchrun --standalone --nproc-per-node=2 train.py" in text(records.crowded())
     assert "torchrun" not in text(records.profile())
-
-
-def test_several_machines_are_started_together() -> None:
-    one = records.profile()
-    shown = text(replace(one, target=replace(one.target, nnodes=2)))
-    assert f"{one.target.name} on 2 x {one.key}" in shown
-    assert "Apply (on each machine)" in shown
-    assert "autotune run --nnodes 2 --rdzv-endpoint HOST:PORT --profile" in shown
-    assert "OMP_NUM_THREADS" not in shown
 
 
 def test_bound_processes_need_autotune_run() -> None:

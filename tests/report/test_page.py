@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
-from autotune.core.history import History
-from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
 from autotune.report.page import html
+from autotune.search.history import History
+from autotune.stats.proof import Round
 from benchmarks.simulation.profiles import profile
 from tests.core.test_history import OWN, WORKERS, tried
 

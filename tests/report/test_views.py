@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.proof import IDENTITY, Proof
 from autotune.knobs.table import KNOB_NAMES
 from autotune.report import diff, formatting, machine, show
+from autotune.stats.proof import IDENTITY, Proof
 
 from . import records
 

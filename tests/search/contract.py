@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.outcome import OutOfMemory
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search.protocol import Observation, Proposal, Search
+from autotune.stats.outcome import OutOfMemory
 from benchmarks.simulation import machines
 from benchmarks.simulation.simulator import Bench, Machine
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.outcome import Crashed
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.study import open_study
+from autotune.stats.outcome import Crashed
 
 
 def observed(batch: int) -> Observation:

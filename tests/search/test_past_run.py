@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.history import History
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed
-from autotune.core.proof import Round
 from autotune.knobs.settings import Settings
+from autotune.search.history import History
 from autotune.search.past_run import read_history
 from autotune.search.protocol import Observation
 from autotune.search.study import open_study
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
+from autotune.stats.proof import Round
 
 OWN = Settings(batch_size=64)
 MEASURED = Measurement((Block(100, 1.0, 10),))

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import USUAL_NOISE, Observation, far_apart, trial_noise
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
 
 OWN, OTHER = Settings(), Settings(batch_size=2)
 

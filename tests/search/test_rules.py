@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.rules import Forbidden
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 
 BASE = Settings(threads=2, interop_threads=2, batch_size=64)
 FINE = Completed(measurement=Measurement((Block(10, 1.0, 1),)))

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.space import Space, build
 from autotune.search import staged
@@ -18,6 +16,8 @@ from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.staged import rank
 from autotune.search.study import open_study
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
 from benchmarks.replay.strategies import after, search
 from benchmarks.replay.world import ModelWorld
 from benchmarks.simulation import machines

@@ -6,13 +6,13 @@ import optuna
 import pytest
 from hypothesis import given
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, NotApplied, OutOfMemory
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.records import KINDS, outcome_from_dict, outcome_to_dict
 from autotune.search.sampler import StagedSampler, StagedSearch
 from autotune.search.study import Study, distributions, open_study, parameters
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, NotApplied, OutOfMemory
 from benchmarks.simulation import machines
 from benchmarks.simulation.simulator import Bench
 from tests.strategies import settings as any_settings

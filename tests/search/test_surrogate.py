@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
 from autotune.search.surrogate import Gains, Surrogate
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed
 
 OWN = Settings(threads=2, batch_size=64)
 TRIED = (OWN, OWN.but(num_workers=2), OWN.but(threads=1), OWN.but(optimizer_impl="fused"), OWN.but(num_workers=1))

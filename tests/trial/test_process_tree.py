@@ -97,7 +97,10 @@ def escape(family: Family) -> None:
 
 
 class TestDescendants:
-    def test_all_generations(self, family: Family) -> None:
+    @pytest.mark.parametrize("lists", [True, False], ids=["the kernel lists children", "it does not"])
+    def test_all_generations(self, family: Family, lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process_tree, "LISTS_CHILDREN", lists and process_tree.LISTS_CHILDREN)
+
         def parent() -> None:
             family.fork(family.block)
             family.block()

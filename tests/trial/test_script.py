@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import ContractError, UsageError
+from autotune.errors import ContractError, UsageError
 from autotune.trial.script import Script, is_script, recognise_target, started_script
 from autotune.trial.task_file import TaskFile
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.commands.init import TASK
-from autotune.core.errors import ContractError, UsageError
+from autotune.errors import ContractError, UsageError
 from autotune.trial.task_file import OPTIONAL, REQUIRED, TaskFile, recognise
 
 WHOLE = """

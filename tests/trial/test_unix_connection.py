@@ -84,20 +84,7 @@ def test_from_an_inherited_descriptor(ends: Ends) -> None:
 
 
 class TestTooLong:
-    def test_texts_keep_their_end(self, ends: Ends) -> None:
-        report = {"traceback": "Traceback " + "x" * MAX_MESSAGE + " ValueError: the end", "rank": 3}
-        ends[0].send({"event": "report", "report": report})
-        message, _ = ends[1].receive()
-        assert message is not None
-        assert message["report"]["traceback"].endswith(" ValueError: the end")
-        assert message["report"]["rank"] == 3
-
-    def test_a_message_that_just_fits_is_whole(self, ends: Ends) -> None:
-        overhead = len(json.dumps({"text": ""}))
-        message = {"text": "x" * (MAX_MESSAGE - overhead)}
-        ends[0].send(message)
-        assert ends[1].receive()[0] == message
-
+    @pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "in a temporary file"])
     @pytest.mark.parametrize(
         "report",
         [
@@ -107,11 +94,35 @@ class TestTooLong:
         ],
         ids=["escaped letters", "texts in lists", "many numbers"],
     )
-    def test_whatever_is_long_something_arrives(self, ends: Ends, report: dict[str, object]) -> None:
+    def test_nothing_is_left_out(
+        self, ends: Ends, report: dict[str, object], in_memory: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not in_memory:
+            monkeypatch.delattr(os, "memfd_create", raising=False)
+        before = len(os.listdir("/dev/fd"))
         ends[0].send({"event": "report", "report": report})
-        message, _ = ends[1].receive()
-        assert message is not None
-        assert message["event"] == "report"
+        ends[0].send({"event": "next"})
+        assert ends[1].receive() == ({"event": "report", "report": report}, [])
+        assert ends[1].receive() == ({"event": "next"}, [])
+        assert len(os.listdir("/dev/fd")) == before
+
+    def test_the_border_is_no_special_case(self, ends: Ends) -> None:
+        overhead = len(json.dumps({"text": ""}))
+        for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
+            message = {"text": "x" * (length - overhead)}
+            ends[0].send(message)
+            assert ends[1].receive() == (message, [])
+
+    def test_descriptors_go_along(self, ends: Ends) -> None:
+        read_end, write_end = os.pipe()
+        ends[0].send({"request": "start", "text": "x" * MAX_MESSAGE}, (write_end,))
+        os.close(write_end)
+        message, fds = ends[1].receive()
+        assert message == {"request": "start", "text": "x" * MAX_MESSAGE}
+        os.write(fds[0], b"through")
+        os.close(fds[0])
+        assert os.read(read_end, 100) == b"through"
+        os.close(read_end)
 
 
 class TestGone:

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from autotune.core.errors import Interrupted
-from autotune.core.events import Observer, ignore
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Outcome
-from autotune.core.proof import LOOKS
+from autotune.errors import Interrupted
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.protocol import Observation, Proposal, Search
 from autotune.search.sampler import StagedSearch
 from autotune.search.study import open_study
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Outcome
+from autotune.stats.proof import LOOKS
+from autotune.tuning.events import Observer, ignore
 from autotune.tuning.run import search_race_prove
 from autotune.tuning.schedule import FINISH_SECONDS, Schedule
 from autotune.tuning.state import RunState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.decide import BASELINE
-from autotune.core.proof import Round
+from autotune.stats.decide import BASELINE
+from autotune.stats.proof import Round
 from autotune.tuning.advice import advised
 from autotune.tuning.result import proven_results
 from tests.tuning.fakes import FakeBench, speeds

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from autotune.core.errors import NothingUsable, UserCodeError
-from autotune.core.outcome import (
+from autotune.errors import NothingUsable, UserCodeError
+from autotune.knobs.settings import Settings
+from autotune.search.protocol import Observation
+from autotune.stats.outcome import (
     BUDGET_OVER,
     Crashed,
     Outcome,
     OutOfMemory,
     TimedOut,
 )
-from autotune.knobs.settings import Settings
-from autotune.search.protocol import Observation
 from autotune.tuning.baseline import Baseline, settle_baseline
 from tests.tuning.fakes import (
     OWN,

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.core.events import Event, StageStarted
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, NotApplied, Outcome, TimedOut
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.protocol import Observation
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, NotApplied, Outcome, TimedOut
 from autotune.tuning.compiling import compile_once
+from autotune.tuning.events import Event, StageStarted
 from autotune.tuning.state import RunState
 from benchmarks.simulation import machines
 

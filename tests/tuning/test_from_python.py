@@ -11,7 +11,7 @@ import pytest
 
 import autotune
 from autotune.commands.init import TASK
-from autotune.core.errors import UsageError, UserCodeError
+from autotune.errors import UsageError, UserCodeError
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target, started_script
 from autotune.trial.task_file import recognise

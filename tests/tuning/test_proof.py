@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.decide import BASELINE
-from autotune.core.proof import LOOKS, Round
+from autotune.stats.decide import BASELINE
+from autotune.stats.proof import LOOKS, Round
 from autotune.tuning.proof import prove, without_least_promising
 from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_generation
 from tests.tuning.fakes import (

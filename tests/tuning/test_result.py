@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.core.decide import SAME, UNREACHED
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed, Outcome
-from autotune.core.proof import Proof, Round
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
 from autotune.profiles.format import LevelResult, Profile
 from autotune.profiles.machine import machine_type
 from autotune.search.protocol import Observation
+from autotune.stats.decide import SAME, UNREACHED
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, Outcome
+from autotune.stats.proof import Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState

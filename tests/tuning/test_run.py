@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.core.decide import BASELINE, UNTRIED
-from autotune.core.errors import Interrupted
-from autotune.core.events import Event
-from autotune.core.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from autotune.core.proof import LOOKS, compare
+from autotune.errors import Interrupted
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.protocol import Observation, Search
 from autotune.search.staged import rank
+from autotune.stats.decide import BASELINE, UNTRIED
+from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.stats.proof import LOOKS, compare
+from autotune.tuning.events import Event
 from autotune.tuning.result import NOT_TRIED, partial_results, proven_results
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from autotune.core.measurement import LASTING, Block, Measurement
-from autotune.core.outcome import Completed
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
+from autotune.stats.measurement import LASTING, Block, Measurement
+from autotune.stats.outcome import Completed
 from autotune.tuning import schedule
 from autotune.tuning.generation import run_generation
 from autotune.tuning.schedule import FINISH_SECONDS, MOST_GAIN, Schedule

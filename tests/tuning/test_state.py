@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed
 from autotune.knobs.settings import Settings
 from autotune.search.protocol import Observation
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning.state import RunState, items_per_sample
 from tests.tuning.fakes import (
     OWN,

@@ -13,22 +13,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from autotune.store import profiles
 
 from autotune.commands.init import TASK
-from autotune.core.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
-from autotune.core.events import Event, TrialFinished
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.host import cpus, speed
-from autotune.host import runner as host_runner
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.report.live import RunProgress, advanced
-from autotune.trial.parent.fleet import Fleet
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.task_file import TaskFile
-from autotune.tuning import run
+from autotune.tuning import host_cpus as cpus
+from autotune.tuning import host_runner as host_runner
+from autotune.tuning import run, speed
+from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 
@@ -91,8 +91,8 @@ class FakeRunner:
     fate: Any = staticmethod(lambda settings: _completed(100.0))
     closed = 0
 
-    def __init__(self, setup: TrialSetup, fleet: Fleet | None = None) -> None:
-        self.setup, self.fleet = setup, fleet or Fleet()
+    def __init__(self, setup: TrialSetup) -> None:
+        self.setup = setup
 
     def __enter__(self) -> FakeRunner:
         return self
@@ -128,8 +128,8 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
             found: Outcome = Runner.fate(settings)
             return found
 
-        def inspect(self, settings: Settings, deadline: float) -> Any:
-            raise NothingUsable("a fake has no parts")
+        def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> Any:
+            return None, {}
 
         @contextmanager
         def contest(self, contenders: Any, deadline: float) -> Iterator[Any]:
@@ -188,33 +188,6 @@ class TestRun:
         assert asked == [["gemm"]]
         assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
         assert speed.matrix_rates() == expected
-
-    @pytest.mark.parametrize(
-        ("facts", "message"),
-        [
-            ({"iterable": True, "why_not_several": "a stream"}, "several machines: a stream"),
-            ({"why_not_several": "a sum"}, None),
-        ],
-        ids=["a stream cannot be shared", "a sum is shared already"],
-    )
-    def test_several_machines_need_data_that_can_be_shared(
-        self,
-        world: type[FakeRunner],
-        monkeypatch: pytest.MonkeyPatch,
-        facts: dict[str, Any],
-        message: str | None,
-    ) -> None:
-        class Baseline(Exception):
-            pass
-
-        def wanted(*_: Any) -> Settings:
-            raise Baseline
-
-        monkeypatch.setattr(world, "describe", lambda _: replace(CONTEXT.task, **facts))
-        monkeypatch.setattr(Fleet, "nnodes", 2)
-        monkeypatch.setattr(run, "baseline_settings", wanted)
-        with pytest.raises(UsageError if message else Baseline, match=message):
-            run.run(TARGET, self.OPTIONS)
 
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from autotune.core.overrides import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
 from autotune.knobs.backend import BACKENDS
 
 

@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.trial import process_tree
+
 STAT = Path("/proc/stat")
-PROCESSES = Path("/proc")
-KNOWS_CHILDREN = Path("/proc/thread-self/children").exists()
-"""Without it a trial cannot tell its own processes from others."""
 KNOWS_DELAYS = Path("/proc/thread-self/schedstat").exists()
 """Without it a trial cannot tell what others took from it from what they took beside it."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -66,7 +65,7 @@ class CpuContention:
             return Taken()
         # The kernel counts whole ticks, so that each process of our own may seem up to one short.
         mine = own.ticks - self._own_before.ticks + own.processes
-        others = max(0, now.used - self._before.used - mine) if KNOWS_CHILDREN else 0
+        others = max(0, now.used - self._before.used - mine) if process_tree.LISTS_CHILDREN else 0
         missed = min(others, _waited(self._own_before, own)) if KNOWS_DELAYS else others
         stolen = now.stolen - self._before.stolen
         return Taken(min(1.0, (missed + stolen) / total), (others + stolen) / total * now.count)
@@ -96,16 +95,14 @@ def _processors() -> _Processors:
 
 def _tree(root: int) -> _Tree:
     """``root`` and the processes below it. Looking at all processes of a large machine would take too long."""
-    ticks, found = 0, [root]
-    delays: dict[int, int] = {}
+    ticks, delays = 0, dict[int, int]()
+    found = process_tree.tree(root) if process_tree.LISTS_CHILDREN else [root]
     for pid in found:
-        folder = PROCESSES / str(pid)
+        folder = process_tree.PROCESSES / str(pid)
         try:
             fields = (folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
-            for task in os.listdir(folder / "task"):
-                found += map(int, (folder / "task" / task / "children").read_text("ascii").split())
-                delays[int(task)] = _delay(folder / "task" / task)
+            delays |= {int(task.name): _delay(task) for task in (folder / "task").iterdir()}
         except OSError:
             continue  # ended meanwhile
     return _Tree(ticks, delays, len(found))

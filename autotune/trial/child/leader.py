@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.knobs.affinity import VARIABLE, own_affinity
+from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.cpu_binding import bind
+from autotune.knobs.cpu_binding import bind_by_plan
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.child.pmi import ProcessManager
 from autotune.trial.child.resume import Resume
-from autotune.trial.isolation.mirror import mirror
+from autotune.trial.isolation.redirected import mirror
 from autotune.trial.paths import mark, short
 from autotune.trial.spec import TrialRequest
 from autotune.trial.unix_connection import UnixConnection
@@ -35,8 +35,6 @@ from autotune.trial.unix_connection import UnixConnection
 if TYPE_CHECKING:
     from autotune.trial.child.loaded_task import LoadedTask
     from autotune.trial.child.script_trial import LoadedScript
-
-INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,6 @@ class Job:
         request: the trial.
         connection: to the tuner.
         task: the task as the zygote has loaded it; None in a new process.
-        ranks: those of this machine.
         manager: answers what ranks would ask mpiexec; None where they do not meet through MPI.
         port: of this machine, where the ranks of a script meet; None for a task, which meets elsewhere.
     """
@@ -55,7 +52,6 @@ class Job:
     request: TrialRequest
     connection: UnixConnection
     task: LoadedTask | LoadedScript | None
-    ranks: range
     manager: ProcessManager | None
     port: int | None = None
 
@@ -64,8 +60,7 @@ class Job:
         world = self.request.world_size
         if world == 1:
             return {}
-        local, here = rank - self.ranks.start, len(self.ranks)
-        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": here}
+        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         if self.port is not None:
             found |= AS_TORCHRUN | {"MASTER_PORT": self.port, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world}
         return {name: str(value) for name, value in found.items()}
@@ -83,14 +78,11 @@ def lead(request: TrialRequest, connection: UnixConnection, task: LoadedTask | L
         mirror(Path(request.origin), folder)
         os.chdir(folder)
     _own_temporary_files(folder)
-    if request.rendezvous is not None and request.rendezvous.interface is not None:
-        os.environ.update(dict.fromkeys(INTERFACES, request.rendezvous.interface))
     world = request.world_size
-    ranks = request.rendezvous.ranks(world) if request.rendezvous is not None else range(world)
     manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
     port = free_port() if request.script is not None and world > 1 else None
-    job = Job(request, connection, task, ranks, manager, port)
-    pids = {_fork_rank(job, rank): rank for rank in ranks}
+    job = Job(request, connection, task, manager, port)
+    pids = {_fork_rank(job, rank): rank for rank in range(world)}
     if job.manager is not None:
         job.manager.serve()
     return _wait(pids, connection, shm.Segments(folder))
@@ -132,7 +124,9 @@ def _fork_rank(job: Job, rank: int) -> int:
             os.setsid()
             job.connection.send({"event": "rank-started", "pid": os.getpid()})
         os.environ.update(job.variables(rank))
-        _bind(job.request.binding)
+        if job.request.binding:
+            os.environ[VARIABLE] = job.request.binding
+        bind_by_plan()  # before any library starts threads; the session reads back if that worked
         if job.manager is not None:
             os.environ.update(job.manager.environment(rank))
         from autotune.trial.child.rank import run_rank  # imports torch
@@ -154,16 +148,6 @@ def last_words() -> Iterator[None]:
         traceback.print_exc()
         as_main.flush()
         os._exit(1)
-
-
-def _bind(plan: str) -> None:
-    """Bind this rank before any library starts threads. The session reads back whether that worked."""
-    if plan:
-        os.environ[VARIABLE] = plan
-    place = own_affinity(os.environ)
-    if place is not None:
-        with contextlib.suppress(OSError):
-            bind(place)
 
 
 def _wait(ranks: dict[int, int], connection: UnixConnection, memory: shm.Segments) -> int:

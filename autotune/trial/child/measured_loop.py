@@ -10,22 +10,26 @@ import contextlib
 import copy
 import math
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
-from autotune.core.measurement import LATENCY_STEAL_LIMIT, MIN_BLOCK_SECONDS, Block
-from autotune.core.parts import EXCHANGE, LOADER, UPDATE
 from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
-from autotune.trial.child.core_latency import CoreLatencyTimer
+from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial.child.cpu_contention import CpuContention
 from autotune.trial.child.first_steps import Recorder
-from autotune.trial.spec import CHECK_STEPS, TrialSpec
+from autotune.trial.child.loaded_task import batch_length
+from autotune.trial.spec import CHECK_STEPS, TrialSpec, Without
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
@@ -38,6 +42,30 @@ def synchronize(device: torch.device) -> None:
     """Wait until ``device`` has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Peak bytes of this process so far: resident on the host, allocated on a device."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def quarter(batch: Any) -> Any:
+    """The first quarter of the samples of ``batch``.
+
+    Raises:
+        ValueError: it has less than four.
+    """
+    whole = batch_length(batch)
+    if whole < 4:
+        raise ValueError(f"a batch of {whole} samples cannot be cut into quarters")
+    return tree_map_only(Tensor, partial(_cut, whole=whole), batch)
+
+
+def _cut(tensor: Tensor, *, whole: int) -> Tensor:
+    return tensor[: whole // 4] if tensor.dim() and len(tensor) == whole else tensor
 
 
 def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
@@ -63,7 +91,7 @@ class MeasuredLoop:
         batches: taken so far.
         step_items: items of the last step, on this rank.
         interrupted: set where a step holds more than training, such as an evaluation between two epochs.
-        batch: the last one, in trials that inspect, or the only one where the loader is left out.
+        batch: the only one, if the loader is left out.
         loader: prepared; None where nobody knows it.
         over: True if no further step will come.
         recorder: of the first steps, in trials that compare them.
@@ -86,7 +114,6 @@ class MeasuredLoop:
         self._total = torch.zeros((), device=session.device)
         self._last: torch.Tensor | None = None
         self._last_sign_at = time.perf_counter()
-        self._latency = CoreLatencyTimer(session.device.type, spec.settings)
 
     def made_step(self, items: float, loss: torch.Tensor | None = None, *, skipped: bool = False) -> None:
         """Book one training step.
@@ -108,14 +135,14 @@ class MeasuredLoop:
         self.goes_on()
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
-        """The next batch that ``read`` gives, or always the first one where the loader is left out."""
-        if self.spec.without != LOADER and not self.spec.inspect:
+        """Return the next batch that ``read`` gives; always the first one, or a quarter of it, if the trial says so."""
+        if self.spec.without not in (Without.LOADER, Without.SAMPLES):
             batch = read()
             if self.recorder is not None:
                 self.recorder.takes(batch)
             return batch
-        if self.spec.inspect or self.batch is None:
-            self.batch = read()
+        if self.batch is None:
+            self.batch = read() if self.spec.without is Without.LOADER else quarter(read())
         return copy.copy(self.batch)  # a step may take entries out of a dictionary
 
     @contextlib.contextmanager
@@ -148,10 +175,10 @@ class MeasuredLoop:
 
     def leave_out(self) -> None:
         """From now on, steps go without the part that the trial leaves out."""
-        if self.spec.without == UPDATE:
+        if self.spec.without is Without.UPDATE:
             for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
-        elif self.spec.without == EXCHANGE and self.session.sync is not None:
+        elif self.spec.without is Without.EXCHANGE and self.session.sync is not None:
             self.session.sync.stop()
 
     def goes_on(self) -> None:
@@ -171,7 +198,6 @@ class MeasuredLoop:
         return measured
 
     def _block(self, steps: int) -> Steps[Block]:
-        before = self._latency.seconds()
         self._synchronize()
         self._items = 0.0
         others = CpuContention(root=os.getppid())
@@ -180,11 +206,10 @@ class MeasuredLoop:
             yield
         self._synchronize()
         seconds = time.perf_counter() - started
-        taken, latency = others.taken(), math.sqrt(before * self._latency.seconds())
+        taken = others.taken()
         self.finite = self.finite and bool(torch.isfinite(self._total))
         items = round(self._items * self.session.world_size)
-        known = latency if taken.lost <= LATENCY_STEAL_LIMIT else 0.0
-        return Block(items, seconds, steps, taken.lost, known, taken.neighbours)
+        return Block(items, seconds, steps, taken.lost, taken.neighbours)
 
     def _synchronize(self) -> None:
         synchronize(self.session.device)
@@ -210,14 +235,6 @@ class MeasuredLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
-
-    def forward_backward(self, batch: Any) -> None:
-        """A forward and a backward pass over ``batch``.
-
-        Raises:
-            NotImplementedError: nobody but the script knows how.
-        """
-        raise NotImplementedError
 
     def check_whole_autocast(self) -> None:
         """Losses must also be finite where the user's own loop wraps all of its loss in autocast."""

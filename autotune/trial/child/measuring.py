@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
+from autotune.stats.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
 from autotune.trial.child import first_steps
-from autotune.trial.child.inspecting import inspecting, peak_memory
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory
 from autotune.trial.child.warm_up import WarmUp, warm_up
 from autotune.trial.spec import TrialReport
 from autotune.trial.unix_connection import UnixConnection
@@ -56,7 +56,8 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
     loop.waited = 0.0
     started = time.perf_counter()
     if loop.spec.inspect:
-        found = yield from inspecting(loop, warmed.pace)
+        module, _, name = loop.spec.inspect.partition(":")  # of a room above this one
+        found = yield from getattr(importlib.import_module(module), name)(loop, warmed.pace)
         return replace(report(loop, warmed, [], time.perf_counter() - started), inspection=found)
     if loop.spec.resident:
         blocks: list[Block] = []
@@ -103,7 +104,7 @@ def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: flo
         skipped_steps=loop.session.skipped_steps,
         first_step_seconds=warmed.first_step_seconds,
         load_share=min(1.0, loop.waited / seconds) if seconds > 0 else 0.0,
-        peak_memory=peak_memory(loop),
+        peak_memory=peak_memory(loop.session.device),
     )
     return TrialReport(
         measurement=measurement,

@@ -19,7 +19,7 @@ from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.script_witness import Witness
 from autotune.trial.child.task_facts import facts, flops_per_item
 from autotune.trial.child.training_loop import TrainingLoop
-from autotune.trial.spec import Rendezvous, TrialReport, TrialRequest, TrialSpec
+from autotune.trial.spec import TrialReport, TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 from autotune.trial.user_errors import error_report
 
@@ -46,7 +46,7 @@ def run_rank(
         if request.spec is None:
             _describe(task, request.seed, connection)
         else:
-            _measure(task, request.spec, request.rendezvous, Tuner(connection, rank))
+            _measure(task, request.spec, Tuner(connection, rank))
         return 0
     except Resume:
         raise
@@ -63,14 +63,14 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
 
 
-def _measure(task: LoadedTask, spec: TrialSpec, rendezvous: Rendezvous | None, tuner: Tuner) -> None:
+def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
     work = comparing if spec.first_steps else partial(_warm_and_measured, tuner)
     try:
-        report = _made(task, spec, rendezvous, tuner, work)
+        report = _made(task, spec, tuner, work)
     except RuntimeError as error:
         if UNUSED not in str(error):
             raise
-        report = _made(task, spec, rendezvous, tuner, work, find_unused_parameters=True)
+        report = _made(task, spec, tuner, work, find_unused_parameters=True)
     if tuner.rank == 0 or report.not_applied:
         send_report(report, tuner.connection, tuner.rank)
 
@@ -83,16 +83,13 @@ def _warm_and_measured(tuner: Tuner, loop: MeasuredLoop) -> Steps[TrialReport]:
 def _made(
     task: LoadedTask,
     spec: TrialSpec,
-    rendezvous: Rendezvous | None,
     tuner: Tuner,
     work: Callable[[MeasuredLoop], Steps[TrialReport]],
     *,
     find_unused_parameters: bool = False,
 ) -> TrialReport:
     """Return the report of ``work`` on a new loop with the settings in force."""
-    attempt = int(find_unused_parameters)
-    file = f"file://{Path.cwd()}/.rendezvous{attempt}"
-    where = rendezvous.init_method(attempt) if rendezvous is not None else file
+    where = f"file://{Path.cwd()}/.rendezvous{int(find_unused_parameters)}"
     notes = (UNUSED_NOTE,) if find_unused_parameters else ()
     session = Session(spec.settings, device=task.device, init_method=where, notes=notes)
     try:

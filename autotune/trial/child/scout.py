@@ -38,7 +38,7 @@ class Frontier:
     """Where a script trains.
 
     Attributes:
-        facts: `autotune.core.task.TaskFacts`, as plain data.
+        facts: `autotune.knobs.task.TaskFacts`, as plain data.
         no_fork_reason: why the script cannot be forked there; None where it can.
     """
 

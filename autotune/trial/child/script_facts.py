@@ -15,9 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.task import TaskFacts
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
+from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints, loaders
 from autotune.trial.child.loaded_task import batch_length
 from autotune.trial.child.script_run import OUR_ONE

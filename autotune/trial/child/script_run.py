@@ -71,7 +71,7 @@ def run(script: Script, hooks: Hooks) -> Ended:
 def enter_isolation(script: Script, scratch: Path) -> Isolation:
     """From now on, nothing that this process and its children do reaches the user's world."""
     isolation = isolate(scratch, Path.cwd(), network=script.network)
-    for limit in isolation.limits:
+    for limit in (*isolation.limits, *isolation.gaps):
         print(f"autotune: {limit}", file=sys.stderr)
     return isolation
 

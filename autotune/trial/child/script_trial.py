@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.loaders import reads_like
 from autotune.scripts.apply import Applied, Order
@@ -52,7 +52,7 @@ class LoadedScript:
         frontier: where it trains.
         hooks: of this process, which stands at the frontier; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
-            isolates itself.
+            isolates itself, as a new process.
         numbers: state of Python's random numbers at the frontier: a fork seeds them anew.
     """
 

@@ -162,18 +162,31 @@ class ScriptZygote:
 
     def serve_from_start(self, frontier: Frontier) -> None:
         """Trials run the script from its start, as far as possible with its imports done."""
-        if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork):
-            script_run.preload(self.script)
-        self.zygote.task = LoadedScript(self.script, frontier, None, None)
+        if self.why_not_fork() is None:  # else each trial isolates itself
+            if os.fork():
+                self._guard()
+            process_tree.become_subreaper()
+            scratch, self.zygote.scratch = self.zygote.scratch, Path()  # the guard removes it
+            self._isolation = isolation = script_run.enter_isolation(self.script, scratch)
+            if _is_safe(lambda: script_run.preload(self.script), self.why_not_fork, isolation, scratch / "preload"):
+                script_run.preload(self.script)
+        self.zygote.task = LoadedScript(self.script, frontier, None, self._isolation)
         self.zygote.loaded(frontier=asdict(frontier), no_fork_reason=self.why_not_fork())
 
 
-def _is_safe(work: Callable[[], None], why_not_fork: Callable[[], str | None]) -> bool:
-    """Whether a process that has done ``work`` can still be forked: tried in a child."""
+def _is_safe(
+    work: Callable[[], None], why_not_fork: Callable[[], str | None], isolation: Isolation, folder: Path
+) -> bool:
+    """Whether a process that has done ``work`` can still be forked: tried in a child, which writes to ``folder``."""
     pid = os.fork()
     if pid == 0:
-        work()
-        os._exit(why_not_fork() is not None)
+        safe = False
+        try:
+            isolation.nest(folder)
+            work()
+            safe = why_not_fork() is None
+        finally:
+            os._exit(not safe)
     _, status = os.waitpid(pid, 0)
     return status == 0
 

@@ -19,8 +19,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
 from torch.utils.data import IterableDataset, default_collate
 
-from autotune.core.task import unchecked
 from autotune.knobs.baseline import DEFAULT_BATCH
+from autotune.knobs.task import unchecked
 from autotune.runtime.shards import shard
 from autotune.runtime.sharing import mover
 from autotune.trial.child.loaded_task import LoadedTask, run_eagerly, seed_everything

@@ -13,11 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from autotune.core.fingerprint import Fingerprint
-from autotune.core.task import TaskFacts
 from autotune.knobs.channels_last import has_image_convolutions
 from autotune.knobs.compile import tensor_shapes
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
+from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints
 from autotune.runtime.sharing import mover
 from autotune.trial.child.loaded_task import LoadedTask, run_eagerly

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -83,11 +82,6 @@ class TrainingLoop(MeasuredLoop):
         self.optimizer.zero_grad()
         items = self.count(batch) * self.session.part.share
         self.made_step(items, loss.detach(), skipped=self.session.skipped_steps != skipped)
-
-    def forward_backward(self, batch: Any) -> None:
-        """A forward and a backward pass over ``batch``."""
-        self.session.backward(self.task.loss(self.model, copy.copy(batch)))
-        self.optimizer.zero_grad()
 
     def _next_batch(self) -> Any:
         asked = time.perf_counter()

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from autotune.core.measurement import (
+from autotune.stats.measurement import (
     MIN_WARMUP_SECONDS,
     MIN_WARMUP_STEPS,
     SLOW_STEP_SECONDS,

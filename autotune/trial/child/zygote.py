@@ -86,7 +86,16 @@ class Zygote:
         """Tell the tuner that trials can start, or why not."""
         self.spared = frozenset(process_tree.descendants(os.getpid()))
         self.no_fork_reason = no_fork_reason
-        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, frontier=frontier)
+        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, frontier=frontier, gaps=self._gaps())
+
+    def _gaps(self) -> tuple[str, ...]:
+        """Return what this process does not keep from the user's world."""
+        if self.task is None:
+            return ()
+        from autotune.trial.child.script_trial import LoadedScript
+
+        isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
+        return () if isolation is None else isolation.gaps
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial; its leader talks to the tuner over descriptor ``fd``."""

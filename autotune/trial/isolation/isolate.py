@@ -1,21 +1,35 @@
-"""Takes the best way that this system permits."""
+"""Nothing happens to the user's world in a trial: takes the better way that this system permits."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import socket
+import stat
+import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from autotune.trial.isolation import guard, kernel, trackers
-from autotune.trial.isolation.room import default_bytes
-from autotune.trial.isolation.sandbox import Entered, Sandbox
-from autotune.trial.isolation.ways import overlay, redirected, user_namespace
+from autotune import linux
+from autotune.trial.isolation import guard, overlays, redirected
+from autotune.trial.isolation.private import KERNEL, SERVICES, Entered, below, default_bytes, variables
 
-WAYS: tuple[ModuleType, ...] = (overlay, user_namespace, redirected)
-PROGRAMS_CALL = "programs that the script starts, and libraries in C, can reach the network ({reason})"
+WAYS: tuple[ModuleType, ...] = (overlays, redirected)
+NEW_NETWORK = 0x40000000
+GET_FLAGS, SET_FLAGS, UP = 0x8913, 0x8914, 1
+NOBODY = "http://127.0.0.1:9"
+"""Where no proxy is: programs that are told to call others through it call nobody."""
+PROGRAMS_CALL = (
+    "in trials, programs that the script starts and libraries in C can reach the network without a proxy ({})"
+)
+FIRST_FILE = 3
+"""Standard input, output and error stay what they are."""
+MADE_ANEW = os.O_CREAT | os.O_EXCL | os.O_TRUNC
 
 
 @dataclass(frozen=True)
@@ -24,17 +38,15 @@ class Isolation:
 
     Attributes:
         way: name of the way taken.
-        why_not: why not each of the better ways.
-        limits: what it does not keep inside, or does not allow.
-        network: whether other machines may be reached.
-        room: bytes that a trial may write.
+        why_not: why not the better one.
+        limits: what a script cannot do because of it.
+        gaps: what is not kept inside. No names of this machine are in there.
     """
 
     way: str
     why_not: tuple[str, ...]
     limits: tuple[str, ...]
-    network: bool
-    room: int
+    gaps: tuple[str, ...]
     _entered: Entered = field(repr=False)
     _own_network: bool = field(repr=False)
 
@@ -42,15 +54,15 @@ class Isolation:
         """In a forked child: it sees what was written before the fork, and no other child sees what it writes.
 
         Args:
-            folder: the trial's own inside the study's scratch; it is made where it is missing.
+            folder: the trial's own inside the study's scratch; it is made if it is missing.
 
         Raises:
             OSError: what the process itself could do is refused to its child.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self._own_network:
-            kernel.own_network()  # trials that run side by side may use the same port
-        self._entered.nest(folder.resolve())
+            _leave_network()  # trials that run side by side may use the same port
+        _reopen_files(self._entered.nest(folder.resolve()))
 
 
 def isolate(
@@ -69,43 +81,83 @@ def isolate(
     Args:
         scratch: the study's folder; it stays the real one, so that the tuner sees what is written there.
         origin: the user's working folder.
-        network: whether other machines may be reached.
-        room: bytes that a trial may write; a quarter of the free memory, 2 GiB at most, where it is None.
+        network: True if other machines may be reached.
+        room: bytes that a trial may write; by default a quarter of the free memory, 2 GiB at most.
         ways: to try, best first.
 
     Raises:
         OSError: none of ``ways`` is permitted. The last of `WAYS` always is.
     """
-    size = room if room is not None else default_bytes()
-    sandbox = Sandbox(scratch.resolve(), origin.resolve(), network, size)
-    own_network, holes = _leave_network(network)
-    taken, entered, why_not = _enter_one(sandbox, ways)
-    if not own_network:
-        own_network, holes = _leave_network(network)  # a user namespace may permit it now
-    if holes:
-        guard.forbid_network()
-    os.environ.update(trackers.variables(sandbox.scratch, network=network))
+    scratch = scratch.resolve()
+    way, entered, why_not = _enter_one(ways, scratch, origin.resolve(), default_bytes() if room is None else room)
+    os.environ.update(variables(scratch, network=network))
     tempfile.tempdir = None
-    return Isolation(taken, why_not, (*entered.limits, *holes), network, size, entered, own_network)
+    own_network, gaps = False, entered.gaps
+    if not network:
+        try:
+            _leave_network()
+            own_network = True
+        except OSError as error:
+            gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
+            os.environ.update(_proxies())
+            guard.forbid_network()
+    return Isolation(way, why_not, entered.limits, gaps, entered, own_network)
 
 
-def _leave_network(stay: bool) -> tuple[bool, tuple[str, ...]]:
-    """Whether this process has a network of its own now, and what is not kept from the network else."""
-    if stay:
-        return False, ()
-    try:
-        kernel.own_network()
-    except OSError as error:
-        return False, (PROGRAMS_CALL.format(reason=error.strerror),)
-    return True, ()
-
-
-def _enter_one(sandbox: Sandbox, ways: Sequence[ModuleType]) -> tuple[str, Entered, tuple[str, ...]]:
-    """Name of the first way that is permitted, what it gave, and why not those before."""
+def _enter_one(ways: Sequence[ModuleType], *where: object) -> tuple[str, Entered, tuple[str, ...]]:
+    """Return the name of the first way that is permitted, what it gave, and why not those before."""
     why_not: list[str] = []
     for way in ways:
         try:
-            return way.NAME, way.enter(sandbox), tuple(why_not)
+            return way.NAME, way.enter(*where), tuple(why_not)
         except OSError as error:
             why_not.append(f"{way.NAME}: {error.strerror or error}")
     raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")
+
+
+def _leave_network() -> None:
+    """Leave all networks but a loopback of this process and its children.
+
+    Raises:
+        OSError: that is not permitted.
+    """
+    linux.call("unshare", NEW_NETWORK)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        (flags,) = struct.unpack_from("h", fcntl.ioctl(any_socket, GET_FLAGS, request), 16)
+        fcntl.ioctl(any_socket, SET_FLAGS, struct.pack("16sh14x", b"lo", flags | UP))
+
+
+def _proxies() -> dict[str, str]:
+    """Return the variables by which most programs call nobody but this machine."""
+    found = dict.fromkeys(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy"), NOBODY)
+    found["no_proxy"] = "localhost,127.0.0.1,::1"
+    return found | {name.upper(): value for name, value in found.items()}
+
+
+def _reopen_files(name_of: Callable[[str], str | None]) -> None:
+    """Open regular files of the script again, by their names and at their positions.
+
+    Descriptors that a fork copies share one position, so that the first trial would move it for the next; and writes
+    through them land where the zygote had the file.
+
+    Args:
+        name_of: the name that a file has now, from the name that it had; None leaves it alone.
+    """
+    for fd in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
+        with contextlib.suppress(OSError):
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if fd < FIRST_FILE or not stat.S_ISREG(os.fstat(fd).st_mode) or below(path, (*KERNEL, *SERVICES)):
+                continue
+            if (now := name_of(path)) is not None:
+                _reopen(fd, now)
+
+
+def _reopen(fd: int, path: str) -> None:
+    found = re.search(r"(?m)^flags:\s*([0-7]+)", Path(f"/proc/self/fdinfo/{fd}").read_text())
+    flags = int(found[1], 8) if found else os.O_RDONLY
+    position, inheritable = os.lseek(fd, 0, os.SEEK_CUR), os.get_inheritable(fd)
+    again = os.open(path, flags & ~MADE_ANEW)
+    os.lseek(again, position, os.SEEK_SET)
+    os.dup2(again, fd, inheritable=inheritable)
+    os.close(again)

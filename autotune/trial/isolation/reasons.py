@@ -6,7 +6,7 @@ import re
 
 NETWORK_TYPES = re.compile(
     r"gaierror|URLError|OfflineModeIsEnabled|LocalEntryNotFoundError|EndpointConnectionError|NewConnectionError"
-    r"|MaxRetryError|ConnectTimeout|ConnectError|ClientConnector\w*Error|CommError|SSLError"
+    r"|MaxRetryError|ConnectTimeout|ConnectError|ClientConnector\w*Error|Proxy\w*Error|CommError|SSLError"
 )
 NETWORK_TEXTS = re.compile(
     r"Network is unreachable|Temporary failure in name resolution|Name or service not known|nodename nor servname"
@@ -45,5 +45,5 @@ def explain(error_type: str, text: str, *, network: bool, room: int) -> str | No
     if FOREIGN.search(text):
         return "the script changes files of another user, which a trial without privileges cannot copy"
     if RENAMED_FOLDER.search(text):
-        return "the script renames a folder that was there before, which a trial without privileges cannot"
+        return "the script moves a folder that was there before, or a file to another folder, which a trial here cannot"
     return None

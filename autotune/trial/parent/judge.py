@@ -9,9 +9,19 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.core.outcome import Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
+from autotune.lines import first_line
+from autotune.stats.outcome import (
+    Compared,
+    Completed,
+    Crashed,
+    NotApplied,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+    WrongNumbers,
+)
 from autotune.trial.spec import TrialReport
 
 LOSS_TOLERANCE = 0.02
@@ -198,6 +208,5 @@ def check_losses(
 
 def short(text: str, width: int = 160) -> str:
     """The line of a message that says most, cut to ``width``: the first, or the last where torch wrapped a worker's."""
-    lines = text.strip().splitlines() or ["no message"]
-    line = lines[-1] if lines[0].startswith("Caught ") else lines[0]
-    return line if len(line) <= width else line[: width - 3] + "..."
+    wrapped = text.strip().startswith("Caught ")
+    return first_line(text.strip().splitlines()[-1] if wrapped else text, width) or "no message"

@@ -9,21 +9,20 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
-from autotune.core.measurement import Block
-from autotune.core.task import TaskFacts
+from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
+from autotune.stats.measurement import Block
 from autotune.trial import process_tree
 from autotune.trial.evidence import RankEvidence
 from autotune.trial.parent import several_processes, watchdog
 from autotune.trial.parent.event_loop import PAUSE_SECONDS, EventLoop
-from autotune.trial.parent.fleet import Fleet
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.several_processes import Witnessed
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
-from autotune.trial.spec import Rendezvous, TrialRequest, TrialSpec
+from autotune.trial.spec import TrialRequest, TrialSpec
 from autotune.trial.unix_connection import UnixConnection
 
 PLAIN = Settings()
@@ -46,11 +45,10 @@ class Runner:
 
     Args:
         setup: what all of them share.
-        fleet: the agents on other machines that take part in every trial.
     """
 
-    def __init__(self, setup: TrialSetup, fleet: Fleet | None = None) -> None:
-        self.setup, self.fleet = setup, fleet or Fleet()
+    def __init__(self, setup: TrialSetup) -> None:
+        self.setup = setup
         self.loop = EventLoop()
         self.trials: set[RunningTrial] = set()
         self.started = 0
@@ -62,7 +60,6 @@ class Runner:
 
     def __enter__(self) -> Runner:
         process_tree.become_subreaper()
-        self.fleet.listen(self.loop)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,13 +87,13 @@ class Runner:
         """Load the task and read its facts in a child.
 
         Args:
-            steps: run the user's step, too, for what only that tells.
+            steps: run the user's step, too, for what only that tells: may several processes share the work?
 
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
         """
         if self.setup.script is not None:
-            return self._describe_script()
+            return self._describe_script(several=steps)
         trial = self._launch(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
@@ -109,15 +106,16 @@ class Runner:
             return TaskFacts.from_events(trial.events)
         raise _user_code_error(self.setup.task, self.end(trial))
 
-    def _describe_script(self) -> TaskFacts:
+    def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
-        frontier = self.warm().frontier
-        assert frontier is not None
+        zygote = self.warm()
+        assert zygote.frontier is not None
         now = time.monotonic()
         left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
         patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
-        facts = TaskFacts.from_dict(frontier["facts"])
-        if facts.why_not_several is not None:
+        facts = TaskFacts.from_dict(zygote.frontier["facts"])
+        facts = replace(facts, warnings=(*facts.warnings, *zygote.gaps))
+        if facts.why_not_several is not None or not several:
             return facts
         try:
             self._zygotes.get(PLAIN, min(self.deadline, now + left), several=True)
@@ -140,13 +138,9 @@ class Runner:
         ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
         return Witnessed(ordered, None if len(ordered) == ranks else self.end(trial))
 
-    def start(self, spec: TrialSpec, timeouts: Timeouts, rendezvous: Rendezvous | None = None) -> RunningTrial:
-        """Start a trial and return at once; this machine's ranks of it where there is a ``rendezvous``."""
-        where = rendezvous or self.fleet.rendezvous()
-        self.fleet.start(self.started + 1, spec, where)
-        trial = self._launch(spec, timeouts, where)
-        self.fleet.started(trial)
-        return trial
+    def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
+        """Start a trial and return at once."""
+        return self._launch(spec, timeouts)
 
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
         """Run a trial to its end."""
@@ -163,7 +157,7 @@ class Runner:
         """Wait until a resident trial is warm, then pause it; False where it ended instead."""
         self._wait(trial, trial.has_events)
         trial.events.clear()
-        _signal(self.fleet, trial, signal.SIGSTOP)
+        trial.signal(signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
@@ -183,9 +177,7 @@ class Runner:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
         if not trial.ended:
             trial.kill()
-        self.fleet.stop(trial)
-        self.loop.wait_until(lambda: trial.zygote.gone or (trial.ended and self.fleet.ended(trial)), KILL_SECONDS)
-        self.fleet.forget(trial)
+        self.loop.wait_until(lambda: trial.zygote.gone or trial.ended, KILL_SECONDS)
         if trial in self.trials:
             self.trials.remove(trial)
             trial.close()
@@ -194,9 +186,7 @@ class Runner:
         """How a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def _launch(
-        self, spec: TrialSpec | None, timeouts: Timeouts, rendezvous: Rendezvous | None = None, *, ranks: int = 1
-    ) -> RunningTrial:
+    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
         """Have a zygote start the leader of a trial."""
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
@@ -206,7 +196,7 @@ class Runner:
             zygote.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = replace(_request(self.setup, number, spec, rendezvous), script=zygote.started_script(), ranks=ranks)
+        request = replace(_request(self.setup, number, spec), script=zygote.started_script(), ranks=ranks)
         reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -225,31 +215,23 @@ class Runner:
             self.stop(trial)
 
 
-def _request(setup: TrialSetup, number: int, spec: TrialSpec | None, rendezvous: Rendezvous | None) -> TrialRequest:
+def _request(setup: TrialSetup, number: int, spec: TrialSpec | None) -> TrialRequest:
     common = TrialRequest(
         task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
     )
     if spec is None:
         return common
-    binding = setup.binding(spec.settings).text
-    if rendezvous is not None:
-        spec = replace(spec, settings=setup.over_machines(spec.settings, rendezvous.nnodes))
-    return replace(common, spec=spec, binding=binding, rendezvous=rendezvous)
+    return replace(common, spec=spec, binding=setup.binding(spec.settings).text)
 
 
 def _block(runner: Runner, trial: RunningTrial, seconds: float) -> Block | None:
     if trial.ended:
         return None
-    _signal(runner.fleet, trial, signal.SIGCONT)
+    trial.signal(signal.SIGCONT)
     trial.ask_for_block(seconds)
     runner._wait(trial, trial.has_events)
-    _signal(runner.fleet, trial, signal.SIGSTOP)
+    trial.signal(signal.SIGSTOP)
     return trial.take_block()
-
-
-def _signal(fleet: Fleet, trial: RunningTrial, signum: int) -> None:
-    trial.signal(signum)
-    fleet.signal(trial, signum)
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

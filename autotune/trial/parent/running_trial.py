@@ -6,11 +6,10 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.measurement import Block
+from autotune.stats.measurement import Block
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.judge import TrialEnd, most_telling
 from autotune.trial.parent.zygotes import ZygoteProcess
@@ -29,15 +28,6 @@ class Timeouts:
     """On the monotonic clock."""
 
 
-@dataclass(frozen=True)
-class RemoteEnd:
-    """How a trial's ranks on another machine ended: the machine's name, OOM kills meanwhile, the log of a failure."""
-
-    machine: str
-    oom_kills: int | None
-    log: str
-
-
 class RunningTrial:
     """A trial from its start until nothing of it is left. Made by `Runner.start`.
 
@@ -45,8 +35,7 @@ class RunningTrial:
         events: messages that wait for the runner: facts of the task, or signs of a resident trial.
         code: exit code of the leader; None while it runs.
         timed_out: the phase in which the watchdog ended it; None where it did not.
-        remote_ends: how it ended on other machines.
-        on_message: told every message too.
+        start_seconds: from the request to the first step; 0 before that.
     """
 
     def __init__(
@@ -63,13 +52,11 @@ class RunningTrial:
         self.events: deque[dict[str, Any]] = deque()
         self.code: int | None = None
         self.timed_out: str | None = None
-        self.remote_ends: list[RemoteEnd] = []
-        self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self.phase = "starting"
         self.rank_codes: list[int] = []
         self._groups = [pid]
         self._oom_kills_before = oom_kills
-        self._start_seconds = 0.0
+        self.start_seconds = 0.0
         self._reports: list[TrialReport] = []
         self._leftovers = 0
         self._loop: EventLoop | None = None
@@ -95,7 +82,7 @@ class RunningTrial:
         self.zygote.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
-        """Send ``signum`` to the trial's process groups on this machine."""
+        """Send ``signum`` to the trial's process groups."""
         for group in self._groups if not self.ended else ():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signum)
@@ -122,11 +109,10 @@ class RunningTrial:
         if event == "rank-started":
             self._groups.append(message["pid"])
             return
-        self.on_message(message)
         if event == "phase":
             self.phase = message["phase"]
             if message.get("first_step"):
-                self._start_seconds = self.last_sign_at - self.requested_at
+                self.start_seconds = self.last_sign_at - self.requested_at
         elif event == "report":
             self._reports.append(TrialReport.from_dict(message["report"]))
         elif event == "rank-ended":
@@ -135,20 +121,17 @@ class RunningTrial:
             self.events.append(message)
 
     def end(self, oom_kills: int | None) -> TrialEnd:
-        """How it ended, here and elsewhere; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
+        """How it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
         before = self._oom_kills_before
-        here = oom_kills - before if oom_kills is not None and before is not None else None
-        known = [kills for kills in (here, *(end.oom_kills for end in self.remote_ends)) if kills is not None]
-        logs = [f"{end.machine}:\n{end.log}" for end in self.remote_ends if end.log]
         return TrialEnd(
             report=most_telling(self._reports),
             rank_codes=tuple(self.rank_codes),
             code=self.code,
             timed_out=self.timed_out,
-            oom_kills=sum(known) if known else None,
-            log="\n".join([self.zygote.tail(), *logs]),
+            oom_kills=oom_kills - before if oom_kills is not None and before is not None else None,
+            log=self.zygote.tail(),
             seconds=time.monotonic() - self.requested_at,
-            start_seconds=self._start_seconds,
+            start_seconds=self.start_seconds,
             leftovers=self._leftovers,
             no_fork_reason=self.zygote.no_fork_reason,
         )

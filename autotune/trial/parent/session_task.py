@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from autotune.core.errors import ContractError, UsageError
+from autotune.errors import ContractError, UsageError
 from autotune.trial.paths import session_file
 from autotune.trial.task_file import OPTIONAL, PARAMETERS, REQUIRED
 

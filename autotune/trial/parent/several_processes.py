@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autotune.core.task import TaskFacts
 from autotune.knobs.backend import BACKENDS
+from autotune.knobs.task import TaskFacts
 from autotune.trial.evidence import STARTED, RankEvidence, why_not_shared
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, short
 

@@ -11,23 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import NothingUsable
-from autotune.core.measurement import HIGH_LATENCY, LASTING, Block
-from autotune.core.outcome import Compared, Completed, Outcome
-from autotune.core.proof import Round
 from autotune.knobs.constraints import with_global_batch
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import LASTING, Block
+from autotune.stats.outcome import Compared, Completed, Outcome
+from autotune.stats.proof import Round
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.spec import TrialSpec
+from autotune.trial.spec import TrialSpec, Without
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
 LEAST_SECONDS = 10.0
 """...but never less than this."""
 INSPECTION_SECONDS = 60.0
-"""A trial that inspects may go without a sign of life for so long: it reads profiles, too."""
+"""A trial that inspects may show no sign of life for so long: it reads profiles, too."""
 COMPARING_SECONDS = 30.0
 """The same for one whose first steps are compared: a script may evaluate between two epochs."""
 RESIDENT_WARMUP = 1.0
@@ -45,8 +44,6 @@ class TrialBench:
 
     Attributes:
         no_fork_reason: why trials ran as new processes; None where they were forked.
-        trial_latencies: number of threads and core-to-core latency of each trial.
-        contest_latencies: the same of each block of a contest.
     """
 
     def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
@@ -54,8 +51,6 @@ class TrialBench:
         self.timeouts = Timeouts(starting=patience, stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
-        self.trial_latencies: list[tuple[int, float]] = []
-        self.contest_latencies: list[tuple[int, float]] = []
         self._random = random.Random(seed)
         self._missed = 0.0
         """See `TrialContest`; of the last one."""
@@ -94,8 +89,6 @@ class TrialBench:
         outcome = judge(settings, end)
         if settings == self.baseline:
             self.remember(outcome)
-        if isinstance(outcome, Completed) and outcome.measurement and outcome.measurement.core_latency:
-            self.trial_latencies.append((settings.threads, outcome.measurement.core_latency))
         same_batch = settings.global_batch == self.baseline.global_batch
         return check_losses(outcome, settings, self.reference, same_batch=same_batch)
 
@@ -125,22 +118,27 @@ class TrialBench:
             starting = max(starting, PATIENCE * self.runner.several_seconds)
         return replace(self.timeouts, starting=starting, deadline=deadline)
 
-    def inspect(self, settings: Settings, deadline: float) -> Mapping[str, Any]:
-        """What each part of a step takes by itself, as plain data.
+    def inspect(
+        self, settings: Settings, function: str, seconds: float, deadline: float
+    ) -> tuple[Outcome, Mapping[str, Any]]:
+        """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
-        Raises:
-            NothingUsable: it could not be measured.
+        Args:
+            settings: of the trial.
+            function: see `TrialSpec.inspect`.
+            seconds: that it should take, once the trial is warm.
+            deadline: on the monotonic clock.
         """
-        spec = TrialSpec(settings=settings, seed=self.seed, inspect=True, warmup_seconds=RESIDENT_WARMUP)
+        spec = TrialSpec(
+            settings=settings, seed=self.seed, inspect=function, max_seconds=seconds, warmup_seconds=RESIDENT_WARMUP
+        )
         patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
         end = self.runner.run(spec, patient)
-        if end.report is None or end.report.inspection is None:
-            raise NothingUsable(f"the parts of a step could not be measured: {judge(settings, end).reason}\n{end.log}")
-        return end.report.inspection
+        return judge(settings, end), (end.report.inspection if end.report is not None else None) or {}
 
     @contextlib.contextmanager
     def contest(
-        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, str] | None = None
+        self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, Without] | None = None
     ) -> Iterator[TrialContest]:
         """All ``contenders`` started as new processes in random order, warm and paused.
 
@@ -158,14 +156,13 @@ class TrialBench:
                     own=self.baseline,
                     resident=True,
                     warmup_seconds=RESIDENT_WARMUP,
-                    without=(without or {}).get(name, ""),
+                    without=(without or {}).get(name, Without.NOTHING),
                 )
                 trials[name] = trial = self.runner.start(spec, self._timeouts(contenders[name], deadline))
                 self.runner.ready(trial)
             contest = TrialContest(self.runner, trials, self._random, self._missed)
             yield contest
             self._missed = contest.missed
-            self.contest_latencies += [(contenders[name].threads, latency) for name, latency in contest.latencies]
         finally:
             for trial in trials.values():
                 self.runner.stop(trial)
@@ -175,7 +172,6 @@ class TrialContest:
     """Resident trials that take blocks in turn.
 
     Attributes:
-        latencies: name and core-to-core latency of each block that counts, where it has one.
         neighbours: processors that other processes kept busy during the last round, on average.
         missed: largest share of its processors' time that a contender missed during the last round; before the first,
             as the caller knows it.
@@ -185,18 +181,12 @@ class TrialContest:
         self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0
     ) -> None:
         self.runner, self.trials = runner, trials
-        self.latencies: list[tuple[str, float]] = []
         self.neighbours, self.missed = 0.0, missed
         self._random = turns
-        self._lowest: dict[str, float] = {}
-        """The lowest latency of each."""
 
     def round(self, seconds: float) -> dict[str, float]:
         """One block of each, in random order: items per second by name. A contender that ended is left out."""
         blocks = self._blocks(seconds)
-        if self._latency_changed(blocks):
-            blocks = self._blocks(seconds)  # once more, with the cores where the host has them now
-        self.latencies += [(name, block.core_latency) for name, block in blocks.items() if block.core_latency]
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         self.missed = max((block.stolen for block in blocks.values()), default=self.missed)
         return {name: block.rate for name, block in blocks.items()}
@@ -217,12 +207,6 @@ class TrialContest:
         block = self.runner.block(trial, seconds)
         burst = block is not None and block.disturbed and self.missed <= LASTING
         return self.runner.block(trial, seconds) if burst else block
-
-    def _latency_changed(self, blocks: Mapping[str, Block]) -> bool:
-        """Whether core-to-core latency was high for some blocks of a round and low for others."""
-        known = {name: block.core_latency for name, block in blocks.items() if block.core_latency}
-        self._lowest |= {name: min(latency, self._lowest.get(name, latency)) for name, latency in known.items()}
-        return len({latency > HIGH_LATENCY * self._lowest[name] for name, latency in known.items()}) > 1
 
 
 def _disturbed(outcome: Outcome) -> bool:

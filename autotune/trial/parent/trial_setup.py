@@ -26,7 +26,6 @@ class TrialSetup:
         users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
         oom_kills: reads the memory cgroup's kill counter.
         binding: the CPUs of each process of settings on this machine.
-        over_machines: settings of one machine, and of how many -> what all their processes together run.
     """
 
     task: Path
@@ -38,7 +37,6 @@ class TrialSetup:
     users_threads: str = ""
     oom_kills: Callable[[], int | None] = lambda: None
     binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
-    over_machines: Callable[[Settings, int], Settings] = lambda settings, _: settings
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from autotune.core.outcome import BUDGET_OVER
+from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.running_trial import RunningTrial

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import LaunchError, NothingUsable, UserCodeError
+from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.child_command import child_command
+from autotune.trial.isolation.private import default_bytes
 from autotune.trial.isolation.reasons import explain
-from autotune.trial.isolation.room import default_bytes
 from autotune.trial.parent.event_loop import EventLoop
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.script import Script
@@ -47,6 +47,7 @@ class ZygoteProcess:
         no_fork_reason: why it starts trials as new processes; None where it forks them.
         script: that it has loaded; None for a task file.
         frontier: where that trains, as plain data.
+        gaps: what it does not keep from the user's world.
         on_exit: whom to tell that a trial has ended, by the trial's pid.
     """
 
@@ -58,6 +59,7 @@ class ZygoteProcess:
         self.no_fork_reason: str | None = None
         self.script: Script | None = None
         self.frontier: dict[str, Any] | None = None
+        self.gaps: tuple[str, ...] = ()
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
         self._log = bytearray()
@@ -236,7 +238,7 @@ class Zygotes:
             said = f"{task}: {error['error_type']}: {error['error']}"
             printed = zygote.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
             raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
-        zygote.script, zygote.frontier = script, reply["frontier"]
+        zygote.script, zygote.frontier, zygote.gaps = script, reply["frontier"], tuple(reply["gaps"])
 
 
 def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:

@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 from torch.utils.data import DataLoader
 
+from autotune.knobs import cpu_binding as binding
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
-from autotune.runtime import binding, memory_policy
 from autotune.runtime.session import Session
 from tests.end_to_end.harness import cgroup, inside
 
@@ -68,7 +68,7 @@ def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank
     script = tmp_path / "train.py"
     script.write_text(SAY)
     plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (CPUS[1],)), Affinity((CPUS[1],), (CPUS[1],))))
-    start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "-u", str(script), "--lr", "a b"]
+    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "-u", str(script), "--lr", "a b"]
     found = run(*start, cwd=tmp_path, LOCAL_RANK=str(rank), **{VARIABLE: plan.text})
     assert found["cpus"] == [CPUS[rank]]
     assert found["arguments"] == [str(script), "--lr", "a b"]
@@ -78,7 +78,7 @@ def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank
 @linux
 def test_training_starts_even_where_its_cpus_are_gone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SAY)
-    start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "train.py"]
+    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "train.py"]
     found = run(*start, cwd=tmp_path, **{VARIABLE: AffinityPlan((4000,), (Affinity((4000,), (4000,)),)).text})
     assert found["cpus"] == CPUS
     assert "autotune: binding not applied: " in found["err"]
@@ -94,7 +94,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
     _write_profile(profile, workers=1)
     (tmp_path / "train.py").write_text(IN_TRAINING)
     plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (*CPUS[:2],)),))
-    start = [sys.executable, "-m", "autotune.runtime.bound", sys.executable, "train.py"]
+    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "train.py"]
     own = {VARIABLE: plan.text, "AUTOTUNE_PROFILE": str(profile), "OMP_NUM_THREADS": "1", **variables}
     found = run(*start, cwd=tmp_path, **own)
     assert [cpu for cpu in found["workers"] if cpu >= 0] == CPUS[:2]
@@ -106,7 +106,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
 
 def _write_profile(path: Path, workers: int) -> None:
     from autotune.profiles import file as profiles
-    from tests.runtime.records import profile
+    from tests.unit.records import profile
 
     tuned = quiet(threads=1, interop_threads=1, num_workers=workers, batch_size=2, binding="cores")
     path.write_text(profiles.dump(profile(tuned)))
@@ -115,7 +115,7 @@ def _write_profile(path: Path, workers: int) -> None:
 IN_CPUSET = """
 import json, os
 from autotune.knobs.affinity import own_affinity
-from autotune.runtime.binding import why_not
+from autotune.knobs.cpu_binding import why_not
 from autotune.probes import budget, cpu
 from autotune.probes.system import System
 found = budget.probe(System(), cpu.probe(System()))
@@ -135,7 +135,7 @@ def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None
         pytest.skip(f"cannot make a cpuset: {error}")
     try:
         plan = AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), tuple(CPUS)),))
-        start = [*inside(group), sys.executable, "-m", "autotune.runtime.bound", sys.executable, "-c", IN_CPUSET]
+        start = [*inside(group), sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "-c", IN_CPUSET]
         found = run(*start, cwd=tmp_path, **{VARIABLE: plan.text})
     finally:
         group.rmdir()
@@ -195,21 +195,23 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
 IN_CHILD = """
 import json
 from autotune.knobs.affinity import Affinity
-from autotune.runtime import binding, memory_policy
+from autotune.knobs import cpu_binding as binding, memory_policy
+from autotune.knobs.affinity import Affinity
+from autotune.knobs import cpu_binding as binding
 try:
-    before = memory_policy.policy()
-    memory_policy.set_policy(memory_policy.BIND, (0,))
-    bound = memory_policy.policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
-    memory_policy.set_policy(memory_policy.PREFERRED, (0,))
-    preferred = memory_policy.policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
-    memory_policy.set_policy(memory_policy.DEFAULT, ())
+    before = binding.memory_policy()
+    binding.set_memory_policy(binding.BIND, (0,))
+    bound = binding.memory_policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
+    binding.set_memory_policy(binding.PREFERRED, (0,))
+    preferred = binding.memory_policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
+    binding.set_memory_policy(binding.DEFAULT, ())
     refused = None
     try:
-        memory_policy.take_from((1000,))
+        binding.take_memory_from((1000,))
     except OSError as error:
         refused = error.strerror
     print(json.dumps({"before": before, "bound": bound, "preferred": preferred, "refused": refused,
-                      "after": memory_policy.policy(), "note": binding.memory_note(Affinity((0,), (0,), (0,)))}))
+                      "after": binding.memory_policy(), "note": binding.memory_note(Affinity((0,), (0,), (0,)))}))
 except OSError as error:
     print(json.dumps({"errno": error.strerror or str(error)}))
 """
@@ -220,20 +222,20 @@ def test_memory_policies_for_real(tmp_path: Path) -> None:
     found = run(sys.executable, "-c", IN_CHILD, cwd=tmp_path)
     if "errno" in found:
         pytest.skip(f"memory policies are not permitted here: {found['errno']}")
-    assert found["before"][0] == memory_policy.DEFAULT
-    assert found["bound"] == [[memory_policy.BIND, [0]], None]
-    assert found["preferred"][0] == [memory_policy.PREFERRED, [0]]
+    assert found["before"][0] == binding.DEFAULT
+    assert found["bound"] == [[binding.BIND, [0]], None]
+    assert found["preferred"][0] == [binding.PREFERRED, [0]]
     assert "only preferred" in found["preferred"][1]
     assert found["refused"] == "Invalid argument"
-    assert found["after"] == [memory_policy.DEFAULT, []]
+    assert found["after"] == [binding.DEFAULT, []]
     assert "the kernel refused" in found["note"]
 
 
-@pytest.mark.parametrize("permitted", [(), (memory_policy.PREFERRED,), (memory_policy.BIND, memory_policy.PREFERRED)])
+@pytest.mark.parametrize("permitted", [(), (binding.PREFERRED,), (binding.BIND, binding.PREFERRED)])
 def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> None:
     """A08: bound, else preferred, else the CPUs alone; which of them is read back."""
     asked: list[tuple[int, tuple[int, ...]]] = []
-    force = [(memory_policy.DEFAULT, ())]
+    force = [(binding.DEFAULT, ())]
 
     def set_policy(mode: int, nodes: tuple[int, ...]) -> None:
         asked.append((mode, tuple(nodes)))
@@ -244,21 +246,19 @@ def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> N
     place = Affinity((0,), (0,), (1, 3))
     with (
         mock.patch.object(os, "sched_setaffinity", create=True),
-        mock.patch.object(memory_policy, "set_policy", set_policy),
-        mock.patch.object(memory_policy, "policy") as policy,
+        mock.patch.object(binding, "set_memory_policy", set_policy),
+        mock.patch.object(binding, "memory_policy") as policy,
     ):
         binding.bind(place)
         policy.return_value = force[-1]
         note = binding.memory_note(place)
-    assert asked[0] == (memory_policy.BIND, (1, 3))
-    assert asked[1:] == ([] if memory_policy.BIND in permitted else [(memory_policy.PREFERRED, (1,))])
+    assert asked[0] == (binding.BIND, (1, 3))
+    assert asked[1:] == ([] if binding.BIND in permitted else [(binding.PREFERRED, (1,))])
     words = {(): "the kernel refused", (1,): "only preferred there"}.get(permitted)
     assert (note is None) if words is None else words in (note or "")
 
 
 def test_a_forbidden_look_is_no_error() -> None:
     place = Affinity((0,), (0,), (1,))
-    with mock.patch.object(memory_policy, "policy", side_effect=PermissionError(1, "Operation not permitted")):
+    with mock.patch.object(binding, "memory_policy", side_effect=PermissionError(1, "Operation not permitted")):
         assert "Operation not permitted" in (binding.memory_note(place) or "")
-    with mock.patch.object(memory_policy, "SYSTEM_CALLS", {}), pytest.raises(OSError, match="not known"):
-        memory_policy.policy()

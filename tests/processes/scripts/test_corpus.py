@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.script.corpus import CORPUS, HERE, Script, place
+from tests.processes.scripts.corpus import CORPUS, HERE, Script, place
 
 pytestmark = pytest.mark.torch
 
@@ -27,7 +27,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 def forks() -> Iterator[subprocess.Popen[str]]:
     """A process that has imported torch and forks for each script."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.script.forks"],
+        [sys.executable, "-m", "tests.processes.scripts.forks"],
         cwd=ROOT,
         env=os.environ | ONE_THREAD,
         stdin=subprocess.PIPE,

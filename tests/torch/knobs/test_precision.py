@@ -10,7 +10,7 @@ from autotune.runtime.calls import to_float32
 from torch import nn
 
 from autotune.runtime.session import Session
-from tests.runtime.conftest import process_state
+from tests.torch.conftest import process_state
 from tests.runtime.records import dataset, network, quiet
 
 CPU = torch.device("cpu")

@@ -217,7 +217,7 @@ def test_a_script_that_compiles_trains_the_same(loop: Callable[[str], list[float
 
 def compared_with(loop: Callable[[str], list[float]]) -> Any:
     """Return fingerprints of what ``loop`` trains with, as tuning finds them."""
-    from autotune.core.fingerprint import Fingerprint
+    from autotune.knobs.fingerprint import Fingerprint
     from autotune.runtime import fingerprints
 
     kinds = [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autotune
-from autotune.core.errors import ProfileError, UsageError
+from autotune.errors import ProfileError, UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
-from autotune.core.fingerprint import Fingerprint
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs import compile as compiling
 from autotune.knobs import data_parallel
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from autotune.core.measurement import Block
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
+from autotune.stats.measurement import Block
 from autotune.trial.child import measured_loop, training_loop
 from autotune.trial.child import warm_up as warming
 from autotune.trial.child.loaded_task import LoadedTask

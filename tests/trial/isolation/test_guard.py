@@ -12,8 +12,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 START = """
 import os, pathlib, shutil, socket, sys, tempfile
+from multiprocessing.shared_memory import SharedMemory
 from autotune.trial.isolation import guard
-inside, outside = map(pathlib.Path, sys.argv[1:])
+inside, outside = map(pathlib.Path, sys.argv[1:3])
+TOKEN = sys.argv[3]
+"""
+RUN = """
+for code in {codes!r}:
+    before, own = os.getcwd(), os.getpid()
+    said = "done"
+    try:
+        exec(code)
+    except Exception as error:
+        said = f"{{type(error).__name__}} {{error}}"
+    if own != os.getpid():
+        os._exit(0)  # a child of the code's
+    print(said, flush=True)
+    os.chdir(before)
 """
 FORBIDDEN = [
     "open(outside / 'new', 'w')",
@@ -40,7 +55,7 @@ FORBIDDEN = [
     "os.chdir(outside); open('file', 'w')",
     "os.chdir(outside); os.remove('file')",
     "os.remove('file', dir_fd=os.open(outside, os.O_RDONLY))",
-    "os.fork() or open(outside / 'new', 'w'); os.wait(); open(outside / 'new', 'w')",
+    "os.fork() and os.wait(); open(outside / 'new', 'w')",
 ]
 PERMITTED = [
     "open(outside / 'file').read()",
@@ -52,6 +67,22 @@ PERMITTED = [
     "tempfile.TemporaryFile(dir=inside).write(b'x')",
     "read, write = os.pipe(); os.fdopen(write, 'w').write('x')",
 ]
+CALLS = [
+    "socket.create_connection(('192.0.2.1', 80))",
+    "socket.getaddrinfo('example.org', 443)",
+    "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 80))",
+    "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')",
+]
+LOCAL_CALL = """
+family, _, _, _, address = socket.getaddrinfo({!r}, 0, type=socket.SOCK_STREAM)[0]
+server = None
+try:
+    server = socket.create_server(address[:2], family=family)
+except OSError:
+    pass  # no such interface here
+if server is not None:
+    socket.create_connection(server.getsockname()[:2])
+"""
 
 
 @pytest.fixture
@@ -65,66 +96,46 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return inside, outside
 
 
-def run(code: str, folders: tuple[Path, Path]) -> str:
-    """The last line of what the code prints on its way down; empty where it comes to its end."""
-    command = [sys.executable, "-c", START + code, *map(str, folders)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    return (done.stderr.strip().splitlines() or [""])[-1]
+def run(first: str, codes: list[str], folders: tuple[Path, Path], token: str = "") -> dict[str, str]:
+    """What each of ``codes`` ended with, after ``first``."""
+    command = [sys.executable, "-c", START + first + RUN.format(codes=codes), *map(str, folders), token]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return dict(zip(codes, done.stdout.splitlines(), strict=True))
 
 
-@pytest.mark.parametrize("code", FORBIDDEN)
-def test_a_change_outside_is_stopped_and_its_path_named(code: str, folders: tuple[Path, Path]) -> None:
-    said = run(f"guard.forbid_writes(inside)\n{code}", folders)
-    assert said.startswith("PermissionError"), said
-    assert str(folders[1]) in said
-    assert "$TMPDIR" in said
+def test_changes_outside_are_stopped_and_their_paths_named(folders: tuple[Path, Path]) -> None:
+    for code, said in run("guard.forbid_writes(inside)", FORBIDDEN, folders).items():
+        assert said.startswith("PermissionError"), (code, said)
+        assert str(folders[1]) in said, code
+        assert "$TMPDIR" in said, code
     assert sorted(path.name for path in folders[1].iterdir()) == ["file", "folder"]
     assert (folders[1] / "file").read_text() == "the user's"
 
 
+def test_reading_and_changes_inside_are_not(folders: tuple[Path, Path]) -> None:
+    assert set(run("guard.forbid_writes(inside)", PERMITTED, folders).values()) == {"done"}
+
+
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm here")
-@pytest.mark.parametrize(
-    ("code", "stopped"),
-    [
-        ("open(f'/dev/shm/{NAME}', 'w'); os.remove(f'/dev/shm/{NAME}')", False),
-        ("from multiprocessing.shared_memory import SharedMemory as S; s = S(create=True, size=1); s.unlink()", False),
-        ("open(f'/dev/shm/{NAME}/data', 'w')", True),
-    ],
-)
-def test_shared_memory_is_made_but_nobodys_folder_in_it_is_changed(
-    code: str, stopped: bool, folders: tuple[Path, Path]
-) -> None:
-    name = f"autotune-test-{uuid.uuid4().hex}"
-    said = run(f"guard.forbid_writes(inside)\nNAME = {name!r}\n{code}", folders)
-    assert said.startswith("PermissionError") if stopped else said == ""
+def test_shared_memory_is_made_but_nobodys_is_changed(folders: tuple[Path, Path]) -> None:
+    token = f"autotune-test-{uuid.uuid4().hex}"
+    users = Path("/dev/shm", f"{token}-users")
+    users.mkdir()
+    own = ["open(f'/dev/shm/{TOKEN}', 'w'); os.remove(f'/dev/shm/{TOKEN}')"]
+    own += ["memory = SharedMemory(create=True, size=1); memory.unlink()"]
+    others = ["open(f'/dev/shm/{TOKEN}-users/data', 'w')", "os.rmdir(f'/dev/shm/{TOKEN}-users')"]
+    try:
+        said = run("guard.forbid_writes(inside)", [*own, *others], folders, token)
+    finally:
+        users.rmdir()
+    assert [said[code] for code in own] == ["done", "done"]
+    assert all(said[code].startswith("PermissionError") for code in others)
 
 
-@pytest.mark.parametrize("code", PERMITTED)
-def test_reading_and_changes_inside_are_not(code: str, folders: tuple[Path, Path]) -> None:
-    assert run(f"guard.forbid_writes(inside)\n{code}", folders) == ""
+def test_other_machines_are_not_called(folders: tuple[Path, Path]) -> None:
+    assert all("--allow-network" in said for said in run("guard.forbid_network()", CALLS, folders).values())
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "socket.create_connection(('192.0.2.1', 80))",
-        "socket.getaddrinfo('example.org', 443)",
-        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 80))",
-        "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')",
-    ],
-)
-def test_another_machine_is_not_called(code: str, folders: tuple[Path, Path]) -> None:
-    assert "--allow-network" in run(f"guard.forbid_network()\n{code}", folders)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_this_machine_is(host: str, folders: tuple[Path, Path]) -> None:
-    code = f"""
-family, _, _, _, address = socket.getaddrinfo({host!r}, 0, type=socket.SOCK_STREAM)[0]
-try:
-    server = socket.create_server(address[:2], family=family)
-except OSError:
-    sys.exit()  # no such interface here
-socket.create_connection(server.getsockname()[:2])
-"""
-    assert run(f"guard.forbid_network()\n{code}", folders) == ""
+def test_this_machine_is(folders: tuple[Path, Path]) -> None:
+    codes = [LOCAL_CALL.format(host) for host in ("127.0.0.1", "localhost", "::1")]
+    assert set(run("guard.forbid_network()", codes, folders).values()) == {"done"}

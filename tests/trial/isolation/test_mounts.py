@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.isolation.mounts import Treatment, below, parse
+from autotune.trial.isolation.private import Treatment, below, parse
 
 TEXT = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -22,37 +22,35 @@ TEXT = """\
 """
 
 
-def test_the_kernels_text_is_read_outer_mounts_first() -> None:
-    mounts = parse(TEXT)
-    assert [mount.point for mount in mounts][:4] == ["/", "/dev", "/proc", "/run"]
-    assert {(mount.point, mount.kind) for mount in mounts} >= {("/mnt/my data", "nfs4"), ("/", "ext4")}
+def test_the_kernels_text_is_read() -> None:
+    assert {(point, mount.kind) for point, mount in parse(TEXT).items()} >= {("/mnt/my data", "nfs4"), ("/", "ext4")}
 
 
 def test_of_mounts_at_one_point_the_last_is_seen() -> None:
-    assert [mount.writable for mount in parse(TEXT) if mount.point == "/dev/shm"] == [False]
+    assert not parse(TEXT)["/dev/shm"].writable
 
 
 @pytest.mark.parametrize(
     ("point", "treatment"),
     [
-        ("/", Treatment.COVERED),
-        ("/mnt/my data", Treatment.COVERED),
+        ("/", Treatment.PRIVATE),
+        ("/mnt/my data", Treatment.PRIVATE),
         ("/mnt/archive", Treatment.READ_ONLY),
         ("/run", Treatment.READ_ONLY),
         ("/run/user/1000", Treatment.READ_ONLY),
-        ("/proc", Treatment.KEPT),
-        ("/dev", Treatment.KEPT),
-        ("/dev/shm", Treatment.OWN),
+        ("/proc", Treatment.REAL),
+        ("/dev", Treatment.REAL),
+        ("/dev/shm", Treatment.SHARED_MEMORY),
     ],
 )
 def test_what_happens_to_each_mount(point: str, treatment: Treatment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "isdir", lambda _: True)
-    assert {mount.point: mount.treatment for mount in parse(TEXT)}[point] is treatment
+    assert parse(TEXT)[point].treatment is treatment
 
 
 def test_a_file_that_is_mounted_can_only_be_read(tmp_path: Path) -> None:
     (tmp_path / "hosts").touch()
-    (mount,) = parse(f"40 27 0:50 / {tmp_path}/hosts rw - ext4 /dev/vda rw")
+    (mount,) = parse(f"40 27 0:50 / {tmp_path}/hosts rw - ext4 /dev/vda rw").values()
     assert mount.treatment is Treatment.READ_ONLY
 
 

@@ -24,6 +24,7 @@ NETWORK = [
     ("OSError", "[Errno 101] Network is unreachable"),
     ("PermissionError", f"[Errno 13] {guard.NETWORK}: 'example.org'"),
     ("RuntimeError", "curl: (6) Could not resolve host: example.org"),
+    ("botocore.exceptions.ProxyConnectionError", "Failed to connect to proxy URL: http://127.0.0.1:9"),
 ]
 
 
@@ -43,7 +44,7 @@ def test_where_there_is_a_network_it_is_not_the_reason(kind: str, text: str) -> 
         ("OSError", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "1.5 GiB"),
         ("OSError", OSError(errno.EROFS, os.strerror(errno.EROFS), "/run/x"), "only read"),
         ("OSError", OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW), "/data/x"), "another user"),
-        ("OSError", OSError(errno.EXDEV, os.strerror(errno.EXDEV), "runs"), "renames a folder"),
+        ("OSError", OSError(errno.EXDEV, os.strerror(errno.EXDEV), "runs"), "moves a folder"),
         ("PermissionError", PermissionError(errno.EACCES, guard.WRITE, "/data/x"), "outside its working folder"),
     ],
 )

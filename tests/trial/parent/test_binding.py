@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.outcome import Completed, NotApplied, Outcome
 from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
+from autotune.stats.outcome import Completed, NotApplied, Outcome
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts

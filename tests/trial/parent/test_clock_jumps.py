@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.core.measurement import Block, Measurement
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
 from autotune.trial.parent import runner
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.runner import Runner
@@ -28,7 +28,7 @@ class Jumping(Runner):
     """A runner whose first block or trial is hit: the tuner notices a pause, or only the trial's clock jumps."""
 
     def __init__(self, notices: bool) -> None:
-        super().__init__(SimpleNamespace(), None)  # type: ignore[arg-type]
+        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
         self.notices, self.made = notices, 0
 
     def taken(self, *_: Any) -> Block:

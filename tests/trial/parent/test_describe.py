@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.core.task import TaskFacts
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from autotune.trial.parent import runner as runner_module
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_environment import trial_environment

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import UserCodeError
-from autotune.core.outcome import Completed
-from autotune.core.task import TaskFacts
+from autotune.errors import UserCodeError
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.task import TaskFacts
 from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.trial.parent.running_scripts import PATIENCE, running

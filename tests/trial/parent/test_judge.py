@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.measurement import Block, Measurement
-from autotune.core.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.precision import PRECISION
 from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.trial.parent.judge import (
     OTHER_BATCH_TOLERANCE,
     SHM_FULL,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.errors import AutotuneError, NothingUsable, UserCodeError
+from autotune.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.trial import process_tree
 from autotune.trial.parent.runner import Runner

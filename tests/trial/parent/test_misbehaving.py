@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from autotune.core.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.knobs.settings import Settings
+from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.trial import process_tree
 from autotune.trial.parent.judge import TrialEnd, judge
 from autotune.trial.parent.runner import Runner

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import ContractError, UsageError
+from autotune.errors import ContractError, UsageError
 from autotune.trial.parent import session_task
 from autotune.trial.task_file import recognise
 

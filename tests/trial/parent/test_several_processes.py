@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotune.core.outcome import Completed
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Witnessed, shown
 from autotune.trial.parent.trial_bench import TrialBench

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.measurement import Block
+from autotune.stats.measurement import Block
 from autotune.trial.parent.trial_bench import TrialContest
 
 LOW, HIGH = 25e-6, 75e-6

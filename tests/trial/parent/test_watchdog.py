@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.outcome import BUDGET_OVER
+from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial.parent import running_trial, watchdog
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 

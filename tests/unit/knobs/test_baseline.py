@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.core.errors import ContractError
-from autotune.core.task import TaskFacts
+from autotune.errors import ContractError
 from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from benchmarks.simulation.simulator import context, inventory
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, over_machines, with_processes
+from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, with_processes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
 from autotune.profiles.format import Profile
-from tests.runtime.records import inventory, profile
+from tests.unit.records import inventory, profile
 from tests.strategies import settings as any_settings
 
 MACHINES = st.builds(
@@ -111,18 +111,6 @@ def test_the_launched_world_is_kept() -> None:
     more, notes = launched(settings, inventory(8), world=4, local=4)
     assert (more.processes, more.batch_size, more.global_batch) == (4, 16, 64)
     assert any("started as 4 processes" in note for note in notes)
-
-
-def test_machines_that_were_measured_together_are_nothing_to_mention() -> None:
-    settings = Settings(processes=2, threads=4, backend="gloo", batch_size=16, num_workers=1, prefetch_factor=2)
-    all_of_them = over_machines(settings, 2, inventory(8))
-    assert all_of_them.difference(settings).keys() == {"processes", "batch_size"}
-    assert (all_of_them.processes, all_of_them.batch_size) == (4, 8)
-    assert launched(settings, inventory(8), 4, 2, 2) == (all_of_them, ())
-    _, said = launched(settings, inventory(8), 4, 2)
-    assert said == ("processes: asked 2, applied 4 (started as 4 processes)",)
-    alone = Settings(threads=8, batch_size=32)
-    assert over_machines(alone, 2, inventory(8)) == alone.but(processes=2, batch_size=16)
 
 
 def test_a_world_that_does_not_divide_rounds_up() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.knobs.pins import check_pins, check_pins_on, read_pin
 from benchmarks.simulation.simulator import inventory
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from autotune.core.errors import UsageError
+from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from tests.strategies import settings as any_settings
 

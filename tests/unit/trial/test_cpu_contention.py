@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from autotune.trial import process_tree
 from autotune.trial.child import cpu_contention
 from autotune.trial.child.cpu_contention import CpuContention, Taken
 
 SPIN = "while True: pass"
-LINUX = pytest.mark.skipif(not cpu_contention.KNOWS_CHILDREN, reason="the kernel does not list a process's children")
+LINUX = pytest.mark.skipif(not process_tree.LISTS_CHILDREN, reason="the kernel does not list a process's children")
 
 
 @pytest.fixture
 def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A /proc of two processors, of which this process may use the first; process 10 leads a trial with worker 11."""
     monkeypatch.setattr(cpu_contention, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(cpu_contention, "PROCESSES", tmp_path)
-    monkeypatch.setattr(cpu_contention, "KNOWS_CHILDREN", True)
+    monkeypatch.setattr(process_tree, "PROCESSES", tmp_path)
+    monkeypatch.setattr(process_tree, "LISTS_CHILDREN", True)
     monkeypatch.setattr(cpu_contention, "KNOWS_DELAYS", True)
     monkeypatch.setattr(cpu_contention, "TICKS_PER_SECOND", 100)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
@@ -83,7 +84,7 @@ def test_an_unreadable_proc_takes_nothing(proc: Path, text: str) -> None:
 
 
 def test_a_kernel_that_hides_children_says_only_what_was_stolen(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_contention, "KNOWS_CHILDREN", False)
+    monkeypatch.setattr(process_tree, "LISTS_CHILDREN", False)
     others = CpuContention(root=10)
     record(proc, (60, 10, 30), (0, 0), waited=50)
     assert others.taken() == Taken(pytest.approx(0.3), pytest.approx(0.3))

@@ -19,7 +19,7 @@ from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime.entry import as_main
-from tests.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
+from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
 
 ROOT = Path(__file__).resolve().parents[3]
 PROBE = Path(__file__).with_name("probe_script.py")

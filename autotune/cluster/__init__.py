@@ -1,1 +1,0 @@
-"""Several machines that are tuned together."""

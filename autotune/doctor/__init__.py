@@ -1,1 +1,0 @@
-"""What costs speed on this machine, and the command that mends it. Pure."""

@@ -1,0 +1,31 @@
+"""Durations as people type them."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.errors import UsageError
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_UNIT = "s(?:ec|econd)?s?|m(?:in|inute)?s?|h(?:our)?s?|d(?:ay)?s?"
+_PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGNORECASE)
+
+
+def seconds(text: str, option: str) -> float:
+    """``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds; ``option`` is where the user typed it.
+
+    Raises:
+        UsageError: not a duration.
+    """
+    parts = [match.groups() for match in _PART.finditer(text)]
+    whole = "".join(match.group() for match in _PART.finditer(text)) == text
+    unit_missing = len(parts) > 1 and any(unit is None for _number, unit in parts)
+    try:
+        if not parts or not whole or unit_missing:
+            raise ValueError
+        value = sum(float(number) * UNITS[(unit or "s")[0].lower()] for number, unit in parts)
+    except ValueError:
+        raise UsageError(f"{option} {text!r}: write a duration such as 90s, 5m, 1h30m or 10h") from None
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{option} {text!r}: must be a positive duration")
+    return value

@@ -1,0 +1,188 @@
+"""``autotune diagnose``: why is a training step as slow as it is? Real trials measure each part within one deadline."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, largest_batch, share_of, verdict
+from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
+from autotune.probes.system import CommandResult, System
+from autotune.stats.outcome import Outcome
+from autotune.stats.proof import Round
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.script import Script, Target
+from autotune.trial.spec import Without
+from autotune.tuning.baseline import settle_baseline
+from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
+from autotune.tuning.host_cpus import on_the_same_cpus
+from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.host_runner import open_runner
+from autotune.tuning.host_signals import check_not_a_rank
+
+MEASURED_BY = "autotune.inspect.parts:parts"
+PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3
+"""Of the time that is left."""
+MOST_SECONDS, QUICK_SECONDS = 3.0, 1.0
+"""That an inspection takes, and one within a tuning run."""
+END_SECONDS = 1.5
+"""Kept for ending all processes."""
+WORTH_REMOVING = 0.05
+"""Share of the step from which on it is also measured without a part."""
+REMOVABLE = {each.value for each in Without}
+MOST_GENERATIONS = 8
+ROUNDS, BLOCK_SECONDS = 2, 0.12
+BATCHES = "batches"
+"""Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
+QUICK_STEP_SECONDS = 0.05
+"""Steps that take longer are not inspected within a tuning run."""
+
+
+class HastySystem(System):
+    """This machine, whose commands end by a deadline.
+
+    Args:
+        deadline: on the monotonic clock.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self.deadline = deadline
+
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
+        """See `System.run`."""
+        return super().run(command, min(timeout, max(0.0, self.deadline - time.monotonic())), cwd)
+
+
+def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
+    """Diagnose ``target``.
+
+    Args:
+        target: the task file or script.
+        deadline: on the monotonic clock: by then all is over.
+        observe: called with every event.
+
+    Raises:
+        UserCodeError: the user's code failed.
+        NothingUsable: the parts could not be measured in time.
+        MachineChanged: CPUs went away or came meanwhile.
+    """
+    check_not_a_rank()
+    last = deadline - END_SECONDS
+    observe(StageStarted("probing this machine (for the first time, this takes some seconds)"))
+    now = time.monotonic()
+    inventory = probe(HastySystem(now + PROBE_SHARE * (last - now)))
+    neighbours = Neighbours()
+    observe = on_the_same_cpus(inventory, neighbours.observing(observe))
+    with open_runner(target, inventory, 0, max(0.0, last - time.monotonic()), observe) as runner:
+        runner.deadline = last
+        script = isinstance(target, Script)
+        observe(
+            StageStarted("running the script until it trains" if script else "importing PyTorch and loading the task")
+        )
+        facts = runner.describe(steps=False)
+        bench = TrialBench(runner, baseline_settings(facts, inventory))
+        observe(BaselineKnown(bench.baseline, facts.unit))
+        observe(StageStarted("the parts of a step, and the stack of the training process"))
+        inspection, notes = _inspected(bench, last)
+        observe(StageStarted("the step without each of its parts"))
+        shares = {part: share_of(gain) for part, gain in bounds(inspection).items()}
+        chosen = contenders(bench.baseline, facts, shares, inventory.budget.threads - inspection.neighbours)
+        rounds = _rounds(bench, chosen, last, observe)
+    found = conclude(bench.baseline, facts, inspection, rounds)
+    fewer = chosen.get(Part.THREADS.value)
+    load = neighbours.load(inventory.budget.threads)
+    return replace(
+        found,
+        threads=fewer[0].threads if fewer is not None else None,
+        largest_batch=_largest_batch(found, facts, inventory),
+        notes=(*filter(None, [load.named]), *notes),
+    )
+
+
+def _largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
+    """Predicted; None if unknown, and for scripts, which keep theirs."""
+    if facts.script is not None or facts.samples is None:
+        return None
+    on_gpu = facts.device == "cuda" and inventory.gpus
+    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // found.settings.processes
+    return largest_batch(found.inspection.sizes, found.settings, facts.samples, limit)
+
+
+def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
+    """The inspection of the user's settings, or of the gentlest change of them that fits the memory."""
+    found: list[Mapping[str, object]] = []
+
+    def measure(settings: Settings) -> Outcome:
+        seconds = min(MOST_SECONDS, INSPECTION_SHARE * (last - time.monotonic()))
+        outcome, data = bench.inspect(settings, MEASURED_BY, seconds, last)
+        found.append(data)
+        return outcome
+
+    baseline = settle_baseline(bench.baseline, (), measure)
+    bench.baseline = baseline.settings
+    bench.remember(baseline.outcome)
+    return Inspection.from_dict(found[-1]), baseline.notes
+
+
+def contenders(
+    settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
+) -> dict[str, tuple[Settings, Without]]:
+    """What runs in turn: settings and the part that each leaves out, by name. Small parts are not worth the time.
+
+    Args:
+        settings: the user's.
+        facts: of the target.
+        shares: of the step by part.
+        threads: busy threads that fit this machine beside what runs there.
+    """
+    found = {STEP: (settings, Without.NOTHING)}
+    if facts.script in (None, BATCHES):
+        if facts.unit == "samples" and settings.batch_size >= 4 and shares[Part.PASSES] == max(shares.values()):
+            found[QUARTER] = settings, Without.SAMPLES
+        large = [part for part in sorted(shares, key=lambda each: -shares[each]) if shares[part] >= WORTH_REMOVING]
+        found |= {part.value: (settings, Without(part.value)) for part in large if part.value in REMOVABLE}
+        if settings.processes > 1:
+            found[Part.EXCHANGE.value] = settings, Without.EXCHANGE
+    free, busy = max(1, round(threads)), settings.processes * (settings.threads + settings.num_workers)
+    fewer = max(1, free // settings.processes - settings.num_workers)
+    if busy <= free or fewer >= settings.threads:
+        return found
+    few = itertools.islice(found.items(), 2)  # beside so many threads steps are slow, and the budget is soon over
+    return dict(few) | {Part.THREADS.value: (settings.but(threads=fewer), Without.NOTHING)}
+
+
+def _rounds(
+    bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
+) -> list[Round]:
+    """All contenders in turn, in as many generations of processes as fit; none if there is nothing to compare."""
+    settings = {name: each for name, (each, _) in chosen.items()}
+    without = {name: part for name, (_, part) in chosen.items()}
+    rounds: list[Round] = []
+    longest = 0.0
+    for generation in range(MOST_GENERATIONS if len(chosen) > 1 else 0):
+        begun = time.monotonic()
+        if begun + longest > last:
+            break
+        with bench.contest(settings, last, without) as contest:
+            rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
+        observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
+        longest = max(longest, time.monotonic() - begun)
+    return rounds
+
+
+def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bound | None:
+    """What bounds a step of ``settings``, by one more trial; None if that cannot be told."""
+    _, data = bench.inspect(settings, MEASURED_BY, QUICK_SECONDS, deadline)
+    if not data:
+        return None
+    inspection = Inspection.from_dict(data)
+    found = verdict(bounds(inspection), inspection, settings, inspection.neighbours).bound
+    return None if found is Bound.UNKNOWN else found

@@ -1,0 +1,191 @@
+"""``autotune doctor``: what costs speed on this machine, as rules over facts, and the command that mends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autotune.probes import switches
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
+from autotune.probes.switches import Switches
+from autotune.probes.system import System
+from autotune.stats.neighbours import Load
+from autotune.trial import worker_socket
+from autotune.tuning.host_neighbours import Neighbours
+
+LOOK_SECONDS = 1.0
+"""How long other processes are watched."""
+LEAST_SHM = 2**30
+WHOLE_CORE = 0.5
+"""Processors that other processes must keep busy before that is a finding."""
+UNKNOWN = "unknown; autotune tune measures it"
+VECTORS = {"avx512f": "AVX512", "avx2": "AVX2"}
+"""A CPU's feature and what PyTorch calls kernels that use it, widest first."""
+BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")
+COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs speed.
+
+    Attributes:
+        name: a short key for scripts.
+        what: is wrong, in one sentence.
+        mend: the command that mends it, or what to do.
+        gain: what that would bring, as far as it is known.
+    """
+
+    name: str
+    what: str
+    mend: str
+    gain: str = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Patient:
+    """All that is known of a machine."""
+
+    inventory: Inventory
+    switches: Switches
+    load: Load
+
+
+def examine() -> tuple[Finding, ...]:
+    """Look at this machine, and for a second at its other processes."""
+    system = System()
+    inventory, switched = probe(system), switches.probe(system)
+    neighbours = Neighbours()
+    time.sleep(LOOK_SECONDS)
+    return findings(Patient(inventory, switched, neighbours.load(inventory.budget.threads)))
+
+
+def findings(patient: Patient) -> tuple[Finding, ...]:
+    """Everything that costs speed, in the order of the rules."""
+    rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
+    return tuple(found for rule in rules for found in rule(patient))
+
+
+def _torch(patient: Patient) -> Iterator[Finding]:
+    software = patient.inventory.software
+    if software.torch is None:
+        yield Finding("torch", "PyTorch cannot be imported", "pip install torch", "everything")
+    elif patient.inventory.gpus and software.cuda is None:
+        name = patient.inventory.gpus[0].name
+        yield Finding("torch-cuda", f"{name} is there, but this PyTorch was built without CUDA", "pip install torch")
+
+
+def _neighbour(patient: Patient) -> Iterator[Finding]:
+    load, threads = patient.load, patient.inventory.budget.threads
+    if load.taken >= WHOLE_CORE:
+        left = max(threads - load.taken, threads / 10)
+        names = ", ".join(map(str, load.neighbours[:2])) or "none of them for long"
+        yield Finding(
+            "neighbour",
+            f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
+            "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
+            f"up to {threads / left:.1f}x where all CPUs are used",
+        )
+
+
+def _quota(patient: Patient) -> Iterator[Finding]:
+    budget = patient.inventory.budget
+    if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
+        return
+    whole = max(1, round(budget.quota + 0.5))
+    fraction = f"{budget.quota / budget.threads:.2f}x where the fraction can be used"
+    yield Finding(
+        "cpu-quota",
+        f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
+        f"docker update --cpus {whole} CONTAINER, or resources.limits.cpu: {whole}",
+        fraction if budget.quota > 1 else f"{1 / budget.quota:.2f}x, and steady steps",
+    )
+
+
+def _threads(patient: Patient) -> Iterator[Finding]:
+    set_by_user, threads = dict(patient.inventory.software.environment), patient.inventory.budget.threads
+    for name in COUNTS:
+        value = set_by_user.get(name, "")
+        if value.isdecimal() and int(value) != threads:
+            what = f"{name}={value} is left in the environment, and {threads} threads fit"
+            more = f"up to {threads / max(1, int(value)):.1f}x where steps are large"
+            yield Finding(name, what, f"unset {name}", more if int(value) < threads else UNKNOWN)
+    for name in BINDINGS:
+        if set_by_user.get(name, "").lower() not in ("", "false"):
+            what = f"{name}={set_by_user[name]} binds threads: several processes share the same CPUs"
+            yield Finding(name, what, f"unset {name}")
+
+
+def _folders(patient: Patient) -> Iterator[Finding]:
+    """Those through which loader workers hand batches over."""
+    size, folder = patient.inventory.memory.shm_total, patient.switches.temporary
+    if size is not None and size < LEAST_SHM:
+        yield Finding(
+            "shm",
+            f"/dev/shm holds {size / 2**20:.0f} MiB: loader workers hand batches over in it",
+            "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
+            "loader workers that do not end with a bus error",
+        )
+    if patient.inventory.software.platform == "linux" and not worker_socket.fits(folder):
+        most = worker_socket.LONGEST_FOLDER
+        what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
+        yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
+
+
+def _memory(patient: Patient) -> Iterator[Finding]:
+    software = patient.inventory.software
+    if software.platform == "linux" and not software.allocators and not patient.inventory.gpus:
+        yield Finding(
+            "allocator",
+            "neither tcmalloc nor jemalloc is installed: freed memory goes back to the kernel and is cleared again",
+            "apt-get install libtcmalloc-minimal4 (Debian, Ubuntu), or dnf install gperftools-libs",
+        )
+    if patient.inventory.memory.transparent_hugepages == "never":
+        yield Finding(
+            "huge-pages",
+            "transparent huge pages are off: large tensors need many more entries in the page tables",
+            "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; then THP_MEM_ALLOC_ENABLE=1",
+        )
+
+
+def _vectors(patient: Patient) -> Iterator[Finding]:
+    features, capability = patient.inventory.cpu.features, patient.switches.capability
+    widest = next((name for feature, name in VECTORS.items() if feature in features), None)
+    order = ("DEFAULT", *reversed(VECTORS.values()))
+    if widest and capability in order and order.index(capability) < order.index(widest):
+        yield Finding(
+            "vectors",
+            f"this CPU has {widest}, but PyTorch uses {capability}",
+            "unset ATEN_CPU_CAPABILITY; where that changes nothing: pip install --force-reinstall torch",
+            "elementwise operators: up to 2x for each step",
+        )
+
+
+def _kernel(patient: Patient) -> Iterator[Finding]:
+    nodes = len(patient.inventory.cpu.nodes)
+    if patient.switches.numa_balancing and nodes > 1:
+        what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
+        yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
+    for note in patient.switches.governor:
+        battery = "battery" in note
+        mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
+        yield Finding("battery" if battery else "governor", note.rstrip("."), mend)
+
+
+def _gpus(patient: Patient) -> Iterator[Finding]:
+    for gpu in patient.inventory.gpus:
+        if gpu.foreign_processes:
+            what = f"other processes ({gpu.foreign_processes}) use GPU {gpu.index}"
+            yield Finding("gpu-neighbour", what, "nvidia-smi shows them; end them, or set CUDA_VISIBLE_DEVICES")
+        if gpu.clocks_throttled:
+            what = f"clocks of GPU {gpu.index} are held back: {', '.join(gpu.clocks_throttled)}"
+            yield Finding("gpu-clocks", what, "nvidia-smi -q -d PERFORMANCE says more; as root: nvidia-smi -pl WATTS")
+
+
+def _compiler(patient: Patient) -> Iterator[Finding]:
+    software = patient.inventory.software
+    if software.torch is not None and software.compiler is None:
+        what = f"torch.compile cannot be used: {software.compiler_reason}"
+        yield Finding("compiler", what, "apt-get install g++ python3-dev")

@@ -1,0 +1,219 @@
+"""Records of a diagnosis: what one trial measures of a training step, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from autotune.knobs.settings import Settings
+from autotune.stats.proof import Proof
+
+
+class Part(str, Enum):
+    """A part of the step, or another cause of its length: what a bound is about."""
+
+    LOADER = "loader"
+    UPDATE = "update"
+    EXCHANGE = "exchange"
+    LOOP = "loop"
+    """The user's own code between the other parts."""
+    PASSES = "passes"
+    """From the model's call to the end of the backward pass."""
+    THREADS = "threads"
+    OVERHEAD = "overhead"
+    """What a step takes whatever its batch."""
+    BANDWIDTH = "memory bandwidth"
+
+
+CLOCKED = (Part.LOADER, Part.UPDATE, Part.EXCHANGE, Part.LOOP, Part.PASSES)
+"""Parts that make up a whole step."""
+
+
+class Bound(str, Enum):
+    """What bounds a step."""
+
+    MAIN_PROCESS = "input-bound: augmentation in the main process"
+    WORKERS = "input-bound: workers"
+    DISK = "input-bound: disk"
+    SLOW_SOURCE = "input-bound: slow source"
+    UPDATE = "update-bound"
+    EXCHANGE = "exchange-bound"
+    LOOP = "loop-bound"
+    THREADS = "oversubscribed by threads"
+    OVERHEAD = "overhead-bound"
+    COMPUTE = "compute-bound"
+    BANDWIDTH = "memory-bandwidth-bound"
+    UNKNOWN = "cannot tell"
+
+
+class Doubt(str, Enum):
+    """Why that cannot be told."""
+
+    NEIGHBOURS = "neighbours"
+    FEW_STEPS = "few steps"
+    UNEXPLAINED = "unexplained"
+    """No cause explains clearly more of the passes than the others."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the user's code a part spends most of its time: the line seen most often, and the function's share."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Operator:
+    """All calls of an operator with one set of input shapes in one step, under PyTorch's profiler.
+
+    Attributes:
+        part: that calls it: the passes, the update or the loader.
+        seconds: its own, without the operators that it calls.
+        flops: operations of matrix products and convolutions; 0 for all others.
+        bytes: read and written.
+        fresh: bytes of large new tensors, whose pages the kernel may have to clear.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    part: Part
+    calls: float = 0.0
+    seconds: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    fresh: float = 0.0
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the passes of one step are bound by (Williams, Waterman, Patterson 2009).
+
+    Attributes:
+        overhead: seconds that calling operators takes, whatever they compute.
+        compute, bandwidth: seconds of operators that computing or memory traffic bounds, without the calls.
+        other: seconds of operators that neither explains.
+        matrix_share, copy_share: of this machine's rates, reached over the whole step, 0..1.
+        clear_share: of the step, in which the kernel clears new memory.
+    """
+
+    overhead: float = 0.0
+    compute: float = 0.0
+    bandwidth: float = 0.0
+    other: float = 0.0
+    matrix_share: float = 0.0
+    copy_share: float = 0.0
+    clear_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of one process.
+
+    Attributes:
+        step: most that a step holds beyond what was there before: activations, gradients, temporary tensors.
+        peak: resident on the host, or allocated on a device.
+    """
+
+    parameters: int = 0
+    optimizer_state: int = 0
+    step: int = 0
+    peak: int = 0
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One trial's look at a training step.
+
+    Attributes:
+        blocks: seconds of each part in each block of steps.
+        step_seconds: wall time of a step.
+        items: of a step, of all processes.
+        lost: share of the processors' time that others took from the training, 0..1.
+        neighbours: processors that others kept busy.
+        places: where each part spends most of its time, as far as that is the user's code.
+        loader: why the loader takes as long as it does.
+        slowest: operators, the slowest first.
+    """
+
+    blocks: tuple[Mapping[Part, float], ...]
+    step_seconds: float
+    items: float
+    lost: float = 0.0
+    neighbours: float = 0.0
+    places: Mapping[Part, Place] = field(default_factory=dict)
+    loader: Bound = Bound.MAIN_PROCESS
+    roofline: Roofline = Roofline()
+    slowest: tuple[Operator, ...] = ()
+    sizes: Sizes = Sizes()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        own: dict[str, Callable[[Any], Any]] = {"shapes": lambda shapes: tuple(map(tuple, shapes)), "part": Part}
+        slowest = [
+            {name: own.get(name, lambda same: same)(value) for name, value in row.items()} for row in data["slowest"]
+        ]
+        parts = {
+            "blocks": tuple({Part(name): seconds for name, seconds in block.items()} for block in data["blocks"]),
+            "places": {Part(name): Place(**place) for name, place in data["places"].items()},
+            "loader": Bound(data["loader"]),
+            "roofline": Roofline(**data["roofline"]),
+            "slowest": tuple(Operator(**row) for row in slowest),
+            "sizes": Sizes(**data["sizes"]),
+        }
+        return cls(**{**data, **parts})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What bounds the step, and what else takes much of it.
+
+    Attributes:
+        bound: what bounds it.
+        part: that takes most of the step.
+        shares: of the step's time by part; together 1.
+        others: parts that surely take much of the step, too.
+        doubt: why the bound is `Bound.UNKNOWN`; None for all others.
+    """
+
+    bound: Bound
+    part: Part
+    shares: Mapping[Part, float]
+    others: tuple[Part, ...] = ()
+    doubt: Doubt | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a training step takes as long as it does.
+
+    Attributes:
+        settings: the user's.
+        unit: what rates count.
+        rate: items per second, of all processes.
+        step_seconds: of a step at this rate.
+        verdict: what bounds the step.
+        bounds: how many times as fast the step could be at most without a part, by part.
+        inspection: what one trial measured of the parts.
+        neighbours: processors that others kept busy.
+        threads: of each process, that fit this machine beside what runs there; None if today's do.
+        largest_batch: global batch that fits with 10 % headroom, predicted; None if unknown.
+        notes: what the user should know.
+    """
+
+    settings: Settings
+    unit: str
+    rate: float
+    step_seconds: float
+    verdict: Verdict
+    bounds: Mapping[Part, Proof]
+    inspection: Inspection
+    neighbours: float
+    threads: int | None = None
+    largest_batch: int | None = None
+    notes: tuple[str, ...] = ()

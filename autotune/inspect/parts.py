@@ -1,0 +1,248 @@
+"""Measures the parts of a training step, in a trial of its own. `parts` is its `TrialSpec.inspect`."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import profile
+
+from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofline, Sizes
+from autotune.inspect.step_clock import StackWatch, step_clock
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.trial import process_tree
+from autotune.trial.child.cpu_contention import CpuContention
+from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory, synchronize
+from autotune.trial.child.task_facts import tensor_bytes
+
+BLOCKS = (3, 8)
+"""Blocks of steps on the clock, at least and at most."""
+CLOCK_SHARE = 0.7
+"""Of the trial's time; the rest is for the profiler."""
+PROFILED_SECONDS, MOST_PROFILED, SLOWEST = 0.1, 3, 3
+CHAIN, TRIES = 200, 3
+BUSY = 0.6
+"""A process that runs for this share of the time computes; others wait, for something else than a CPU."""
+FROM_STORAGE = 2**12
+"""A loader that waits is said to wait for storage from so many bytes of a batch on."""
+EXPLAINS = 0.25
+"""Computing, or memory traffic, bounds an operator if it takes this share of its time at the machine's rate."""
+FRESH = 2**20
+"""glibc may take the memory of tensors from so many bytes on from the kernel for each step, and give it back."""
+ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
+"""Of a matrix product, and bytes of a copy, that show what the machine can do."""
+WITHIN = {"Optimizer.": Part.UPDATE, "enumerate(DataLoader)": Part.LOADER}
+"""How the names begin under which the profiler shows what calls an operator."""
+CONVOLUTION, WITH_BACKWARD = "conv", 3
+"""The profiler counts operations of a convolution's forward pass, in the name of an operator that calls the one which
+takes the time; a backward pass takes twice as many."""
+
+
+def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
+    """`Inspection` of a warm loop as plain data. All ranks do the same; rank 0's counts.
+
+    Args:
+        loop: warm.
+        pace: seconds of a step.
+    """
+    found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
+    peak = peak_memory(loop.session.device)
+    rates = _machine_rates(loop)
+    loop.goes_on()
+    operators, most = yield from _profiled(loop, pace)
+    optimizers = loop.session.optimizers
+    state = [value for each in optimizers for entry in each.state.values() for value in entry.values()]
+    sizes = Sizes(
+        parameters=sum(map(tensor_bytes, parameters_of(*optimizers))),
+        optimizer_state=sum(tensor_bytes(value) for value in state if isinstance(value, Tensor)),
+        step=most,
+        peak=peak,
+    )
+    passes = roofline([each for each in operators if each.part is Part.PASSES], found.step_seconds, rates)
+    slowest = sorted(operators, key=lambda each: -each.seconds)[:SLOWEST]
+    return asdict(replace(found, roofline=passes, slowest=tuple(slowest), sizes=sizes))
+
+
+def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
+    """Blocks of steps on the clock, about ``seconds`` in all."""
+    least, most = BLOCKS
+    count = loop.agree(max(least, min(most, int(seconds / max(pace, 1e-6)))))
+    steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
+    blocks, wall = [], 0.0
+    workers = process_tree.descendants(os.getpid())
+    with step_clock(loop) as clock, StackWatch(clock) as watch:
+        others, main, theirs = CpuContention(root=os.getppid()), _used([os.getpid()]), _used(workers)
+        for _ in range(count):
+            clock.take()
+            wall += yield from loop.timed(steps)
+            blocks.append(clock.take())
+        taken = others.taken()
+        _, waited, main_read = map(float.__sub__, _used([os.getpid()]), main)
+        ran, queued, read = map(float.__sub__, _used(workers), theirs)
+    loads = sum(block[Part.LOADER] for block in blocks)
+    busy = max(clock.loading / max(1e-9, loads - waited), ran / max(1e-9, wall * len(workers) - queued))
+    loader = Bound.WORKERS if workers else Bound.MAIN_PROCESS
+    if busy < BUSY:
+        loader = Bound.DISK if (read + main_read) / (count * steps) >= FROM_STORAGE else Bound.SLOW_SOURCE
+    items, step_seconds = loop.step_items * loop.session.world_size, wall / (count * steps)
+    return Inspection(tuple(blocks), step_seconds, items, taken.lost, taken.neighbours, watch.places(), loader)
+
+
+def _used(pids: Iterable[int]) -> tuple[float, float, float]:
+    """Seconds on a CPU, seconds of waiting for one, and bytes from storage, of the main threads of ``pids`` so far."""
+    ran = waited = read = 0.0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/schedstat") as times, open(f"/proc/{pid}/io") as counts:
+                on_cpu, in_queue, _ = map(int, times.read().split())
+                stored = next(line for line in counts if line.startswith("read_bytes")).split()[1]
+        except (OSError, ValueError, StopIteration):
+            continue  # it has ended, or the kernel does not tell
+        ran, waited, read = ran + on_cpu / 1e9, waited + in_queue / 1e9, read + int(stored)
+    return ran, waited, read
+
+
+def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
+    """The operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
+    steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
+    with _profile() as profiler:
+        began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        wall = yield from loop.timed(steps)
+        running = min(1.0, (time.thread_time() - began) / wall)
+        cleared = resource.getpagesize() * (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
+    loop.goes_on()
+    size = 2 if loop.spec.settings.precision in ("bf16", "fp16") else 4
+    found: dict[tuple[Any, ...], Operator] = {}
+    held = most = 0
+    for event in sorted(profiler.events(), key=lambda each: each.time_range.start):
+        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
+        held += allocated
+        most = max(most, held)
+        if "::" not in event.name or event.name.startswith("autograd::"):
+            continue
+        shapes = tuple(tuple(shape) for shape in event.input_shapes or () if shape and isinstance(shape[0], int))
+        key = event.name, shapes, next((part for name, part in WITHIN.items() if _is_within(event, name)), Part.PASSES)
+        own = found.setdefault(key, Operator(*key))
+        # The profiler's time on a CPU goes on while the thread has none.
+        micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
+        found[key] = replace(
+            own,
+            calls=own.calls + 1 / steps,
+            seconds=own.seconds + micros / 1e6 / steps,
+            flops=own.flops + (event.flops or 0) / steps,
+            bytes=own.bytes + (max(0, allocated) + size * sum(map(math.prod, shapes))) / steps,
+            fresh=own.fresh + (allocated if allocated >= FRESH else 0) / steps,
+        )
+    share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
+    return [replace(each, fresh=share * each.fresh) for each in found.values()], most
+
+
+def _profile() -> profile:
+    return profile(record_shapes=True, with_flops=True, profile_memory=True)
+
+
+def _is_within(event: Any, name: str) -> bool:
+    while event is not None and not event.name.startswith(name):
+        event = event.cpu_parent
+    return event is not None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What this machine reaches with the threads of the trial.
+
+    Attributes:
+        call_seconds: that the profiler shows for an operator with nothing to compute.
+        flops: operations per second of a large matrix product.
+        copied: bytes per second that a copy reads and writes.
+        cleared: bytes per second of new memory that are written for the first time.
+    """
+
+    call_seconds: float
+    flops: float
+    copied: float
+    cleared: float
+
+
+def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -> Roofline:
+    """What bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
+
+    Args:
+        operators: of the passes of one step.
+        step_seconds: wall time of the step.
+        rates: of this machine.
+    """
+    seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
+    flops = moved = cleared = 0.0
+    for each in _convolutions_together(operators):
+        calling = min(each.seconds, each.calls * rates.call_seconds)
+        computing = each.flops / rates.flops
+        traffic = each.bytes / rates.copied + each.fresh / rates.cleared
+        kind = "compute" if computing >= traffic else "bandwidth"
+        if max(computing, traffic) < EXPLAINS * each.seconds:
+            kind = "other"
+        if max(computing, traffic) < calling:  # so small that what its call touches takes the rest, too
+            kind = "overhead"
+        seconds["overhead"] += calling
+        seconds[kind] += each.seconds - calling
+        flops += min(computing, each.seconds)
+        moved += min(each.bytes / rates.copied, each.seconds)
+        cleared += min(each.fresh / rates.cleared, each.seconds)
+    step = max(step_seconds, sum(seconds.values()), 1e-9)
+    return Roofline(**seconds, matrix_share=flops / step, copy_share=moved / step, clear_share=cleared / step)
+
+
+def _convolutions_together(operators: Iterable[Operator]) -> list[Operator]:
+    """``operators``, of which those of convolutions are one."""
+    own = [each for each in operators if CONVOLUTION in each.name]
+    others = [each for each in operators if CONVOLUTION not in each.name]
+    together = Operator(
+        CONVOLUTION,
+        (),
+        Part.PASSES,
+        sum(each.calls for each in own),
+        sum(each.seconds for each in own),
+        WITH_BACKWARD * sum(each.flops for each in own),
+        sum(each.bytes for each in own),
+        sum(each.fresh for each in own),
+    )
+    return [*others, together]
+
+
+@torch.no_grad()
+def _machine_rates(loop: MeasuredLoop) -> Rates:
+    """Measured in a fraction of a second."""
+    device = loop.session.device
+    kind = torch.bfloat16 if loop.spec.settings.precision == "bf16" else torch.float32
+    rows, count = ROWS[device.type], COPIED[device.type]
+    matrix = torch.ones(rows, rows, dtype=kind, device=device)
+    source, target = (torch.zeros(count, dtype=torch.uint8, device=device) for _ in range(2))
+    with _profile() as profiler:
+        value = factor = torch.ones(1)
+        for _ in range(CHAIN):
+            value = value * factor
+    calls = (event.self_cpu_time_total for event in profiler.events() if event.name == "aten::mul")
+
+    def fastest(work: Callable[[], Any]) -> float:
+        seconds = []
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            work()
+            synchronize(device)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+    return Rates(
+        call_seconds=statistics.median(calls) / 1e6,
+        flops=2 * rows**3 / fastest(lambda: matrix @ matrix),
+        copied=2 * count / fastest(lambda: target.copy_(source)),
+        cleared=count / fastest(source.clone),
+    )

@@ -1,0 +1,166 @@
+"""What a training step is bound by: measured parts in, a verdict out. Pure; `autotune.report.diagnosis` has the words.
+
+Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
+The interleaved rounds without a part show what its removal brings; they count where they contradict the clock, or are
+narrower.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Inspection, Part, Sizes, Verdict
+from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
+from autotune.stats.log_ratio import PRIOR_SPREAD
+from autotune.stats.measurement import LASTING
+from autotune.stats.proof import CONFIDENCE, Proof, Round, compare
+from autotune.stats.student import student_quantile
+
+STEP, QUARTER = "step", "quarter"
+"""Contenders: the whole step, and a quarter of the batch without the loader. Others are named by their part."""
+SURE = 1.05
+"""A bound counts if its lower end is above this."""
+MUCH_FASTER = 1.25
+"""While fewer threads may be so many times as fast, nothing is said of what the threads compute."""
+MUCH = 0.2
+"""A part is named beside the verdict from this share of the step on."""
+CLEARLY = 1.5
+"""What bounds the passes takes this many times as long as the next candidate."""
+BUSY_CPUS = 0.5
+"""A step runs beside neighbours if these keep so many processors busy."""
+HEADROOM = 0.1
+"""Share of the memory that stays free."""
+
+
+def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, rounds: Sequence[Round]) -> Diagnosis:
+    """The diagnosis by what was measured. Step time and rate are of the same blocks."""
+    items = settings.global_batch if facts.unit == "samples" else inspection.items
+    rates = [turn.rates[STEP] for turn in rounds if STEP in turn.rates]
+    rate = statistics.median(rates) if rates else items / inspection.step_seconds
+    neighbours = max(inspection.neighbours, statistics.mean([turn.neighbours for turn in rounds] or [0.0]))
+    found = bounds(inspection, rounds)
+    judged = verdict(found, inspection, settings, neighbours)
+    return Diagnosis(settings, facts.unit, rate, items / rate, judged, found, inspection, neighbours)
+
+
+def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, Proof]:
+    """How many times as fast the step could be at most without a part, or without another cause of its length."""
+    found = {part: _clocked([block[part] / sum(block.values()) for block in inspection.blocks]) for part in CLOCKED}
+    for part in Part:
+        removed, clock = compare(rounds, part.value, STEP), found.get(part)
+        contradicts = clock is not None and not removed.low <= clock.value <= removed.high
+        if removed.rounds and (clock is None or contradicts or removed.half_width < clock.half_width):
+            found[part] = removed
+    passes, roofline = share_of(found[Part.PASSES]), inspection.roofline
+    quarter, loader = compare(rounds, QUARTER, STEP), share_of(found[Part.LOADER])
+    if quarter.rounds:
+        value, low, high = (_fixed_share(ratio, loader) for ratio in (quarter.value, quarter.high, quarter.low))
+        found[Part.OVERHEAD] = _gain(value, low, high, quarter.rounds)
+    if roofline.bandwidth > 0:
+        whole = roofline.overhead + roofline.compute + roofline.bandwidth + roofline.other
+        traffic = passes * roofline.bandwidth / whole
+        found[Part.BANDWIDTH] = _gain(traffic, 0.0, traffic, len(inspection.blocks))
+    return found
+
+
+def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Settings, neighbours: float) -> Verdict:
+    """What bounds the step.
+
+    Args:
+        found: `bounds`.
+        inspection: of a trial.
+        settings: of the step.
+        neighbours: processors that others kept busy.
+    """
+    shares = _shares(found)
+    part = max(shares, key=lambda each: shares[each])
+    beside = neighbours >= BUSY_CPUS
+    doubt = Doubt.NEIGHBOURS if beside else Doubt.FEW_STEPS
+    if found[part].low <= SURE:
+        return Verdict(Bound.UNKNOWN, part, shares, (), doubt)
+    others = tuple(each for each in shares if each is not part and shares[each] >= MUCH and found[each].low > SURE)
+    fewer, computes = found.get(Part.THREADS), part in (Part.PASSES, Part.UPDATE)
+    if fewer is not None and fewer.low > SURE and (part is Part.PASSES or share_of(fewer) > shares[part]):
+        return Verdict(Bound.THREADS, part, shares, others)
+    waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
+    if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
+        return Verdict(Bound.UNKNOWN, part, shares, others, doubt)
+    own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
+    bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
+    return Verdict(bound, part, shares, others, Doubt.UNEXPLAINED if bound is Bound.UNKNOWN else None)
+
+
+def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
+    """Of the step's time by part; the passes take what the others leave."""
+    own: dict[Part, float] = {part: share_of(found[part]) for part in CLOCKED if part is not Part.PASSES}
+    whole = max(1.0, sum(own.values()))
+    own = {part: share / whole for part, share in own.items()}
+    return own | {Part.PASSES: 1 - sum(own.values())}
+
+
+def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
+    """What bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it: neither
+    calls of operators nor the traffic of weights do."""
+    roofline, fixed = inspection.roofline, found.get(Part.OVERHEAD)
+    seconds = {
+        Bound.COMPUTE: roofline.compute,
+        Bound.BANDWIDTH: roofline.bandwidth,
+        Bound.OVERHEAD: roofline.overhead,
+        Bound.UNKNOWN: roofline.other,
+    }
+    if fixed is not None:
+        passes = share_of(found[Part.PASSES])
+        most = 1 - share_of(found[Part.LOADER]) - passes / 2
+        if 1 - 1 / fixed.low > most:
+            return Bound.OVERHEAD if roofline.overhead + roofline.other > roofline.bandwidth else Bound.BANDWIDTH
+        if 1 - 1 / fixed.high < most:
+            del seconds[Bound.OVERHEAD]
+    first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]
+    return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNKNOWN
+
+
+def _clocked(shares: Sequence[float]) -> Proof:
+    """The bound by a part's share of several blocks. How much processes differ is known beforehand."""
+    share, count = statistics.fmean(shares), len(shares)
+    if count < 2:
+        return _gain(share, 0.0, 1.0, count)
+    error = math.hypot(statistics.stdev(shares) / math.sqrt(count), PRIOR_SPREAD * share * (1 - share))
+    half = student_quantile(0.5 + CONFIDENCE / 2, count - 1) * error
+    return _gain(share, max(0.0, share - half), min(1.0, share + half), count)
+
+
+def _gain(share: float, low: float, high: float, rounds: int) -> Proof:
+    """How many times as fast a step is without a share of it."""
+    value, least, most = (1 / (1 - each) if each < 1 else math.inf for each in (share, low, high))
+    return Proof(value, least, most, CONFIDENCE, rounds)
+
+
+def share_of(gain: Proof) -> float:
+    """The share of the step that a part takes, 0..1, by what its removal brings."""
+    return max(0.0, 1 - 1 / gain.value)
+
+
+def _fixed_share(ratio: float, loader: float) -> float:
+    """Share of a step that does not shrink with the batch, if a quarter of it has ``ratio`` times the rate.
+
+    Without the loader's share, a quarter of the batch takes ``a + c / 4`` seconds, and the whole ``a + c``.
+    """
+    rest = 1 - loader
+    return min(rest, max(0.0, (1 / ratio - rest) / 3)) if ratio > 0 else rest
+
+
+def largest_batch(sizes: Sizes, settings: Settings, samples: int, limit: int) -> int:
+    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes.
+
+    Args:
+        sizes: of one process.
+        settings: today's.
+        samples: of the data set.
+        limit: bytes for each process.
+    """
+    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
+    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
+    return max(0, min(samples, fits * settings.processes))

@@ -1,0 +1,86 @@
+"""What the tuner knows of the user's task, reported by a child that loaded it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from autotune.knobs.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """Facts about one task file or script, read off the real model, dataset and optimizer."""
+
+    name: str
+    """The file's stem: the target's name in profiles."""
+    samples: int | None
+    """``len(dataset)``; None for an iterable dataset without a length."""
+    iterable: bool
+    parameters: int
+    has_convolutions: bool
+    """Convolutions that a knob acts on: those over images, and on CUDA those over volumes too."""
+    has_batch_norm: bool
+    optimizer: str
+    optimizer_impls: tuple[str, ...]
+    """Implementations that this optimizer class accepts on this device, ``default`` first."""
+    sample_bytes: int
+    """Tensor bytes of the largest sample looked at."""
+    sample_variation: float
+    """Largest over median sample size; 1.0 for fixed shapes."""
+    batch_shapes: int = 1
+    """How many different shapes a few batches of as many samples had; 1 where nobody looked, as in scripts."""
+    unit: str
+    """What rates count: ``samples``, or ``items`` where the task counts its own."""
+    device: str
+    """``cpu`` or ``cuda``."""
+    flops_per_item: float = 0.0
+    """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
+    current: Mapping[str, Any]
+    """``CURRENT`` of the task file, checked."""
+    why_not_several: str | None = None
+    """Why several training processes cannot be used, or None."""
+    warnings: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, Any, str], ...] = ()
+    """``(knob, value, reason)``: what a script decides itself. A value of None stands for all but the baseline's."""
+
+    script: str | None = None
+    """What a training step of an unmodified script is known by; None for a task file."""
+    skip: int = 0
+    """How many loaders a script iterates before its training loader."""
+    compared: Fingerprint = Fingerprint()
+    """What the task's model, optimizer and loader are known by."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
+        """From what a child said: its facts, and then what running the user's step told, as far as it came to that."""
+        first, *later = events
+        facts = cls.from_dict(first["facts"])
+        told = {name: value for event in later for name, value in event.items()}
+        note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
+        return replace(
+            facts,
+            flops_per_item=told.get("flops_per_item", facts.flops_per_item),
+            why_not_several=facts.why_not_several or told.get("why_not_several"),
+            warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
+        """The inverse of `as_dict` after a trip through JSON."""
+        values = dict(data)
+        values["optimizer_impls"] = tuple(values["optimizer_impls"])
+        values["warnings"] = tuple(values.get("warnings", ()))
+        values["compared"] = Fingerprint.from_dict(values["compared"])
+        values["left_out"] = tuple((knob, value, reason) for knob, value, reason in values.get("left_out", ()))
+        return cls(**values)
+
+
+def unchecked(reason: str) -> str:
+    """A note that nobody knows whether several processes would change training."""
+    return f"not checked whether the loss is a mean over samples, which several processes rely on: {reason}"

@@ -1,0 +1,1 @@
+"""Measurements, paired comparisons, and when the proof may stop. Pure."""

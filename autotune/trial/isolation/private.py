@@ -1,0 +1,155 @@
+"""What is private in a trial, whichever way keeps it so.
+
+Real are the study's scratch folder and the kernel's own trees. Whatever else a trial writes is its own, and it reaches
+no other machine unless that is permitted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+KERNEL = ("/dev", "/proc", "/sys")
+"""Devices, processes, limits: used as they are."""
+SERVICES = ("/run",)
+"""Sockets of the machine's services: they can be used, but nothing may be written beside them."""
+SHARED_MEMORY = "/dev/shm"
+NO_FILES = {"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs"}
+NO_FILES |= {"bpf", "configfs", "pstore", "efivarfs", "hugetlbfs", "binfmt_misc", "autofs", "fusectl", "nsfs"}
+"""Kinds of filesystems that hold no user's files."""
+FOLDER = "folder"
+"""The kind of a `Mount` that is none: a folder that is treated by itself all the same."""
+MOST_BYTES, SHARE_OF_MEMORY = 2 * 2**30, 0.25
+"""A trial may write so much where that is kept in memory."""
+TRACKERS = {
+    "WANDB_MODE": "disabled",
+    "SWANLAB_MODE": "disabled",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "offline",
+    "COMET_START_ONLINE": "0",
+    "COMET_MODE": "offline",
+    "COMET_DISABLE_AUTO_LOGGING": "1",
+    "DISABLE_MLFLOW_INTEGRATION": "1",
+    "DVC_STUDIO_OFFLINE": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Experiment trackers are off. What one without such a mode writes is private, as everything is."""
+TRACKERS_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR", "TRACKIO_DIR")
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_EVALUATE_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "DIFFUSERS_OFFLINE": "1",
+    "YOLO_OFFLINE": "true",
+}
+"""Cached models and data sets are taken at once, without waiting for an answer that cannot come."""
+
+
+class Treatment(enum.Enum):
+    """What a trial may do in a place."""
+
+    REAL = "used as it is"
+    READ_ONLY = "read only"
+    PRIVATE = "looks like the user's, and what is written is the trial's own"
+    SHARED_MEMORY = "the trial may make its own"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of ``/proc/self/mountinfo``: where, which kind of filesystem, and if it may be written to."""
+
+    point: str
+    kind: str
+    writable: bool
+
+    @property
+    def treatment(self) -> Treatment:
+        """What a trial may do there."""
+        found = treatment(self.point)
+        if found is Treatment.PRIVATE and self.kind in NO_FILES:
+            return Treatment.REAL
+        if found is Treatment.PRIVATE and not (self.writable and os.path.isdir(self.point)):
+            return Treatment.READ_ONLY
+        return found
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A way to keep trials private that this process has taken.
+
+    Attributes:
+        nest: called in a forked trial with its folder inside scratch: from then on, its writes are its own. Returns a
+            function: name of a file before -> its name now; None for a file that is the same one.
+        limits: what a script cannot do because of this way.
+        gaps: what this way does not keep inside. No names of this machine are in there.
+    """
+
+    nest: Callable[[Path], Callable[[str], str | None]]
+    limits: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def treatment(path: str) -> Treatment:
+    """Return what a trial may do at the absolute ``path``, which is not in scratch."""
+    if below(path, (SHARED_MEMORY,)):
+        return Treatment.SHARED_MEMORY
+    if below(path, KERNEL):
+        return Treatment.REAL
+    return Treatment.READ_ONLY if below(path, SERVICES) else Treatment.PRIVATE
+
+
+def below(path: str, folders: tuple[str, ...]) -> bool:
+    """Return True if ``path`` is one of ``folders`` or inside one."""
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def visible_mounts() -> dict[str, Mount]:
+    """Return the mounts of this process that can be reached by their names, by these; of those inside real ones, only
+    shared memory."""
+    places = [place for place in ("/", *SERVICES) if os.path.isdir(place)]
+    found = {place: Mount(place, FOLDER, True) for place in places}
+    found |= parse(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
+    kept: dict[str, Mount] = {}
+    real: tuple[str, ...] = ()
+    for point, mount in sorted(found.items()):
+        if point == SHARED_MEMORY or not below(point, real):
+            kept[point] = mount
+            real += (point,) if mount.treatment is Treatment.REAL else ()
+    return kept
+
+
+def parse(text: str) -> dict[str, Mount]:
+    """Read the mounts of a ``mountinfo`` text; of several at one point the last, which hides the rest."""
+    found: dict[str, Mount] = {}
+    for line in text.splitlines():
+        place, _, rest = line.partition(" - ")
+        point, options = place.split(" ")[4:6]
+        kind, _, super_options = rest.split(" ", 2)
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point)
+        writable = "rw" in options.split(",") and "rw" in super_options.split(",")
+        found[point] = Mount(point, kind, writable)
+    return found
+
+
+def variables(scratch: Path, *, network: bool) -> dict[str, str]:
+    """Return the variables that keep trackers off or local, and libraries from asking the ``network``."""
+    trackers = scratch / "trackers"
+    folders = {name: str(trackers / name.lower()) for name in TRACKERS_FOLDERS}
+    folders["MLFLOW_TRACKING_URI"] = (trackers / "mlflow").as_uri()
+    return {**TRACKERS, **folders, **({} if network else OFFLINE)}
+
+
+def default_bytes() -> int:
+    """Return how much a trial may write: a quarter of the memory that is available now, 2 GiB at most."""
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        return min(MOST_BYTES, int(int(available) * 1024 * SHARE_OF_MEMORY))
+    return MOST_BYTES

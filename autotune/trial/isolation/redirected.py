@@ -1,0 +1,186 @@
+"""The second way: private folders where programs look for theirs, and a stop for what would be written elsewhere.
+
+For systems that forbid namespaces, as most containers do. If the kernel has Landlock (Linux 5.13) it stops everything;
+else an audit hook stops what Python itself does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune import linux
+from autotune.trial.isolation import guard
+from autotune.trial.isolation.private import KERNEL, Entered, below
+from autotune.trial.paths import PRIVATE_PREFIX, short
+
+NAME = "redirected"
+FOLDERS = {
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+    "TORCH_HOME": ".cache/torch",
+    "TORCH_EXTENSIONS_DIR": ".cache/torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": ".cache/inductor",
+    "TRITON_CACHE_DIR": ".triton/cache",
+    "NUMBA_CACHE_DIR": ".cache/numba",
+    "CUDA_CACHE_PATH": ".nv/ComputeCache",
+    "MPLCONFIGDIR": ".config/matplotlib",
+    "KERAS_HOME": ".keras",
+    "HF_HOME": ".cache/huggingface",
+    "HF_HUB_CACHE": ".cache/huggingface/hub",
+    "HF_DATASETS_CACHE": ".cache/huggingface/datasets",
+    "HF_MODULES_CACHE": ".cache/huggingface/modules",
+    "NLTK_DATA": "nltk_data",
+}
+"""Variables that name folders, and where these are below HOME if a variable is not set."""
+OLD_NAMES = ("TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "PYTORCH_TRANSFORMERS_CACHE")
+"""Variables that would be taken before the present ones."""
+MIRROR_ENTRIES, MIRROR_LEVELS, CACHE_LEVELS = 200, 3, 1
+"""Folders that deep are real ones, so that there can be new files in them; those inside are links."""
+MIRROR_FILE_BYTES, MIRROR_BYTES = 2**20, 8 * 2**20
+"""Copied at most, per file and in all: copying must not slow a trial's start."""
+SOURCES = (".py", ".pyi", ".pyc", ".so", ".md", ".toml", ".lock")
+SHARES = "trials share what the script writes by absolute paths below {}, and /dev/shm"
+UNSEEN = "in trials, what another program or a library in C writes by an absolute path lands there ({})"
+
+VERSION_ONLY, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
+WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, sum(1 << bit for bit in range(4, 13))
+SINCE = {2: 1 << 13, 3: 1 << 14}
+"""Version of Landlock -> what it can forbid since: to move a file to another folder (before, it always does), and to
+truncate one by its name."""
+
+
+def enter(scratch: Path, origin: Path, size: int) -> Entered:
+    """Take this way. It is always there; nothing bounds the ``size`` of what is written.
+
+    The folders look like the user's and can be read as theirs: files are links, small ones copies.
+    """
+    private = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX, dir=scratch))
+    os.environ.update(_folders(private, scratch))
+    for name in OLD_NAMES:
+        os.environ.pop(name, None)
+    mirror(origin, private / "work")
+    os.chdir(private / "work")
+    gaps: tuple[str, ...] = ()
+    try:
+        _forbid_writes(outside=(str(scratch), *KERNEL))
+    except OSError as error:
+        gaps = (UNSEEN.format(error.strerror or error),)
+    guard.forbid_writes(scratch)
+    return Entered(lambda folder: _nest(scratch, private / "work", folder), (SHARES.format(private),), gaps)
+
+
+def _folders(private: Path, scratch: Path) -> dict[str, str]:
+    """Make the folders and return what the variables must say."""
+    home = private / "home"
+    found = {"HOME": str(home), "TMPDIR": str(short(private / "tmp"))}
+    (private / "tmp").mkdir()
+    for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
+        own, users = home / default, Path(os.environ.get(name) or Path.home() / default)
+        if below(str(users), (str(scratch),)):
+            continue  # the study's already
+        found[name] = str(own)
+        _link(users, own)
+    _link(Path.home(), home)
+    return found
+
+
+def _link(users: Path, own: Path) -> None:
+    own.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        mirror(users, own, CACHE_LEVELS)
+
+
+def _nest(scratch: Path, before: Path, folder: Path) -> Callable[[str], str | None]:
+    """Work in ``folder``, which looks like what the script has left in ``before``, its folder up to the fork."""
+    now = folder / "work"
+    within = os.path.relpath(os.getcwd(), before)
+    mirror(before, now)
+    os.chdir(now)
+    with contextlib.suppress(OSError):
+        os.chdir(within)
+
+    def name_of(path: str) -> str | None:
+        if below(path, (str(before),)):
+            return str(now / os.path.relpath(path, before))
+        return None if below(path, (str(scratch),)) else path
+
+    return name_of
+
+
+def mirror(source: Path, target: Path, levels: int = MIRROR_LEVELS) -> None:
+    """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
+
+    Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past
+    ``levels`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders and Python packages, the folder itself
+    is linked: still readable, and cheap (a link takes up to 0.2 ms).
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    budget, copied = MIRROR_ENTRIES, 0
+    pending = [(source, target, 0)]
+    while pending:
+        folder, copy, depth = pending.pop(0)
+        for entry in _entries(folder):
+            destination = copy / entry.name
+            if destination.exists() or Path(entry.path) in target.parents:
+                continue
+            budget -= 1
+            if depth < levels and budget > 0 and _is_data_folder(entry):
+                destination.mkdir()
+                pending.append((Path(entry.path), destination, depth + 1))
+            elif (size := _small_file(entry)) is not None and copied + size <= MIRROR_BYTES:
+                shutil.copyfile(entry.path, destination)
+                copied += size
+            else:
+                destination.symlink_to(entry.path)
+
+
+def _is_data_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder that training may write to: neither hidden nor a Python package."""
+    if entry.name.startswith((".", "__")) or not entry.is_dir(follow_symlinks=False):
+        return False
+    return not os.path.exists(f"{entry.path}/__init__.py")
+
+
+def _small_file(entry: os.DirEntry[str]) -> int | None:
+    """Return the size of a regular file worth copying, else None. Training writes data, not source code."""
+    if not entry.is_file(follow_symlinks=False) or entry.name.endswith(SOURCES):
+        return None
+    size = entry.stat(follow_symlinks=False).st_size
+    return size if size <= MIRROR_FILE_BYTES else None
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _forbid_writes(outside: tuple[str, ...]) -> None:
+    """By Landlock: from now on, this process and its children change files ``outside`` of all others only, and gain no
+    privileges.
+
+    Raises:
+        OSError: this kernel cannot.
+    """
+    version = linux.call("landlock_create_ruleset", None, 0, VERSION_ONLY)
+    writes = WRITE_FILE | REMOVE_AND_MAKE | sum(right for since, right in SINCE.items() if version >= since)
+    attributes = struct.pack("Q", writes)
+    ruleset = linux.call("landlock_create_ruleset", attributes, len(attributes), 0)
+    try:
+        for folder in filter(os.path.isdir, outside):
+            fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+            linux.call("landlock_add_rule", ruleset, PATH_BENEATH, struct.pack("=Qi", writes, fd), 0)
+            os.close(fd)
+        linux.call("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        linux.call("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)

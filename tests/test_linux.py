@@ -1,0 +1,38 @@
+"""System calls by name: what the kernel answers, and what a system without the call does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from autotune import linux
+
+GET_DUMPABLE = 3
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+
+
+def test_the_kernels_answer_is_returned() -> None:
+    assert linux.call("getppid") == os.getppid()
+    assert linux.call("prctl", GET_DUMPABLE, 0, 0, 0, 0) in (0, 1, 2)
+
+
+def test_a_refusal_says_the_call_and_its_files(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"umount2\(.*none\): ") as refused:
+        linux.call("umount2", tmp_path / "none", 0)
+    assert refused.value.errno in (errno.ENOENT, errno.EPERM, errno.EINVAL)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "system"),
+    [("no_such_call", "x86_64", "Linux"), ("get_mempolicy", "sparc", "Linux"), ("getppid", "arm64", "Darwin")],
+)
+def test_a_call_that_is_not_there_is_an_oserror(name: str, machine: str, system: str) -> None:
+    here = mock.Mock(machine=machine, sysname=system)
+    with mock.patch.object(os, "uname", return_value=here), pytest.raises(OSError, match=name) as refused:
+        linux.call(name)
+    assert refused.value.errno == errno.ENOSYS
