@@ -99,8 +99,8 @@ class Normalises(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         x.sub_(0.5).mul_(2.0 + 0.01 * self.calls)
-        hidden = self.drop(self.conv(x)) + torch.randn((), generator=self.noise)
-        return self.head(hidden.flatten(1))
+        hidden = self.conv(x).flatten(1) + torch.randn((), generator=self.noise)
+        return self.head(self.drop(hidden))
 
 
 class Function(torch.autograd.Function):
@@ -139,10 +139,10 @@ def test_forward_runs_once_and_gives_the_same(make: Callable[[], nn.Module], fre
             session.prepare(model, optimizer)
             torch.manual_seed(3)
             if freed:
-                model.eval()(torch.ones(2, 3, 8, 8))
+                model.eval()(torch.rand(2, 3, 8, 8))
                 model.train()
             for _ in range(3):
-                outputs = model(torch.ones(2, 3, 8, 8))
+                outputs = model(torch.rand(2, 3, 8, 8))
                 Function.apply(outputs).square().mean().backward()
                 optimizer.step()
                 optimizer.zero_grad()
@@ -154,7 +154,7 @@ def test_forward_runs_once_and_gives_the_same(make: Callable[[], nn.Module], fre
 
 
 def test_state_dicts_are_the_users_to_edit() -> None:
-    """A19: in-place edits reach the model and the optimizer."""
+    """In-place edits reach the model and the optimizer."""
     model = nn.Conv2d(3, 4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with Session(quiet(channels_last=True), device="cpu") as session:
