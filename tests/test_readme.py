@@ -32,7 +32,7 @@ PAGES = sorted(
     ]
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile", "--ignore=tests/end_to_end")
+TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile", "--ignore=tests/slow")
 COMMANDS: Any = typer.main.get_command(app)
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from autotune.knobs import cpu_binding as binding
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
 from autotune.runtime.session import Session
-from tests.end_to_end.harness import cgroup, inside
+from tests.slow.harness import cgroup, inside
 
 from .records import quiet
 

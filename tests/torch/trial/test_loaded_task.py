@@ -12,7 +12,7 @@ import torch
 from autotune.trial.child import loaded_task
 from autotune.trial.child.task_facts import facts
 from autotune.trial.user_errors import error_report
-from tests.end_to_end.harness import MLP
+from tests.slow.harness import MLP
 
 FAULTS = {
     "import": ("import not_a_module\n" + MLP, "ModuleNotFoundError", "No module named 'not_a_module'", True),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.harness import MLP, command, environment, left
+from tests.slow.harness import MLP, command, environment, left
 
 pytestmark = pytest.mark.torch
 

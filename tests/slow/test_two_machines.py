@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from autotune.store import profiles
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from tests.end_to_end.harness import PATIENCE
+from tests.slow.harness import PATIENCE
 from tests.unit.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]

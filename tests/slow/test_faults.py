@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.harness import MLP, autotune, left
+from tests.slow.harness import MLP, autotune, left
 
 pytestmark = pytest.mark.torch
 

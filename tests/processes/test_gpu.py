@@ -16,7 +16,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from tests.end_to_end.harness import autotune
+from tests.slow.harness import autotune
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
@@ -70,7 +70,7 @@ def test_the_probe_agrees_with_torch() -> None:
         Settings(threads=1, batch_size=64, precision="tf32"),
         Settings(threads=1, batch_size=64, precision="bf16"),
         Settings(threads=1, batch_size=64, precision="fp16"),
-        Settings(threads=1, batch_size=64, num_workers=2, persistent_workers=True),
+        Settings(threads=1, batch_size=64, num_workers=2),
     ],
     ids=lambda settings: ",".join(f"{k}={v}" for k, (v, _) in settings.difference(Settings(batch_size=64)).items()),
 )

@@ -17,7 +17,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import TRIAL_OOM_SCORE
-from tests.end_to_end import circumstances, harness
+from tests.slow import circumstances, harness
 from tests.unit.records import profile
 
 pytestmark = [

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from autotune.profiles.file import read
-from tests.end_to_end.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
+from tests.slow.harness import MLP, PATIENCE, autotune, begin, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch
 

@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import descendants, kill_tree
 from benchmarks.simulation.profiles import profile
-from tests.end_to_end.harness import (
+from tests.slow.harness import (
     MLP,
     autotune,
     begin,

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-DRIVER = Path(__file__).with_name("train.py")
+DRIVER = Path(__file__).with_name("example_train.py")
 PLAIN = Settings(threads=1, interop_threads=1)
 CASES = {
     "digits": (PLAIN.but(batch_size=64, channels_last=True, optimizer_impl="fused"), 12, 1e-3),
-    "jpeg_folder": (PLAIN.but(batch_size=64, num_workers=1, persistent_workers=True, channels_last=True), 3, 0.25),
+    "jpeg_folder": (PLAIN.but(batch_size=64, num_workers=1, channels_last=True), 3, 0.25),
     "char_transformer": (PLAIN.but(batch_size=16, optimizer_impl="foreach"), 2, 1e-3),
     "tabular_mlp": (PLAIN.but(batch_size=64, optimizer_impl="fused"), 20, 1e-3),
     "lstm_forecast": (PLAIN.but(batch_size=32, optimizer_impl="fused"), 10, 1e-3),

@@ -11,7 +11,7 @@ import pytest
 from autotune.tuning.options import Options
 from benchmarks.simulation.recorded import recorded_inventory
 from benchmarks.simulation.simulator import context
-from tests.end_to_end.harness import MLP, Finished, autotune, cgroup, inside
+from tests.slow.harness import MLP, Finished, autotune, cgroup, inside
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from tests.end_to_end.harness import autotune, left
+from tests.slow.harness import autotune, left
 from tests.unit.records import profile
 
 pytestmark = pytest.mark.torch
