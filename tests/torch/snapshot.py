@@ -45,10 +45,12 @@ class Snapshot:
                     yield f"{path} at", value.data_ptr()
                 continue
             if isinstance(value, dict):
-                stack += [(f"{path}[{key if isinstance(key, ATOMS) else id(key)}]", item) for key, item in value.items()]
+                stack += [
+                    (f"{path}[{key if isinstance(key, ATOMS) else id(key)}]", item) for key, item in value.items()
+                ]
             elif isinstance(value, list | tuple | set):
                 stack += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
-            elif hasattr(value, "__dict__") and not callable(value) or hasattr(value, "_parameters"):
+            elif (hasattr(value, "__dict__") and not callable(value)) or hasattr(value, "_parameters"):
                 yield f"class of {path}", type(value)
                 own = vars(value).items()
                 stack += [(f"{path}.{name}", item) for name, item in own if name not in MADE_BY_TRAINING]

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from autotune.runtime.appliers import compile as compiling
-from autotune.runtime.appliers import compiler
-from autotune.runtime.appliers.compile import Compiled, keep_gradients, tensor_shapes
 from torch import Tensor, nn
 
-from autotune.knobs.compile import CACHE_VARIABLE
-
-pytestmark = pytest.mark.torch
+from autotune.knobs import compile as compiling
+from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs, tensor_shapes
+from autotune.knobs.knob import Training
 
 
 @pytest.fixture(autouse=True)
@@ -29,36 +26,37 @@ def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def layer(model: nn.Module, *, graphs: bool = False) -> tuple[Compiled, list[tuple[str, str]]]:
-    said: list[tuple[str, str]] = []
-    return Compiled(model, "default", lambda *words: said.append(words), graphs=graphs), said
+def compiled(model: nn.Module) -> Compiled:
+    return Compiled(model, "default", Training(torch.device("cpu")))
 
 
 def test_a_smaller_last_batch_runs_as_it_is() -> None:
     model = nn.Linear(4, 2)
-    call, _ = layer(model)
+    change = compiled(model)
     for _ in range(5):
-        call(torch.ones(8, 4))
-    before = compiler.graphs()
-    assert torch.equal(call(torch.ones(3, 4)), model(torch.ones(3, 4)))
-    assert compiler.graphs() == before == 1
-    assert call.why_not() is None
+        model(torch.ones(8, 4))
+    before = compiled_graphs()
+    assert torch.equal(model(torch.ones(3, 4)), model._call_impl(torch.ones(3, 4)))
+    assert compiled_graphs() == before == 1
+    assert change.why_not() is None
 
 
 def test_evaluation_runs_as_it_is() -> None:
-    call, _ = layer(nn.Linear(4, 2))
+    model = nn.Linear(4, 2)
+    change = compiled(model)
     with torch.no_grad():
-        call(torch.ones(8, 4))
-    assert compiler.graphs() == 0
-    assert call.why_not() is None
+        model(torch.ones(8, 4))
+    assert compiled_graphs() == 0
+    assert change.why_not() is None
 
 
 def test_shapes_that_change_all_the_time_are_a_failure() -> None:
-    call, _ = layer(nn.Linear(4, 2))
+    model = nn.Linear(4, 2)
+    change = compiled(model)
     for size in (8, 7, 6, 5, 8):
-        call(torch.ones(size, 4))
-    assert compiler.graphs() == 1
-    assert call.why_not() == "3 of 5 calls had other shapes than the first and ran as before"
+        model(torch.ones(size, 4))
+    assert compiled_graphs() == 1
+    assert change.why_not() == "3 of 5 calls had other shapes than the first and ran as before"
 
 
 class Mode(nn.Module):
@@ -74,11 +72,11 @@ class Mode(nn.Module):
 
 def test_compiling_again_after_the_first_steps_is_a_failure() -> None:
     model = Mode()
-    call, _ = layer(model)
+    change = compiled(model)
     for number in range(5):
         model.doubled = number == 4
-        call(torch.ones(8, 4))
-    assert "compiled again 1 times" in str(call.why_not())
+        model(torch.ones(8, 4))
+    assert "compiled again 1 times" in str(change.why_not())
 
 
 class CompilerError(Exception):
@@ -101,14 +99,17 @@ def test_a_failing_compiler_is_tried_once_more_in_an_empty_cache(
 
     monkeypatch.setattr(compiling, "BACKEND", backend)
     model = nn.Linear(4, 2)
-    call, said = layer(model)
-    assert torch.equal(call(torch.ones(8, 4)), model(torch.ones(8, 4)))
+    change = compiled(model)
+    assert torch.equal(model(torch.ones(8, 4)), model._call_impl(torch.ones(8, 4)))
     assert len(caches) == 2
     assert caches[0] == "/nowhere" != caches[1]
-    assert (call.call is call.plain) == runs_plain == bool(said)
+    assert (change.why_not() is not None) == runs_plain
     if runs_plain:
-        assert said[0][0] == "compile"
-        assert said[0][1].endswith("last lines: x.cpp:3: error: one | x.cpp:4: error: two | x.cpp:5: error: three")
+        last = "last lines: x.cpp:3: error: one | x.cpp:4: error: two | x.cpp:5: error: three"
+        assert str(change.why_not()).endswith(last)
+    change.undo()
+    assert os.environ[CACHE_VARIABLE] == "/nowhere"
+    assert not Path(caches[1]).exists()
 
 
 def test_a_header_that_is_half_written_fails_one_compile_only(tmp_path: Path) -> None:
@@ -117,23 +118,24 @@ def test_a_header_that_is_half_written_fails_one_compile_only(tmp_path: Path) ->
     header.write_text("half")
     kept = tmp_path / "ab.so"
     kept.write_text("whole")
-    compiler.drop_headers(str(tmp_path))
+    compiling._drop_headers(str(tmp_path))
     assert kept.exists()
     assert not header.exists()
 
 
 def test_an_error_of_the_model_is_its_own() -> None:
-    call, _ = layer(nn.Linear(4, 2))
+    model = nn.Linear(4, 2)
+    compiled(model)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        call(torch.ones(8, 5))
+        model(torch.ones(8, 5))
 
 
 def test_outputs_and_gradients_leave_the_memory_of_cuda_graphs() -> None:
     model = nn.Linear(4, 2)
-    call, _ = layer(model, graphs=True)
-    call(torch.ones(8, 4)).sum().backward()
+    compiled(model).graphs = True
+    model(torch.ones(8, 4)).sum().backward()
     first = model.weight.grad
-    outputs = call(torch.ones(8, 4))
+    outputs = model(torch.ones(8, 4))
     assert model.weight.grad is not first
     assert outputs.grad_fn is not None
     assert outputs.grad_fn.name() == "CloneBackward0"
@@ -145,7 +147,7 @@ def test_outputs_and_gradients_leave_the_memory_of_cuda_graphs() -> None:
 
 def test_gradients_that_are_not_there_stay_away() -> None:
     model = nn.Linear(4, 2)
-    keep_gradients(model)
+    compiling._keep_gradients(model)
     assert model.weight.grad is None
 
 

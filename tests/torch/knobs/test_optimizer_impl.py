@@ -261,7 +261,10 @@ HARD: dict[str, tuple[Make, Loop]] = {
     "gradients laid out otherwise": (lambda m: made("Adam", m), transposed),
     "closure": (lambda m: made("AdamW", m), by_closure),
     "tensor rate": (lambda m: made("Adam", m), tensor_rate),
-    "tensor betas": (lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))), reloaded),
+    "tensor betas": (
+        lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))),
+        reloaded,
+    ),
     "layout changes": (lambda m: made("Adam", m), layouts),
     "unfreezing": (lambda m: made("SGD", m), unfrozen),
     "a scaler of the user's": (lambda m: made("Adam", m, fused=True), own_scaler),
@@ -310,7 +313,7 @@ def test_sparse_gradients_train_by_the_optimizers_own_step(kind: str, implementa
     [
         (lambda m: torch.optim.LBFGS(m.parameters()), "foreach", "LBFGS has no foreach implementation"),
         (lambda m: torch.optim.LBFGS(m.parameters()), "fused", "LBFGS has no fused implementation"),
-        (lambda m: torch.optim.Adam(m.parameters(), differentiable=True), "fused", "differentiable=True rules out fused"),
+        (lambda m: torch.optim.Adam(m.parameters(), differentiable=True), "fused", "differentiable=True rules out"),
         (lambda m: torch.optim.Adam([*m.parameters(), nn.UninitializedParameter()]), "fused", "lazy or not floating"),
         (
             lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))),

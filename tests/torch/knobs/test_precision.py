@@ -1,41 +1,41 @@
+"""Precisions: switches come back, bf16 is autocast bit for bit, and fp16 scales gradients as a loop by hand does."""
+
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 
 import pytest
 import torch
-from autotune.runtime.applier import Training
-from autotune.runtime.appliers.precision import PRECISIONS, Fp16, allow_tf32, create
-from autotune.runtime.calls import to_float32
 from torch import nn
 
+from autotune.knobs import precision
+from autotune.knobs.knob import Training
+from autotune.knobs.model_call import to_float32
+from autotune.knobs.precision import PRECISIONS
 from autotune.runtime.session import Session
-from tests.torch.conftest import process_state
-from tests.runtime.records import dataset, network, quiet
+from tests.torch.conftest import differences, process_state
+from tests.torch.records import dataset, network, quiet
 
 CPU = torch.device("cpu")
 Pair = namedtuple("Pair", "left right")
 
 
-@pytest.mark.parametrize("name", sorted(PRECISIONS))
-def test_globals_are_back_after_an_exception_inside(name: str) -> None:
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_switches_are_back_after_an_error_inside(name: str) -> None:
     before = process_state()
-    plugin = create(name, Training(None, None, CPU))
-    model = network()
-    call = plugin.around(model, model._call_impl)
-    plugin.start()
-    with pytest.raises(ZeroDivisionError), plugin.autocast():
-        divmod(call(torch.ones(1, 8)).numel(), 0)
-    plugin.undo()
-    assert process_state() == before
+    change = PRECISIONS[name](CPU)
+    with pytest.raises(ZeroDivisionError), change.autocast():
+        divmod(1, 0)
+    change.undo()
+    assert differences(before, process_state()) == []
 
 
 def test_tf32_switches_are_on_inside_and_back_outside() -> None:
     before = process_state()
-    with allow_tf32():
+    with precision._allow_tf32():
         assert torch.backends.cuda.matmul.allow_tf32
         assert torch.backends.cudnn.allow_tf32
-    assert process_state() == before
+    assert differences(before, process_state()) == []
 
 
 @pytest.mark.parametrize(("name", "applied"), [("fp32", True), ("bf16", True), ("tf32", False), ("fp16", False)])
@@ -84,17 +84,21 @@ def test_outputs_in_containers_come_back_in_float32() -> None:
     assert converted["whole"].dtype is torch.int64
 
 
+def test_a_session_without_a_precision_has_the_usual_one() -> None:
+    assert type(precision.of(Training(CPU))) is precision.Precision
+
+
 class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = Fp16("fp16", Training(None, None, CPU))
+        self.plugin = precision._Fp16(CPU)
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
         self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
         for optimizer in self.optimizers:
-            self.plugin.scale_steps(optimizer)
+            self.plugin.on_optimizer(optimizer)
 
     @property
     def values(self) -> list[float]:

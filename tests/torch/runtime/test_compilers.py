@@ -104,7 +104,9 @@ def plain_text(text: str) -> str:
 @pytest.mark.parametrize("changes", SESSIONS.values(), ids=SESSIONS)
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)
 @pytest.mark.parametrize("after", [False, True], ids=["open", "closed"])
-def test_a_prepared_model_is_traced_as_it_is(tracer: Callable[[nn.Module], str], changes: dict[str, Any], after: bool) -> None:
+def test_a_prepared_model_is_traced_as_it_is(
+    tracer: Callable[[nn.Module], str], changes: dict[str, Any], after: bool
+) -> None:
     expected = plain_text(tracer(net()))
     torch._dynamo.reset()
     model = net()
@@ -187,7 +189,7 @@ def a_step(backend: str) -> list[float]:
 
 
 SCRIPTS = (a_model, a_function_of_two_models, a_step)
-FLAGS = Settings(threads=torch.get_num_threads(), optimizer_impl="fused", malloc="keep", precision="bf16", compile="default")
+FLAGS = Settings(threads=torch.get_num_threads(), optimizer_impl="fused", malloc="keep")
 
 
 @pytest.mark.parametrize("backend", SLOW_COMPILER)
@@ -203,8 +205,7 @@ def test_a_script_that_compiles_trains_the_same(loop: Callable[[str], list[float
         hooks.look_at_calls()
         undo = hooks.remove
     else:
-        settings = FLAGS.but(precision="fp32", compile="off")
-        applied = Applied(Order(settings, Settings(threads=torch.get_num_threads()), compared_with(loop)), strict=True)
+        applied = Applied(Order(FLAGS, Settings(threads=torch.get_num_threads()), compared_with(loop)), strict=True)
         applied.install()
         undo = applied.remove
     try:

@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs import compile as compiling
 from autotune.knobs import data_parallel
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.table import KNOB_NAMES
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
@@ -76,7 +76,9 @@ class Objects:
         """In the order in which people prepare them."""
         return self.model, self.optimizer, self.loader
 
-    def step(self, model: Any, optimizer: Any, loader: Any, backward: Callable[..., Any] = torch.autograd.backward) -> None:
+    def step(
+        self, model: Any, optimizer: Any, loader: Any, backward: Callable[..., Any] = torch.autograd.backward
+    ) -> None:
         """Train on one batch."""
         inputs, targets = next(iter(loader))
         backward(nn.functional.cross_entropy(model(inputs), targets))
