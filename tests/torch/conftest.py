@@ -26,6 +26,8 @@ OWNERS = (
 )
 FUNCTIONS = ("set_num_threads", "set_num_interop_threads", "compile", "manual_seed", "set_float32_matmul_precision")
 """Of the module `torch`, which imports others on demand."""
+PYTORCHS_OWN = {"__abstractmethods__", "_backend", "_default_pg_init_method"}
+"""Names that PyTorch changes itself: a process group that has come and gone leaves traces."""
 HOOKS = (
     *(value for value in vars(nn.modules.module).values() if isinstance(value, dict)),
     optimizer._global_optimizer_pre_hooks,
@@ -62,7 +64,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     for owner, old, new in zip(OWNERS, before["classes"], after["classes"], strict=True):
         added = set(new) - set(old) if isinstance(owner, type) else set()
         changed = {name for name, value in old.items() if new.get(name) is not value}
-        found += [f"{owner.__name__}.{name}" for name in sorted(added | changed) if name != "__abstractmethods__"]
+        found += [f"{owner.__name__}.{name}" for name in sorted((added | changed) - PYTORCHS_OWN)]
     return found
 
 

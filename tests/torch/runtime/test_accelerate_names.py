@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from torch.utils.data import DataLoader
 
 from autotune.runtime.accelerate_names import INSTEAD
 from autotune.runtime.session import Session
-
-PAGE = (Path(__file__).parents[2] / "docs" / "accelerate.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -67,15 +64,3 @@ def test_containers_of_what_is_to_be_prepared_are_refused(session: Session, wrap
 @pytest.mark.parametrize("other", [[], {}, {"lr": 0.1}, ("a", 1), "text", None])
 def test_everything_else_passes(session: Session, other: Any) -> None:
     assert session.prepare(other) is other
-
-
-def test_the_page_names_all_that_is_there() -> None:
-    for name in (
-        "is_main_process",
-        "num_processes",
-        "wait_for_everyone",
-        "unwrap_model",
-        "gather_for_metrics",
-        "print",
-    ):
-        assert name in PAGE

@@ -17,9 +17,9 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.runtime.choice import _inventory, decide
-
-from ..profiles.servers import folder_server
-from .records import inventory, profile, quiet
+from tests.profiles.servers import folder_server
+from tests.torch.records import quiet
+from tests.unit.records import inventory, profile
 
 
 @pytest.fixture(autouse=True)

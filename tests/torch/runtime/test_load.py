@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,8 +16,8 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.runtime.choice import _inventory, decide
-
-from .records import inventory, network, profile, quiet, shuffled, train
+from tests.torch.records import quiet, shuffled, train
+from tests.unit.records import inventory, profile
 
 
 @pytest.fixture(autouse=True)
@@ -178,54 +176,11 @@ def test_loading_keeps_random_numbers_and_twice_is_as_good_as_once(written: Path
         assert torch.equal(state, torch.get_rng_state())
 
 
-SETTERS = (
-    "torch.set_num_threads",
-    "torch.set_num_interop_threads",
-    "torch.set_float32_matmul_precision",
-    "torch.use_deterministic_algorithms",
-    "torch.set_flush_denormal",
-    "torch.nn.Module.compile",
-    "torch.distributed.init_process_group",
-    "resource.setrlimit",
-)
-
-
-def test_disable_calls_no_setter(written: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
-    monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
-    environment = dict(os.environ)
-    patches = [mock.patch(name) for name in SETTERS]
-    setters = [patch.start() for patch in patches]
-    try:
-        tuned = autotune.load(written)
-        train(tuned, shuffled(32, 16), epochs=1)
-        tuned.close()
-    finally:
-        for patch in patches:
-            patch.stop()
-    assert [setter.call_count for setter in setters] == [0] * len(SETTERS)
-    assert (tuned.settings, tuned.notes, notices(caplog)) == (None, (), [])
-    assert dict(os.environ) == environment
-
-
-def test_disabled_training_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_DISABLE", "1")
-    model = network()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for inputs, targets in shuffled(64, 16):
-        torch.nn.functional.mse_loss(model(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    parameters, _losses = train(autotune.load(), shuffled(64, 16), epochs=1)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), parameters, strict=True))
-
-
 def test_a_profile_for_several_processes_started_as_one() -> None:
     settings = Settings(processes=4, threads=2, num_workers=1, batch_size=16)
     choice = decide(profile(settings), "test", None, {}, inventory(8))
     assert choice.settings == Settings(threads=8, num_workers=4, batch_size=64)
     assert "autotune run" in choice.notes[0]
-    assert choice.step_seconds is None
 
 
 def test_started_as_more_processes_than_the_profile() -> None:
@@ -250,12 +205,6 @@ def test_the_users_threads_win(environment: dict[str, str], threads: int, said: 
     assert choice.settings is not None
     assert choice.settings.threads == threads
     assert any("OMP_NUM_THREADS" in note for note in choice.notes) is said
-
-
-def test_the_promised_step_time_holds_for_the_measured_settings_only() -> None:
-    data = profile(Settings(threads=2, batch_size=50), rate=1000.0)
-    assert decide(data, "test", None, {}, inventory(2)).step_seconds == pytest.approx(0.05)
-    assert decide(data, "test", None, {}, inventory(1)).step_seconds is None
 
 
 @given(

@@ -1,6 +1,8 @@
+"""Loaders: workers and batches change in place, and only where they differ; batches arrive on the device."""
+
 from __future__ import annotations
 
-import itertools
+import copy
 import resource
 from collections import defaultdict, namedtuple
 from collections.abc import Iterator
@@ -8,31 +10,30 @@ from typing import Any
 
 import pytest
 import torch
-from autotune.runtime.applier import Training, create_appliers
-from autotune.runtime.loader import arguments, mover, own_share, samples_of_epoch, workers
-from autotune.runtime.open_files import raise_limit
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
-    get_worker_info,
+    TensorDataset,
 )
 
-from autotune.knobs.settings import Settings
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.runtime import fingerprints, sharing
+from autotune.runtime.loaders import reads_like, samples_of_epoch, stated_batch
 from autotune.runtime.session import Session
+from tests.torch.records import quiet
 
-from .records import quiet, shuffled
-
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")
 Pair = namedtuple("Pair", "left right")
 
 
 class Numbers(Dataset[int]):
-    """0, 1, 2, ..."""
+    """0 to 9."""
 
     def __len__(self) -> int:
         return 10
@@ -42,141 +43,10 @@ class Numbers(Dataset[int]):
 
 
 class Stream(IterableDataset[int]):
-    """0 to 9, all of it in every worker."""
+    """0 to 9."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(10))
-
-
-class SharedStream(Stream):
-    """0 to 9, shared out among workers."""
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        return itertools.islice(range(10), info.id if info else 0, None, info.num_workers if info else 1)
-
-
-class OwnLoader(DataLoader[Any]):
-    """A user's subclass."""
-
-
-class OwnBatches(BatchSampler):
-    """A user's subclass."""
-
-
-@pytest.mark.parametrize("timeout", [0, 5])
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize(("count", "prefetch"), [(0, None), (0, 4), (1, None), (2, 1)])
-def test_every_combination_gives_a_batch(count: int, prefetch: int | None, persistent: bool, timeout: float) -> None:
-    own = DataLoader(
-        Numbers(),
-        batch_size=4,
-        num_workers=1,
-        timeout=timeout,
-        multiprocessing_context="fork",
-        persistent_workers=persistent,
-    )
-    training = Training(Settings(num_workers=count, prefetch_factor=prefetch, pin_memory=True), None, CPU)
-    create_appliers(training)
-    wanted = arguments(own, CPU, count)
-    for applier in training.appliers.values():
-        applier.loader(own, wanted)
-    made = DataLoader(**wanted, batch_size=4)
-    assert made.persistent_workers is (persistent and count > 0)
-    assert torch.equal(next(iter(made)), torch.arange(4))
-    assert not made.pin_memory
-
-
-def test_a_rebuild_keeps_everything_else() -> None:
-    def collate(items: list[int]) -> int:
-        return sum(items)
-
-    def start(worker: int) -> None:
-        pass
-
-    generator = torch.Generator()
-    sampler = RandomSampler(Numbers(), generator=generator)
-    own = DataLoader(
-        Numbers(),
-        4,
-        sampler=sampler,
-        collate_fn=collate,
-        drop_last=True,
-        worker_init_fn=start,
-        generator=generator,
-        num_workers=1,
-        timeout=3,
-        multiprocessing_context="fork",
-    )
-    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
-        prepared = session.prepare(own)
-        made = prepared.loader
-    assert made is not own
-    assert (made.num_workers, made.persistent_workers, made.prefetch_factor) == (2, False, 2)
-    assert (made.collate_fn, made.worker_init_fn, made.timeout) == (collate, start, 3)
-    assert (prepared.sampler, prepared.generator, prepared.drop_last) == (sampler, generator, True)
-    assert (prepared.batch_size, len(prepared)) == (4, 2)
-    assert made.multiprocessing_context.get_start_method() == "fork"
-    assert (own.num_workers, own.prefetch_factor) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("own", "why"),
-    [
-        (OwnLoader(Numbers(), batch_size=4), "subclass"),
-        (DataLoader(Numbers(), batch_sampler=OwnBatches(SequentialSampler(Numbers()), 4, False)), "OwnBatches"),
-        (DataLoader(Numbers(), batch_size=None), "does not batch"),
-    ],
-)
-def test_what_cannot_be_rebuilt_is_left_alone_and_said(own: DataLoader[Any], why: str) -> None:
-    with Session(quiet(batch_size=4, num_workers=2), device="cpu") as session:
-        prepared = session.prepare(own)
-        assert prepared.loader is own
-        assert why in dict(session.not_applied)["num_workers"]
-        batches = list(prepared)
-        assert len(batches) == len(prepared) == len(own)
-        assert session.part.weight == 1.0
-
-
-@pytest.mark.parametrize(("own", "wanted", "used"), [(0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 2, 1), (2, 0, 2)])
-@pytest.mark.parametrize("stream", [Stream(), SharedStream()])
-def test_the_batches_of_a_stream_stay_as_they_are(stream: Stream, own: int, wanted: int, used: int) -> None:
-    loader = DataLoader(stream, batch_size=4, num_workers=own)
-    with Session(quiet(batch_size=4, num_workers=wanted), device="cpu") as session:
-        prepared = session.prepare(loader)
-        assert [batch.tolist() for batch in prepared] == [batch.tolist() for batch in loader]
-        assert prepared.loader.num_workers == used
-        assert ("num_workers" in dict(session.not_applied)) is (wanted != used)
-
-
-@pytest.mark.parametrize(("own", "wanted", "used"), [(2, 0, 2), (2, 1, 1), (0, 2, 0), (0, 0, 0)])
-def test_a_worker_init_fn_goes_on_running(own: int, wanted: int, used: int) -> None:
-    loader = DataLoader(Numbers(), num_workers=own, worker_init_fn=print)
-    assert workers(loader, wanted).count == used
-    assert (workers(loader, wanted).why_not_more is None) is (wanted == used)
-
-
-def test_a_dataset_that_asks_for_its_rank_shares_itself_out() -> None:
-    class Ranked(Stream):
-        def __iter__(self) -> Iterator[int]:
-            return itertools.islice(range(10), self.place(), None)
-
-        def place(self) -> int:
-            return torch.distributed.get_rank()
-
-    assert own_share(DataLoader(Stream()), 2) is None
-    assert own_share(DataLoader(SharedStream()), 2) is None
-    assert "Ranked" in (own_share(DataLoader(Ranked()), 2) or "")
-
-
-@pytest.mark.parametrize(("samples", "batch"), [(64, 16), (12, 4)])
-def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: int) -> None:
-    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
-        training, second = session.prepare(shuffled(samples, 4), shuffled(40, 10, drop_last=True))
-        assert (training.batch_size, len(training)) == (batch, samples // batch)
-        assert [len(inputs) for inputs, _targets in training] == [batch] * len(training)
-        assert (second.batch_size, len(second), len(list(second))) == (10, 4, 4)
-        assert any("4 is kept" in note for note in session.notes) is (batch == 4)
 
 
 class KnownLength(Stream):
@@ -186,28 +56,108 @@ class KnownLength(Stream):
         return 10
 
 
+@pytest.mark.parametrize("timeout", [0, 5])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("count", "prefetch"), [(0, None), (1, None), (2, 1), (1, 4)])
+def test_every_combination_gives_the_same_batches(
+    count: int, prefetch: int | None, persistent: bool, timeout: float
+) -> None:
+    options: dict[str, Any] = {"multiprocessing_context": "fork", "num_workers": 1, "timeout": timeout}
+    loader = DataLoader(Numbers(), batch_size=4, persistent_workers=persistent, **options)
+    before = dict(vars(loader))
+    with Session(quiet(num_workers=count, prefetch_factor=prefetch, pin_memory=True), device="cpu") as session:
+        assert session.prepare(loader) is loader
+        assert loader.num_workers == count
+        assert loader.timeout == (timeout if count else 0)
+        assert not loader.pin_memory
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        loader._iterator = None
+    assert vars(loader) == before
+
+
+@pytest.mark.parametrize(("level", "batch"), [("max", 32), ("amp", 8), ("safe", 8), (None, 8)])
+def test_max_takes_the_profiles_batch_and_safe_the_users(level: str | None, batch: int) -> None:
+    loader = DataLoader(TensorDataset(torch.ones(64, 1)), 8, shuffle=True)
+    with Session(quiet(batch_size=32), device="cpu", level=level) as session:
+        session.prepare(loader)
+        assert loader.batch_size == len(next(iter(loader))[0]) == batch
+        assert any("your batch of 8 is kept" in note for note in session.notes) is (level in ("safe", "amp"))
+    assert loader.batch_size == len(next(iter(loader))[0]) == 8
+
+
+@pytest.mark.parametrize(("samples", "batch"), [(64, 16), (12, 4)])
+def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: int) -> None:
+    training = DataLoader(TensorDataset(torch.ones(samples, 1)), 4, shuffle=True)
+    second = DataLoader(TensorDataset(torch.ones(40, 1)), 10, shuffle=True, drop_last=True)
+    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
+        session.prepare(training, second)
+        assert (training.batch_size, len(training)) == (batch, samples // batch)
+        assert (second.batch_size, len(second), len(list(second))) == (10, 4, 4)
+
+
 @pytest.mark.parametrize(
     ("make", "batch"),
     [
-        (lambda: DataLoader(Numbers(), 2, sampler=SubsetRandomSampler([1, 2, 3, 4]), drop_last=True), 2),
         (lambda: DataLoader(Numbers(), 2, sampler=SubsetRandomSampler([1, 2, 3, 4])), 2),
         (lambda: DataLoader(Numbers(), 2, sampler=RandomSampler(Numbers(), True, 30), drop_last=True), 16),
         (lambda: DataLoader(Stream(), 2, drop_last=True), 2),
-        (lambda: DataLoader(Stream(), 2), 16),
         (lambda: DataLoader(KnownLength(), 2, drop_last=True), 2),
+        (lambda: DataLoader(Numbers(), batch_sampler=BatchSampler(SequentialSampler(Numbers()), 2, False)), None),
     ],
 )
-def test_max_leaves_an_epoch_its_batches(make: Any, batch: int) -> None:
+def test_max_leaves_an_epoch_its_batches(make: Any, batch: int | None) -> None:
+    loader = make()
     with Session(quiet(batch_size=16), device="cpu", level="max") as session:
-        loader = session.prepare(make())
+        session.prepare(loader)
         assert loader.batch_size == batch
         assert len(list(loader)) > 0
-        assert any("batch of 2 is kept" in note for note in session.notes) is (batch == 2)
+        assert ("batch_size" in dict(session.not_applied)) is (batch != 16)
 
 
-def test_samples_of_an_epoch_are_those_of_a_worker() -> None:
+def test_a_loader_that_was_not_compared_keeps_its_workers() -> None:
+    class Other(Numbers):
+        """Reads otherwise."""
+
+        def __getitem__(self, index: int) -> int:
+            return index + 1
+
+    compared = Fingerprint(loaders=(fingerprints.of_loader(DataLoader(Numbers())),))
+    known, other = DataLoader(Numbers(), 2), DataLoader(Other(), 2)
+    with Session(quiet(num_workers=1), device="cpu", compared=compared) as session:
+        session.prepare(known, other)
+        assert (known.num_workers, other.num_workers) == (1, 0)
+        assert "not the one that was tuned" in dict(session.not_applied)["num_workers"]
+
+
+def test_a_loader_that_is_built_anew_for_each_epoch_is_the_same() -> None:
+    data = Numbers()
+    first = DataLoader(data, 2, shuffle=True)
+    assert reads_like(DataLoader(data, 4, shuffle=True), first)
+    assert not reads_like(DataLoader(data, 2), first)
+    assert not reads_like(DataLoader(Numbers(), 2, shuffle=True), first)
+
+
+def test_what_a_loader_states() -> None:
     assert samples_of_epoch(DataLoader(KnownLength(), num_workers=2)) == 5
     assert samples_of_epoch(DataLoader(Stream(), num_workers=2)) is None
+    batches = BatchSampler(SequentialSampler(Numbers()), 3, False)
+    loaders = DataLoader(Numbers(), 4), DataLoader(Numbers(), batch_sampler=batches)
+    assert [stated_batch(each) for each in loaders] == [4, 3]
+    assert stated_batch(object()) is None
+
+
+def test_data_that_share_themselves_out_are_known() -> None:
+    class Ranked(Stream):
+        """Asks for its rank."""
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(torch.distributed.get_rank(), 10))
+
+    assert sharing.own_share(DataLoader(Stream()), 2) is None
+    assert "Ranked" in (sharing.own_share(DataLoader(Ranked()), 2) or "")
+    own = DistributedSampler(Numbers(), num_replicas=2, rank=0)
+    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 2) == "a DistributedSampler"
+    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 3) is None
 
 
 def test_batches_move_in_whatever_they_come() -> None:
@@ -215,21 +165,36 @@ def test_batches_move_in_whatever_they_come() -> None:
         def to(self, device: torch.device) -> str:
             return f"on {device}"
 
-    move = mover(torch.device("meta"), non_blocking=False)
+    move = sharing.mover(META, non_blocking=False)
     assert move is not None
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
     nested = defaultdict(list, {"a": [torch.ones(1)]})
-    moved = move(
-        {"pair": Pair(torch.ones(2), [torch.ones(2), "text"]), "record": Record(), "packed": packed, "nested": nested}
-    )
+    pair = Pair(torch.ones(2), [torch.ones(2), "text"])
+    moved = move({"pair": pair, "record": Record(), "packed": packed, "nested": nested})
     assert moved["pair"].left.device.type == moved["pair"].right[0].device.type == "meta"
     assert (moved["pair"].right[1], moved["record"]) == ("text", "on meta")
-    assert type(moved["packed"]) is type(packed)
-    assert moved["packed"].data.device.type == "meta"
+    assert (type(moved["packed"]), moved["packed"].data.device.type) == (type(packed), "meta")
     assert (type(moved["nested"]), moved["nested"]["a"][0].device.type) == (defaultdict, "meta")
     assert moved["nested"]["missing"] == []
     assert nested["a"][0].device.type == "cpu"
-    assert mover(CPU, non_blocking=False) is None
+    assert sharing.mover(CPU, non_blocking=False) is None
+
+
+def test_a_loader_whose_batches_move_stays_a_loader() -> None:
+    """Its class says nothing else, its iterator is PyTorch's own, and copies are plain."""
+    loader = DataLoader(TensorDataset(torch.ones(4, 1)), 2)
+    served = sharing.Served(loader, lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False)))
+    assert isinstance(loader, DataLoader)
+    assert (type(loader).__name__, type(loader).__module__) == ("DataLoader", DataLoader.__module__)
+    passing = iter(loader)
+    assert len(passing) == 2  # type: ignore[arg-type]
+    assert passing._num_workers == 0  # type: ignore[attr-defined]
+    assert next(passing)[0].device.type == "meta"
+    twin = copy.copy(loader)
+    assert (type(twin), next(iter(twin))[0].device.type) == (DataLoader, "cpu")
+    served.undo()
+    assert type(loader) is DataLoader
+    assert next(iter(loader))[0].device.type == "cpu"
 
 
 def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:
@@ -237,10 +202,9 @@ def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:
     low = min(soft, 256)
     resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
     try:
-        with Session(quiet(batch_size=4, num_workers=1), device="cpu") as session:
-            session.prepare(shuffled(8, 4))
+        with Session(quiet(num_workers=1), device="cpu") as session:
+            session.prepare(DataLoader(Numbers()))
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
-        assert raise_limit() is not None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

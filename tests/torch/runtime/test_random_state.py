@@ -23,24 +23,26 @@ def test_everything_goes_on_from_where_it_stood() -> None:
     assert draw() == first
 
 
-def test_ranks_draw_apart_inside_and_together_outside() -> None:
+def test_each_rank_draws_numbers_of_its_own_meanwhile_and_common_ones_afterwards() -> None:
     torch.manual_seed(4)
     state = torch.get_rng_state()
-    inside, outside = [], []
+    own, common, again = [], [], []
     for rank in range(2):
         torch.set_rng_state(state)
-        with random_state.apart(rank):
-            inside.append(float(torch.rand(())))
-        outside.append(float(torch.rand(())))
-    assert inside[0] != inside[1]
-    assert outside[0] == outside[1]
+        numbers = random_state.OwnNumbers(rank)
+        for found in (own, again):
+            numbers.begin()
+            found.append(float(torch.rand(())))
+            numbers.end()
+        numbers.end()
+        common.append(float(torch.rand(())))
+    assert len({*own, *again}) == 4, "each batch and each rank draws others"
+    assert common[0] == common[1]
 
 
-def test_nothing_moves_where_nothing_is_drawn() -> None:
-    state = torch.get_rng_state()
-    with random_state.apart(1):
-        pass
+def test_nothing_moves_if_nothing_is_drawn() -> None:
+    state, numbers = torch.get_rng_state(), random_state.OwnNumbers(1)
+    numbers.begin()
+    numbers.begin()
+    numbers.end()
     assert torch.equal(torch.get_rng_state(), state)
-    with random_state.apart(1):
-        torch.rand(())
-    assert not torch.equal(torch.get_rng_state(), state)

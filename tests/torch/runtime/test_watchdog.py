@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import autotune
-from autotune.knobs.backend import TIMEOUT_VARIABLE
+from autotune.environment import TIMEOUT_VARIABLE
 from autotune.runtime import watchdog
 
 
