@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, largest_batch, share_of, verdict
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of, verdict
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
@@ -39,6 +39,7 @@ WORTH_REMOVING = 0.05
 REMOVABLE = {each.value for each in Without}
 MOST_GENERATIONS = 8
 ROUNDS, BLOCK_SECONDS = 2, 0.12
+HEADROOM = 0.1
 BATCHES = "batches"
 """Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
 QUICK_STEP_SECONDS = 0.05
@@ -102,18 +103,22 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        largest_batch=_largest_batch(found, facts, inventory),
+        largest_batch=largest_batch(found, facts, inventory),
         notes=(*filter(None, [load.named]), *notes),
     )
 
 
-def _largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
-    """Predicted; None if unknown, and for scripts, which keep theirs."""
+def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
+    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if unknown, and for
+    scripts, which keep theirs."""
     if facts.script is not None or facts.samples is None:
         return None
+    settings, sizes = found.settings, found.inspection.sizes
     on_gpu = facts.device == "cuda" and inventory.gpus
-    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // found.settings.processes
-    return largest_batch(found.inspection.sizes, found.settings, facts.samples, limit)
+    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // settings.processes
+    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
+    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
+    return max(0, min(facts.samples, fits * settings.processes))
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
@@ -185,4 +190,4 @@ def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bou
         return None
     inspection = Inspection.from_dict(data)
     found = verdict(bounds(inspection), inspection, settings, inspection.neighbours).bound
-    return None if found is Bound.UNKNOWN else found
+    return found if found.told else None
