@@ -16,7 +16,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
 from autotune.stats.outcome import Outcome
-from autotune.stats.proof import Round
+from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Script, Target
 from autotune.trial.spec import Without
@@ -37,7 +37,7 @@ END_SECONDS = 1.5
 WORTH_REMOVING = 0.05
 """Share of the step from which on it is also measured without a part."""
 REMOVABLE = {each.value for each in Without}
-MOST_GENERATIONS = 8
+MOST_GENERATIONS = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
 HEADROOM = 0.1
 BATCHES = "batches"
@@ -167,14 +167,14 @@ def contenders(
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """All contenders in turn, in as many generations of processes as fit; none if there is nothing to compare."""
+    """All contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []
     longest = 0.0
     for generation in range(MOST_GENERATIONS if len(chosen) > 1 else 0):
         begun = time.monotonic()
-        if begun + longest > last:
+        if begun + longest > last or (rounds and all(compare(rounds, each, STEP).narrow for each in chosen)):
             break
         with bench.contest(settings, last, without) as contest:
             rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)

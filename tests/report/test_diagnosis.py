@@ -12,7 +12,7 @@ from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
 from autotune.inspect.verdict import conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
 from autotune.report.formatting import WIDTH
-from tests.inspect.records import facts, gain, inspection, rounds
+from tests.doubles.inspections import facts, gain, inspection, rounds
 
 from .records import BASELINE
 

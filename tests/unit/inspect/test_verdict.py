@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.settings import Settings
 from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
 from autotune.inspect.verdict import QUARTER, bounds, conclude, share_of, verdict
-
-from .records import facts, gain, inspection, rounds
+from autotune.knobs.settings import Settings
+from tests.doubles.inspections import facts, gain, inspection, rounds
 
 OWN = Settings(threads=2, batch_size=10)
 ONE = OWN.but(threads=1)
