@@ -24,7 +24,7 @@ from autotune.profiles.machine import machine_type
 from autotune.trial.script import started_script
 from autotune.tuning import run
 from benchmarks.simulation.simulator import inventory
-from tests.profiles.records import BASELINE, MACHINE, TUNED, profile
+from tests.doubles.profiles import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[2]
 

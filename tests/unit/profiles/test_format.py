@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from autotune.core.identity import Identity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import ProfileError, UsageError
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
 from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.profiles import file
@@ -33,12 +33,11 @@ from autotune.profiles.format import (
 )
 from autotune.profiles.records import MOST_NUMBER
 from autotune.stats.proof import Proof
+from tests.doubles.profiles import TUNED, profile
 from tests.strategies import settings as any_settings
 
-from .records import TUNED, profile
-
 TEXT = file.dump(profile())
-IDENTITY = Identity("0123456789abcdef", "AdamW", ("float32 3x224x224", "number"))
+COMPARED = Fingerprint(("0123456789abcdef",), ("0" * 16,), ())
 
 
 def changed(old: str, new: str, after: str = "schema:") -> str:
@@ -230,10 +229,8 @@ targets = st.builds(
     st.sampled_from(("cpu", "cuda")),
     st.integers(0, 2**50),
     st.none() | st.integers(0, 2**50),
-    nnodes=st.integers(1, 9),
     script=st.sampled_from((None, "batches", "steps")),
-    skip=st.integers(0, 3),
-    identity=st.sampled_from((None, IDENTITY)),
+    compared=st.sampled_from((Fingerprint(), COMPARED)),
 )
 
 

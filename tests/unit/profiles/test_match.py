@@ -98,15 +98,6 @@ def test_versions(software: dict[str, Any], verdict: str) -> None:
     assert verdict_on(made(**software), Here(MACHINE, SOFTWARE)) == verdict
 
 
-@pytest.mark.parametrize(
-    ("measured", "here", "verdict"), [(1, 1, EXACT), (1, 2, COMPATIBLE), (2, 2, EXACT), (2, 1, NONE), (4, 2, NONE)]
-)
-def test_machines_together(measured: int, here: int, verdict: str) -> None:
-    one = made()
-    one = replace(one, target=replace(one.target, nnodes=measured))
-    assert verdict_on(one, Here(MACHINE, SOFTWARE, nnodes=here)) == verdict
-
-
 def test_another_task_never_fits() -> None:
     assert verdict_on(made(), Here(MACHINE, SOFTWARE, "train")) == EXACT
     assert verdict_on(made(), Here(MACHINE, SOFTWARE, "other")) == NONE

@@ -18,8 +18,8 @@ from autotune.errors import ProfileError
 from autotune.profiles import file, registry, remote
 from autotune.profiles.match import COMPATIBLE, EXACT
 from autotune.profiles.registry import Registry
+from tests.doubles.profiles import MACHINE, find, here, profile, put
 
-from .records import MACHINE, find, here, profile, put
 from .servers import Lying, folder_server, serving
 
 pytest.importorskip("aiohttp")
@@ -72,7 +72,7 @@ def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.Monke
         raise remote.Unreachable("down")
 
     monkeypatch.setattr(remote, "read", down)
-    found = registry.search(here(nnodes=2), ["http://127.0.0.1:9"])
+    found = registry.search(here(), ["http://127.0.0.1:9"])
     assert (found.match, len(asked)) == (None, 1)
     assert found.notes == ("down; only copies of what was read before are used",)
 

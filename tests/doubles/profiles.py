@@ -44,9 +44,9 @@ def put(root: Path, machine: MachineType = MACHINE, target: str = "resnet") -> P
     return file.write(default_path(machine.key, target, root), profile(machine, target))
 
 
-def here(machine: MachineType = MACHINE, target: str | None = "resnet", nnodes: int = 1) -> Here:
+def here(machine: MachineType = MACHINE, target: str | None = "resnet") -> Here:
     """This machine, with the software that the profiles were measured with."""
-    return Here(machine, profile().software, target, nnodes)
+    return Here(machine, profile().software, target)
 
 
 def find(where: Here, roots: Sequence[Place]) -> registry.Match | None:

@@ -18,8 +18,7 @@ from autotune.errors import ProfileError, UsageError
 from autotune.profiles import file
 from autotune.profiles.format import Failure, NotOffered, Profile
 from autotune.profiles.places import default_path
-
-from .records import MACHINE, profile
+from tests.doubles.profiles import MACHINE, profile
 
 TEXT = file.dump(profile())
 HOST, USER = "gpu-box-17", "grace"
@@ -134,17 +133,17 @@ def interrupted(rate: float) -> Profile:
 
 @pytest.mark.parametrize("there", [TEXT, "schema: another\n", ""])
 def test_an_interrupted_run_replaces_nothing_but_its_own_kind(tmp_path: Path, there: str) -> None:
-    path, beside = tmp_path / "p.2nodes.yaml", tmp_path / "p.2nodes.partial.yaml"
+    path, beside = tmp_path / "p.v2.yaml", tmp_path / "p.v2.partial.yaml"
     path.write_text(there, "utf-8")
     for rate in (1.5, 2.5):
         assert file.write(path, interrupted(rate)) == beside
         assert file.read(beside) == interrupted(rate)
         header = beside.read_text("utf-8")
-        assert 'autotune.load("p.2nodes.partial.yaml")' in header
-        assert "autotune run --profile p.2nodes.partial.yaml train.py" in header
+        assert 'autotune.load("p.v2.partial.yaml")' in header
+        assert "autotune run --profile p.v2.partial.yaml train.py" in header
     assert path.read_text("utf-8") == there
     beside.write_text(there, "utf-8")
-    assert file.write(path, interrupted(3.5)).name == "p.2nodes.partial.partial.yaml"
+    assert file.write(path, interrupted(3.5)).name == "p.v2.partial.partial.yaml"
     assert (path.read_text("utf-8"), beside.read_text("utf-8")) == (there, there)
 
 
@@ -234,12 +233,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_place_of_a_run_is_the_projects_or_the_users(project: Path, tmp_path: Path) -> None:
     path = default_path(MACHINE.key, "resnet")
-    assert file.own_place(MACHINE.key, "resnet", 1) == path
+    assert file.own_place(MACHINE.key, "resnet") == path
     assert path.parent.is_dir()
     path.parent.rmdir()
     path.parent.parent.rmdir()
     (project / "profiles").write_text("no folder")
-    assert file.own_place(MACHINE.key, "resnet", 1).is_relative_to(tmp_path / "data")
+    assert file.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
 
 
 def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
@@ -247,7 +246,7 @@ def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
     path.parent.mkdir(parents=True)
     path.symlink_to(project / "elsewhere.yaml")
     with pytest.raises(UsageError, match="it is a symbolic link, and only plain files are replaced"):
-        file.own_place(MACHINE.key, "resnet", 1)
+        file.own_place(MACHINE.key, "resnet")
 
 
 def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(

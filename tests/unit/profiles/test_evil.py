@@ -16,9 +16,8 @@ from autotune.errors import ProfileError
 from autotune.profiles import file, strict_yaml
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import Registry
-
-from .hostile import TEXT, canary, corpus
-from .records import MACHINE, find, here, profile
+from tests.doubles.hostile import TEXT, canary, corpus
+from tests.doubles.profiles import MACHINE, find, here, profile
 
 WITHOUT_LINE = re.compile(
     r"is empty|is not a profile|is larger than|has no key 'schema'|schema: |is a binary file|is not plain YAML"
