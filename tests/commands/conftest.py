@@ -14,7 +14,7 @@ from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from benchmarks.simulation.simulator import inventory
 
-from ..profiles.records import profile
+from ..doubles.profiles import profile
 
 Say = Callable[..., tuple[int, str, str]]
 

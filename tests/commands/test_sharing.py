@@ -14,7 +14,7 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 
-from ..profiles.servers import folder_server
+from ..doubles.servers import folder_server
 from .conftest import Say
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

@@ -18,7 +18,7 @@ from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.runtime.choice import _inventory, decide
 
-from ..profiles.servers import folder_server
+from ..doubles.servers import folder_server
 from .records import inventory, profile, quiet
 
 

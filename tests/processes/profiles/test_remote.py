@@ -20,7 +20,7 @@ from autotune.profiles.match import COMPATIBLE, EXACT
 from autotune.profiles.registry import Registry
 from tests.doubles.profiles import MACHINE, find, here, profile, put
 
-from .servers import Lying, folder_server, serving
+from tests.doubles.servers import Lying, folder_server, serving
 
 pytest.importorskip("aiohttp")
 NEAR = replace(MACHINE, key="amd-epyc-zen4-4c-32g", threads=4, cores=4)
