@@ -33,7 +33,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Target
-from autotune.profiles.machine import machine_type, versions
+from autotune.profiles.format import machine_type, versions
 from autotune.runtime.session import Session
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.script import recognise_target

@@ -16,7 +16,7 @@ from autotune.core.identity import Identity
 
 from autotune.commands.init import TASK
 from autotune.knobs.settings import Settings
-from autotune.profiles import strict_yaml
+from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
 from autotune.trial.task_file import OPTIONAL, REQUIRED
@@ -88,7 +88,7 @@ def merged(data: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_example_is_part_of_a_profile() -> None:
     (example,) = re.findall(r"(?s)```yaml\n(.*?)```", FORMAT)
-    part, _lines = strict_yaml.load(example)
+    part, _lines = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
     assert from_data(merged(whole_profile(), part)).recommended == part["recommended"]
     with pytest.raises(Refused, match="recommended"):

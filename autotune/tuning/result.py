@@ -14,8 +14,18 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
 from autotune.knobs.task import TaskFacts
-from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
-from autotune.profiles.machine import machine_type, versions
+from autotune.profiles.format import (
+    Ceiling,
+    Evidence,
+    Failure,
+    LevelResult,
+    NotOffered,
+    Profile,
+    Target,
+    Written,
+    machine_type,
+    versions,
+)
 from autotune.search.protocol import Observation
 from autotune.stats.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.stats.outcome import NotApplied

@@ -11,7 +11,7 @@ import pytest
 from autotune import cli
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from benchmarks.simulation.simulator import inventory
 
 from ..doubles.profiles import profile

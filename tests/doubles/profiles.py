@@ -9,8 +9,7 @@ from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file, registry
-from autotune.profiles.format import Evidence, Failure, NotOffered, Profile, Target
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import Evidence, Failure, MachineType, NotOffered, Profile, Target
 from autotune.profiles.match import Here
 from autotune.profiles.places import Place, default_path
 from benchmarks.simulation import profiles

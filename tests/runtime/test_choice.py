@@ -15,7 +15,7 @@ import torch
 import autotune
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.runtime.choice import _inventory, decide
 
 from ..doubles.servers import folder_server

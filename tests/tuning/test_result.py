@@ -12,8 +12,7 @@ import pytest
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
-from autotune.profiles.format import LevelResult, Profile
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import LevelResult, Profile, machine_type
 from autotune.search.protocol import Observation
 from autotune.stats.decide import SAME, UNREACHED
 from autotune.stats.measurement import Block, Measurement

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError, UsageError
-from autotune.profiles import file
+from autotune.profiles import file, places
 from autotune.profiles.format import Failure, NotOffered, Profile
 from autotune.profiles.places import default_path
 from tests.doubles.profiles import MACHINE, profile
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written(place: str) -> None:
         file.write(place, profile())
     assert place in str(caught.value)
     with pytest.raises(UsageError, match="--profile OUT"):
-        file.checked_place(Path(place))
+        places.checked_place(Path(place))
 
 
 def full(*_arguments: object) -> None:
@@ -157,7 +157,7 @@ def test_a_complete_run_replaces_an_interrupted_one(tmp_path: Path) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from autotune.profiles import file
+from autotune.profiles import file, places
 os.fsync = lambda _: None  # renaming is what is raced here, not the disk
 text = open(sys.argv[2], encoding="utf-8").read()
 for _ in range(200):
@@ -208,7 +208,7 @@ def test_only_plain_files_are_replaced(kind: str, tmp_path: Path) -> None:
     path = special(kind, tmp_path)
     mode = path.lstat().st_mode
     with pytest.raises(UsageError, match="is a folder" if kind == "folder" else "only plain files are replaced"):
-        file.checked_place(path)
+        places.checked_place(path)
     for made in (profile(), interrupted(1.5)):
         if made.evidence.partial and kind != "device":
             assert file.write(path, made) == tmp_path / "out.partial.yaml"
@@ -233,12 +233,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_place_of_a_run_is_the_projects_or_the_users(project: Path, tmp_path: Path) -> None:
     path = default_path(MACHINE.key, "resnet")
-    assert file.own_place(MACHINE.key, "resnet") == path
+    assert places.own_place(MACHINE.key, "resnet") == path
     assert path.parent.is_dir()
     path.parent.rmdir()
     path.parent.parent.rmdir()
     (project / "profiles").write_text("no folder")
-    assert file.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
+    assert places.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
 
 
 def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
     path.parent.mkdir(parents=True)
     path.symlink_to(project / "elsewhere.yaml")
     with pytest.raises(UsageError, match="it is a symbolic link, and only plain files are replaced"):
-        file.own_place(MACHINE.key, "resnet")
+        places.own_place(MACHINE.key, "resnet")
 
 
 def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
@@ -257,7 +257,7 @@ def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
     assert file.read(place) == profile()
     assert place.is_relative_to(tmp_path / "data")
     assert "/proc/none" in why
-    monkeypatch.setattr(file, "user_folder", lambda: None)
+    monkeypatch.setattr(places, "user_folder", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "project"))
     place, why = file.save(Path("/proc/none/own.yaml"), profile())
     assert file.read(place) == profile()

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
-from autotune.profiles.format import Profile
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import MachineType, Profile
 from autotune.profiles.match import COMPATIBLE, EXACT, NONE, SIMILAR, VERDICTS, Here, compare
 from benchmarks.simulation.profiles import MACHINE, profile
 

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.errors import ProfileError
 from autotune.profiles import file, registry
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import MachineType
 from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR, Here
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import NEIGHBOURS, Registry
