@@ -38,6 +38,10 @@ from autotune.stats.proof import Proof
 SCHEMA = "autotune.profile"
 MOST_SPEEDUP = 1000.0
 """No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
+OTHER_EFFECTS = 10.0
+"""Compilation, memory, binding and threads that wait for each other together bring no more than this."""
+LOWER_PRECISION = 16.0
+"""The most that a lower precision brings, if the machine's rates are not known."""
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
@@ -251,6 +255,31 @@ class Profile:
             hint = did_you_mean(name, self.levels)
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
+
+    def possible(self, level: str) -> float:
+        """Return about how many times as fast as the baseline the settings of ``level`` can be.
+
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all else
+        together brings at most `OTHER_EFFECTS`.
+        """
+        own, ours, ceiling = self.levels[level].settings, self.baseline, self.evidence.ceiling
+        precision = 1.0
+        if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
+            known = ceiling is not None and ceiling.fp32_gflops > 0 and ceiling.bf16_gflops > 0
+            precision = ceiling.bf16_gflops / ceiling.fp32_gflops if known and ceiling else LOWER_PRECISION
+        ratios = (
+            self._busy(own) / self._busy(ours),
+            (1 + own.num_workers) / (1 + ours.num_workers),
+            own.global_batch / ours.global_batch,
+            precision,
+        )
+        return OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios)
+
+    def _busy(self, settings: Settings) -> int:
+        """Return how many GPUs or CPUs ``settings`` keep busy."""
+        if self.target.device == "cuda":
+            return settings.processes
+        return min(self.machine.threads, settings.processes * settings.threads)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the order of the file."""

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
+from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.profiles import file
 from autotune.profiles.format import (
     MOST_SPEEDUP,
+    OTHER_EFFECTS,
     SCHEMA,
     Ceiling,
     Evidence,
@@ -268,3 +270,25 @@ def test_an_interval_that_is_as_good_as_open_is_written_as_open(high: float) -> 
     written = file.dump(replace(one, levels={**one.levels, "safe": level}))
     assert "high: null" in written
     assert math.isinf(file.parse(written, "x").levels["safe"].speedup.high)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "own", "most"),
+    [
+        ({}, {}, 1),
+        ({"threads": 2}, {}, 4),
+        ({"threads": 64}, {"threads": 1}, 1),
+        ({"threads": 1}, {"threads": 4, "processes": 4, "batch_size": 16}, 8),
+        ({}, {"num_workers": 3}, 4),
+        ({"num_workers": 4}, {}, 1),
+        ({}, {"precision": "bf16"}, 2.5),
+        ({"batch_size": 8}, {"batch_size": 64}, 8),
+    ],
+)
+def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: dict[str, Any], most: float) -> None:
+    """On 8 CPUs, on which matrix products of bf16 are 2.5 times as fast."""
+    usual = Settings(threads=8, batch_size=64)
+    level = replace(profile().level(), settings=usual.but(**own))
+    one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
+    one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0, 1e6)))
+    assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
