@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
+from autotune.inspect.verdict import QUARTER, bounds, conclude, share_of, verdict
 from autotune.knobs.settings import Settings
-from autotune.inspect.inspection import Bound, Doubt, Inspection, Part, Roofline
-from autotune.inspect.verdict import QUARTER, bounds, conclude, largest_batch, share_of, verdict
-
-from .records import SIZES, facts, gain, inspection, rounds
+from tests.doubles.inspections import facts, gain, inspection, rounds
 
 OWN = Settings(threads=2, batch_size=10)
 ONE = OWN.but(threads=1)
@@ -91,8 +90,8 @@ class TestVerdict:
             (Roofline(0.001, 0.008, 0.001), Bound.COMPUTE),
             (Roofline(0.008, 0.001, 0.001), Bound.OVERHEAD),
             (Roofline(0.001, 0.001, 0.008), Bound.BANDWIDTH),
-            (Roofline(0.003, 0.004, 0.003), Bound.UNKNOWN),
-            (Roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNKNOWN),
+            (Roofline(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
+            (Roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNEXPLAINED),
         ],
     )
     def test_passes_are_bound_by_what_explains_most_of_them(self, roofline: Roofline, expected: Bound) -> None:
@@ -130,25 +129,25 @@ class TestCannotTell:
     def test_no_interval_excludes_one(self) -> None:
         found = inspection(noise=(0.0,), update=0.9)
         judged = verdict(bounds(found), found, OWN, 0.0)
-        assert (judged.bound, judged.doubt) == (Bound.UNKNOWN, Doubt.FEW_STEPS)
+        assert judged.bound is Bound.FEW_STEPS
 
     @pytest.mark.parametrize(
-        ("parts", "settings", "lost", "neighbours", "doubt"),
+        ("parts", "settings", "lost", "neighbours", "expected"),
         [
-            ({}, OWN, 0.3, 1.0, Doubt.NEIGHBOURS),
-            ({"update": 0.6}, OWN, 0.3, 1.0, Doubt.NEIGHBOURS),
-            ({}, OWN, 0.3, 0.1, None),
-            ({}, OWN, 0.05, 1.0, None),
-            ({}, ONE, 0.3, 1.0, None),
-            ({"loop": 0.6}, OWN, 0.3, 1.0, None),
+            ({}, OWN, 0.3, 1.0, Bound.BUSY),
+            ({"update": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
+            ({}, OWN, 0.3, 0.1, Bound.COMPUTE),
+            ({}, OWN, 0.05, 1.0, Bound.COMPUTE),
+            ({}, ONE, 0.3, 1.0, Bound.COMPUTE),
+            ({"loop": 0.6}, OWN, 0.3, 1.0, Bound.LOOP),
         ],
         ids=["threads wait", "in the update too", "for nobody", "hardly", "one thread", "the loop has one thread"],
     )
     def test_threads_that_wait_for_neighbours_show_nothing_of_the_passes(
-        self, parts: dict[str, float], settings: Settings, lost: float, neighbours: float, doubt: Doubt | None
+        self, parts: dict[str, float], settings: Settings, lost: float, neighbours: float, expected: Bound
     ) -> None:
         found = inspection(lost=lost, **parts)
-        assert verdict(bounds(found), found, settings, neighbours).doubt is doubt
+        assert verdict(bounds(found), found, settings, neighbours).bound is expected
 
     def test_but_fewer_threads_that_are_surely_faster_do(self) -> None:
         assert bound(inspection(lost=0.3), neighbours=1.0, threads=3.0) is Bound.THREADS
@@ -157,12 +156,12 @@ class TestCannotTell:
         """Seen: compute-bound, of 24 threads on two CPUs."""
         found = inspection()
         open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
-        assert verdict(open_end, found, OWN, 0.0).doubt is Doubt.FEW_STEPS
+        assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
         assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.COMPUTE
 
     def test_a_doubt_beside_neighbours_names_them(self) -> None:
         found = inspection(noise=(0.0,))
-        assert verdict(bounds(found), found, OWN, 1.0).doubt is Doubt.NEIGHBOURS
+        assert verdict(bounds(found), found, OWN, 1.0).bound is Bound.BUSY
 
 
 class TestConclude:
@@ -178,22 +177,6 @@ class TestConclude:
 
     def test_neighbours_are_those_of_the_worse_half(self) -> None:
         assert conclude(OWN, facts(), inspection(neighbours=0.2), rounds(1.5)).neighbours == 1.5
-
-
-@pytest.mark.parametrize(
-    ("samples", "limit", "processes", "expected"),
-    [
-        (4096, 20_000, 1, 10 + 12),
-        (12, 20_000, 1, 12),
-        (4096, 20_000, 2, 2 * 22),
-        (4096, 10_000, 1, 8),
-        (4096, 100, 1, 0),
-    ],
-    ids=["predicted", "all data", "of all processes", "too large today", "nothing fits"],
-)
-def test_a_tenth_of_the_memory_stays_free(samples: int, limit: int, processes: int, expected: int) -> None:
-    """A sample takes 640 bytes of a step: its largest sum without what does not grow with the batch."""
-    assert largest_batch(SIZES, OWN.but(processes=processes), samples, limit) == expected
 
 
 def test_an_inspection_survives_json() -> None:

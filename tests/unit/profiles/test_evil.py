@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import ProfileError
-from autotune.profiles import file, strict_yaml
+from autotune.profiles import file
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import Registry
-
-from .hostile import TEXT, canary, corpus
-from .records import MACHINE, find, here, profile
+from tests.doubles.hostile import TEXT, canary, corpus
+from tests.doubles.profiles import MACHINE, find, here, profile
 
 WITHOUT_LINE = re.compile(
     r"is empty|is not a profile|is larger than|has no key 'schema'|schema: |is a binary file|is not plain YAML"
@@ -36,7 +35,7 @@ def test_each_is_refused_quickly_with_its_place_and_runs_nothing(
     name: str, parser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if parser == "PyYAML":
-        monkeypatch.setattr(strict_yaml, "PARSER", yaml.SafeLoader)
+        monkeypatch.setattr(file, "PARSER", yaml.SafeLoader)
     bird = tmp_path / "canary"
     text = corpus(bird)[name]
     assert text != TEXT
@@ -127,7 +126,7 @@ def test_deep_nesting_never_recurses(monkeypatch: pytest.MonkeyPatch) -> None:
     def overflow(_text: str) -> None:
         raise RecursionError("maximum recursion depth exceeded")
 
-    monkeypatch.setattr(strict_yaml, "load", overflow)
+    monkeypatch.setattr(file, "load", overflow)
     with pytest.raises(ProfileError, match="maximum recursion depth"):
         file.parse("a: 1", "p.yaml")
 

@@ -27,11 +27,11 @@ class Loop:
     """What the clock needs of a measured loop."""
 
     next_batch = MeasuredLoop.next_batch
+    recorder = None
 
     def __init__(self) -> None:
         self.spec = SimpleNamespace(without=Without.NOTHING)
-        exchange = SimpleNamespace(after_backward=lambda: None)
-        self.session = SimpleNamespace(device=torch.device("cpu"), preparer=SimpleNamespace(exchange=exchange))
+        self.session = SimpleNamespace(device=torch.device("cpu"), sync=SimpleNamespace(exchange=lambda: None))
 
     def made_step(self) -> None:
         pass
@@ -82,7 +82,7 @@ class Training:
         loss.register_hook(lambda gradient: self.passes(4.0))
         self.optimizer.zero_grad()
         loss.backward()
-        self.loop.session.preparer.exchange.after_backward()
+        self.loop.session.sync.exchange()
         self.optimizer.register_step_pre_hook(lambda *_: self.passes(5.0))
         self.optimizer.step()
         self.passes(6.0)
@@ -119,7 +119,7 @@ def test_a_user_who_prints_or_waits_for_a_number_before_the_backward_pass_is_no_
 
 
 def test_the_exchange_of_gradients_has_its_own_time(training: Training) -> None:
-    training.loop.session.preparer.exchange.after_backward = lambda: training.passes(8.0)
+    training.loop.session.sync.exchange = lambda: training.passes(8.0)
     with step_clock(training.loop) as clock:
         training.step()
         assert clock.take()[Part.EXCHANGE] == 8.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.stats.proof import Proof, Round
-from autotune.knobs.task import TaskFacts
 from autotune.inspect.inspection import CLOCKED, Inspection, Operator, Part, Place, Roofline, Sizes
+from autotune.knobs.task import TaskFacts
+from autotune.stats.proof import Proof, Round
 
 COMPUTES = Roofline(overhead=0.001, compute=0.006, bandwidth=0.001)
 SIZES = Sizes(parameters=100, optimizer_state=200, step=6500, peak=10_000)

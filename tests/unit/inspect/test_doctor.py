@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from autotune.doctor.findings import Finding, Patient, findings
-from autotune.stats.neighbours import QUIET, Load, Neighbour
 from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
@@ -115,7 +113,7 @@ def test_a_neighbour_that_takes_a_core_is_named() -> None:
     found = only(replace(healthy(), load=load))
     assert (found.name, found.gain) == ("neighbour", "up to 1.3x where all CPUs are used")
     assert "stress (pid 7)" in found.what
-    assert names_of(replace(healthy(), load=Load((Neighbour(7, "sh", 0, 0.3),), 16))) == []
+    assert names_of(replace(healthy(), load=Load(0.3, 0.0, (Neighbour(7, "sh", 0, 0.3),), 16))) == []
 
 
 def test_a_gpu_that_others_use_and_a_build_without_cuda() -> None:

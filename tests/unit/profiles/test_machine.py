@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autotune.probes import budget
 from autotune.probes.facts import CpuBudget, Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles.machine import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
+from autotune.profiles.format import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
 from autotune.profiles.records import as_data, build
 from benchmarks.simulation.simulator import GIB, inventory
 from tests.doubles.recorded import Recorded, Recording

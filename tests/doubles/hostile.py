@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.profiles import file
 
-from .records import profile
+from .profiles import profile
 
 TEXT = file.dump(profile())
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -137,13 +137,11 @@ def _values(bird: Path) -> dict[str, str]:
         "gpu with path": instead("gpus: []", "gpus: [../x]"),
         "feature with blank": instead("- avx2", "- avx2 --option"),
         "architecture": instead("architecture: x86_64", "architecture: x86_64; id"),
-        "model digest": instead("  device: cpu", "  device: cpu\n  identity: {model: x, optimizer: SGD, sample: []}"),
-        "optimizer": instead(
-            "  device: cpu", f"  device: cpu\n  identity: {{model: {'0' * 16}, optimizer: os.system, sample: []}}"
+        "digest": instead("  device: cpu", "  device: cpu\n  compared: {models: [x], optimizers: [], loaders: []}"),
+        "digest of code": instead(
+            "  device: cpu", "  device: cpu\n  compared: {models: [], optimizers: [], loaders: [$(id)]}"
         ),
-        "sample": instead(
-            "  device: cpu", f"  device: cpu\n  identity: {{model: {'0' * 16}, optimizer: SGD, sample: [$(id)]}}"
-        ),
+        "a million machines": instead("  device: cpu", "  device: cpu\n  nnodes: 1000000"),
         "date": instead("machine:", "written: {tool: 0.1.0, date: yesterday}\nmachine:"),
         "tool": instead("machine:", "written: {tool: $(id), date: '2026-01-01'}\nmachine:"),
         "another version": instead("autotune.profile", "autotune.profile/3"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 
 from autotune.errors import NothingUsable
-from autotune.tuning.events import Event, StageStarted
-from autotune.stats.neighbours import QUIET
+from autotune.inspect import diagnose as module
+from autotune.inspect.diagnose import HastySystem, contenders, diagnose, largest_batch, quick_verdict
+from autotune.inspect.inspection import Bound, Part
+from autotune.inspect.verdict import QUARTER, STEP, conclude
+from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
+from autotune.stats.neighbours import QUIET
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
-from autotune.knobs.settings import Settings
-from autotune.inspect import diagnose as module
-from autotune.inspect.diagnose import HastySystem, contenders, diagnose, quick_verdict
-from autotune.inspect.inspection import Bound, Part
-from autotune.inspect.verdict import QUARTER, STEP
 from autotune.trial.spec import Without
+from autotune.tuning.events import Event, StageStarted
+from tests.doubles.inspections import facts, inspection
 from tests.report.records import inventory
-
-from .records import facts, inspection
 
 OWN = Settings(threads=2, batch_size=10)
 SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.LOOP: 0.05}
@@ -90,7 +89,10 @@ class World:
     """A machine on a clock of its own, on which everything takes as long as the test says, or to the given deadline."""
 
     def __init__(self, clock: Clock, **seconds: float) -> None:
-        self.clock, self.seconds = clock, {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0} | seconds
+        self.clock, self.seconds = (
+            clock,
+            {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0, "noise": 0.5} | seconds,
+        )
         self.generations = 0
         self.stages: list[tuple[float, str]] = []
 
@@ -133,7 +135,8 @@ class World:
     def contest(self, settings: Mapping[str, Any], deadline: float, without: Mapping[str, Without]) -> Iterator[Any]:
         finished = self.takes("contest", deadline)
         self.generations += 1
-        rates = dict.fromkeys(settings, 100.0) if finished else {}
+        rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.generations % 2)))
+        rates = (rates | {STEP: 100.0}) if finished else {}
         yield SimpleNamespace(rounds=lambda generation, number, seconds: [Round(generation, rates)] * number)
 
 
@@ -181,10 +184,12 @@ class TestBudget:
         assert world.stages[0][0] == 0.0
         assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]
 
-    def test_generations_fill_the_time(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = World(clock)
+    @pytest.mark.parametrize(("noise", "generations"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
+    def test_generations(self, clock: Clock, noise: float, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 2 s each, after 4.1 s, with 1.5 s for the end."""
+        world = World(clock, noise=noise)
         diagnosed(world, monkeypatch)
-        assert world.generations == 7, "of 2 s each, after 4.1 s, with 1.5 s for the end"
+        assert world.generations == generations
 
     def test_rounds_that_the_deadline_cut_leave_the_clock(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         found = diagnosed(World(clock, contest=100.0), monkeypatch)
@@ -213,3 +218,25 @@ class TestHastySystem:
 def test_one_trial_gives_a_quick_verdict(found: dict[str, Any], bound: Bound | None) -> None:
     bench: Any = SimpleNamespace(inspect=lambda *_: (None, found))
     assert quick_verdict(bench, OWN, float("inf")) is bound
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "processes", "expected"),
+    [
+        ({}, 20_000, 1, 10 + 12),
+        ({"samples": 12}, 20_000, 1, 12),
+        ({}, 40_000, 2, 2 * 22),
+        ({}, 10_000, 1, 8),
+        ({}, 100, 1, 0),
+        ({"samples": None}, 20_000, 1, None),
+        ({"script": "batches"}, 20_000, 1, None),
+    ],
+    ids=["predicted", "all data", "of all processes", "too large today", "nothing fits", "a stream", "a script"],
+)
+def test_a_tenth_of_the_memory_stays_free(
+    changes: dict[str, Any], limit: int, processes: int, expected: int | None
+) -> None:
+    """A sample takes 640 bytes of a step: its largest sum without what does not grow with the batch."""
+    found = conclude(OWN.but(processes=processes), facts(), inspection(), ())
+    machine = replace(inventory(), gpus=(), memory=replace(inventory().memory, limit=limit))
+    assert largest_batch(found, facts(**changes), machine) == expected

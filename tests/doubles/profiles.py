@@ -9,8 +9,7 @@ from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file, registry
-from autotune.profiles.format import Evidence, Failure, NotOffered, Profile, Target
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import Evidence, Failure, MachineType, NotOffered, Profile, Target
 from autotune.profiles.match import Here
 from autotune.profiles.places import Place, default_path
 from benchmarks.simulation import profiles
@@ -44,9 +43,9 @@ def put(root: Path, machine: MachineType = MACHINE, target: str = "resnet") -> P
     return file.write(default_path(machine.key, target, root), profile(machine, target))
 
 
-def here(machine: MachineType = MACHINE, target: str | None = "resnet", nnodes: int = 1) -> Here:
+def here(machine: MachineType = MACHINE, target: str | None = "resnet") -> Here:
     """This machine, with the software that the profiles were measured with."""
-    return Here(machine, profile().software, target, nnodes)
+    return Here(machine, profile().software, target)
 
 
 def find(where: Here, roots: Sequence[Place]) -> registry.Match | None:

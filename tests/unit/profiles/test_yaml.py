@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.profiles import strict_yaml
-from autotune.profiles.strict_yaml import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, Problem
+from autotune.profiles import file
+from autotune.profiles.file import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, Problem
 
 plain = st.recursive(
     st.none()
@@ -27,12 +27,12 @@ plain = st.recursive(
 
 @given(st.dictionaries(st.sampled_from("abc"), plain))
 @settings(max_examples=200, deadline=None)
-@pytest.mark.parametrize("parser", [strict_yaml.PARSER, yaml.SafeLoader])
+@pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
 def test_plain_data_comes_back_and_other_readers_see_the_same(parser: Any, data: dict[str, Any]) -> None:
-    text = strict_yaml.dump(data)
+    text = file.dump_plain(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strict_yaml, "PARSER", parser)
-        assert strict_yaml.load(text)[0] == data
+        patch.setattr(file, "PARSER", parser)
+        assert file.load(text)[0] == data
     assert yaml.safe_load(text) == data
 
 
@@ -45,12 +45,12 @@ def test_plain_data_comes_back_and_other_readers_see_the_same(parser: Any, data:
     ],
 )
 def test_words_keep_their_spelling(written: str, value: Any) -> None:
-    found = strict_yaml.load(f"a: {written}\n")[0]["a"]
+    found = file.load(f"a: {written}\n")[0]["a"]
     assert (found, type(found)) == (value, type(value))
 
 
 def test_lines_of_keys_and_entries() -> None:
-    _data, lines = strict_yaml.load("a: 1\nb:\n  c: 2\n  d:\n  - x\n  - {e: 3}\n")
+    _data, lines = file.load("a: 1\nb:\n  c: 2\n  d:\n  - x\n  - {e: 3}\n")
     assert lines == {
         ("a",): 1,
         ("b",): 2,
@@ -62,7 +62,7 @@ def test_lines_of_keys_and_entries() -> None:
     }
 
 
-@pytest.mark.parametrize("parser", [strict_yaml.PARSER, yaml.SafeLoader])
+@pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -86,8 +86,8 @@ def test_lines_of_keys_and_entries() -> None:
     ],
 )
 def test_what_is_refused(parser: Any, text: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_yaml, "PARSER", parser)
+    monkeypatch.setattr(file, "PARSER", parser)
     with pytest.raises(Problem) as caught:
-        strict_yaml.load(text)
+        file.load(text)
     assert words in str(caught.value)
     assert str(caught.value).isascii()

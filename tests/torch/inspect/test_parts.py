@@ -13,9 +13,9 @@ pytestmark = pytest.mark.torch
 
 from torch import nn  # noqa: E402
 
-from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofline  # noqa: E402
 from autotune.inspect.parts import Rates, parts, roofline  # noqa: E402
+from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
 from autotune.trial.child.loaded_task import LoadedTask  # noqa: E402
 from autotune.trial.child.training_loop import TrainingLoop  # noqa: E402
@@ -105,8 +105,8 @@ class TestRoofline:
         found = roofline([Operator("aten::mm", (), Part.PASSES, 1.0, 0.002, 1e11, 1e12, 1e12)], 0.002, self.RATES)
         assert (found.matrix_share, found.copy_share, found.clear_share) == (1.0, 1.0, 1.0)
 
-    def test_a_convolutions_operations_are_those_of_all_its_operators(self) -> None:
-        """The profiler counts them at an operator that takes no time itself, and for the forward pass only."""
+    def test_what_the_profiler_counts_elsewhere_or_not_at_all_still_computes(self) -> None:
+        """It counts a convolution's operations at one that takes no time itself, and for the forward pass only."""
         counted = Operator("aten::conv2d", ((1, 3),), Part.PASSES, 1.0, 1e-6, flops=1e9)
         slow = Operator("aten::mkldnn_convolution", (), Part.PASSES, 1.0, 0.002)
         back = Operator("aten::convolution_backward", (), Part.PASSES, 1.0, 0.004)

@@ -26,8 +26,8 @@ from autotune.profiles import places
 )
 def test_names_stay_inside_their_folder(text: str, name: str) -> None:
     assert places.default_path(text, text) == Path("profiles", name, f"{name}.yaml")
-    assert places.default_path(text, text, Path("r"), 2).parts == ("r", name, f"{name}.2nodes.yaml")
-    assert {places.target_of(f"key/{each}") for each in places.file_names(text, 2)} == {name}
+    assert places.default_path(text, text, Path("r")).parts == ("r", name, f"{name}.yaml")
+    assert {places.target_of(f"key/{each}") for each in places.file_names(text)} == {name}
 
 
 def homeless(*_args: Any, **_options: Any) -> str:

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError, UsageError
-from autotune.profiles import file
+from autotune.profiles import file, places
 from autotune.profiles.format import Failure, NotOffered, Profile
 from autotune.profiles.places import default_path
-
-from .records import MACHINE, profile
+from tests.doubles.profiles import MACHINE, profile
 
 TEXT = file.dump(profile())
 HOST, USER = "gpu-box-17", "grace"
@@ -103,7 +102,7 @@ def test_a_folder_that_cannot_be_written(place: str) -> None:
         file.write(place, profile())
     assert place in str(caught.value)
     with pytest.raises(UsageError, match="--profile OUT"):
-        file.checked_place(Path(place))
+        places.checked_place(Path(place))
 
 
 def full(*_arguments: object) -> None:
@@ -134,17 +133,17 @@ def interrupted(rate: float) -> Profile:
 
 @pytest.mark.parametrize("there", [TEXT, "schema: another\n", ""])
 def test_an_interrupted_run_replaces_nothing_but_its_own_kind(tmp_path: Path, there: str) -> None:
-    path, beside = tmp_path / "p.2nodes.yaml", tmp_path / "p.2nodes.partial.yaml"
+    path, beside = tmp_path / "p.v2.yaml", tmp_path / "p.v2.partial.yaml"
     path.write_text(there, "utf-8")
     for rate in (1.5, 2.5):
         assert file.write(path, interrupted(rate)) == beside
         assert file.read(beside) == interrupted(rate)
         header = beside.read_text("utf-8")
-        assert 'autotune.load("p.2nodes.partial.yaml")' in header
-        assert "autotune run --profile p.2nodes.partial.yaml train.py" in header
+        assert 'autotune.load("p.v2.partial.yaml")' in header
+        assert "autotune run --profile p.v2.partial.yaml train.py" in header
     assert path.read_text("utf-8") == there
     beside.write_text(there, "utf-8")
-    assert file.write(path, interrupted(3.5)).name == "p.2nodes.partial.partial.yaml"
+    assert file.write(path, interrupted(3.5)).name == "p.v2.partial.partial.yaml"
     assert (path.read_text("utf-8"), beside.read_text("utf-8")) == (there, there)
 
 
@@ -158,7 +157,7 @@ def test_a_complete_run_replaces_an_interrupted_one(tmp_path: Path) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from autotune.profiles import file
+from autotune.profiles import file, places
 os.fsync = lambda _: None  # renaming is what is raced here, not the disk
 text = open(sys.argv[2], encoding="utf-8").read()
 for _ in range(200):
@@ -209,7 +208,7 @@ def test_only_plain_files_are_replaced(kind: str, tmp_path: Path) -> None:
     path = special(kind, tmp_path)
     mode = path.lstat().st_mode
     with pytest.raises(UsageError, match="is a folder" if kind == "folder" else "only plain files are replaced"):
-        file.checked_place(path)
+        places.checked_place(path)
     for made in (profile(), interrupted(1.5)):
         if made.evidence.partial and kind != "device":
             assert file.write(path, made) == tmp_path / "out.partial.yaml"
@@ -234,12 +233,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_place_of_a_run_is_the_projects_or_the_users(project: Path, tmp_path: Path) -> None:
     path = default_path(MACHINE.key, "resnet")
-    assert file.own_place(MACHINE.key, "resnet", 1) == path
+    assert places.own_place(MACHINE.key, "resnet") == path
     assert path.parent.is_dir()
     path.parent.rmdir()
     path.parent.parent.rmdir()
     (project / "profiles").write_text("no folder")
-    assert file.own_place(MACHINE.key, "resnet", 1).is_relative_to(tmp_path / "data")
+    assert places.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
 
 
 def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
@@ -247,7 +246,7 @@ def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
     path.parent.mkdir(parents=True)
     path.symlink_to(project / "elsewhere.yaml")
     with pytest.raises(UsageError, match="it is a symbolic link, and only plain files are replaced"):
-        file.own_place(MACHINE.key, "resnet", 1)
+        places.own_place(MACHINE.key, "resnet")
 
 
 def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
@@ -258,7 +257,7 @@ def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
     assert file.read(place) == profile()
     assert place.is_relative_to(tmp_path / "data")
     assert "/proc/none" in why
-    monkeypatch.setattr(file, "user_folder", lambda: None)
+    monkeypatch.setattr(places, "user_folder", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "project"))
     place, why = file.save(Path("/proc/none/own.yaml"), profile())
     assert file.read(place) == profile()

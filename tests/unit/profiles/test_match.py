@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
-from autotune.profiles.format import Profile
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import MachineType, Profile
 from autotune.profiles.match import COMPATIBLE, EXACT, NONE, SIMILAR, VERDICTS, Here, compare
 from benchmarks.simulation.profiles import MACHINE, profile
 
@@ -96,15 +95,6 @@ def test_a_training_on_the_cpu_of_a_machine_with_gpus() -> None:
 )
 def test_versions(software: dict[str, Any], verdict: str) -> None:
     assert verdict_on(made(**software), Here(MACHINE, SOFTWARE)) == verdict
-
-
-@pytest.mark.parametrize(
-    ("measured", "here", "verdict"), [(1, 1, EXACT), (1, 2, COMPATIBLE), (2, 2, EXACT), (2, 1, NONE), (4, 2, NONE)]
-)
-def test_machines_together(measured: int, here: int, verdict: str) -> None:
-    one = made()
-    one = replace(one, target=replace(one.target, nnodes=measured))
-    assert verdict_on(one, Here(MACHINE, SOFTWARE, nnodes=here)) == verdict
 
 
 def test_another_task_never_fits() -> None:

@@ -11,12 +11,11 @@ import pytest
 
 from autotune.errors import ProfileError
 from autotune.profiles import file, registry
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import MachineType
 from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR, Here
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import NEIGHBOURS, Registry
-
-from .records import MACHINE, find, here, profile, put
+from tests.doubles.profiles import MACHINE, find, here, profile, put
 
 
 def best(machine: MachineType, root: Path) -> registry.Match | None:
@@ -31,19 +30,6 @@ def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     assert match is not None
     assert (match.profile, match.path, match.source, match.verdict) == (profile(), path, str(path), EXACT)
     assert find(here(target="other"), [tmp_path]) is None
-
-
-def test_as_many_machines_are_preferred_and_other_numbers_passed_over(tmp_path: Path) -> None:
-    one = put(tmp_path)
-    for nnodes in (2, 4):
-        several = replace(profile().target, nnodes=nnodes)
-        file.write(default_path(MACHINE.key, "resnet", tmp_path, nnodes), replace(profile(), target=several))
-    for nnodes, name in ((1, one.name), (2, "resnet.2nodes.yaml"), (3, one.name), (4, "resnet.4nodes.yaml")):
-        match = find(here(nnodes=nnodes), [tmp_path])
-        assert match is not None
-        assert match.path.name == name
-    one.unlink()
-    assert find(here(), [tmp_path]) is None
 
 
 @pytest.mark.parametrize(

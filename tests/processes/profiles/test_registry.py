@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ProfileError
-from autotune.profiles import file, registry, remote
+from autotune.profiles import file, registry
 from autotune.profiles.match import COMPATIBLE, EXACT
 from autotune.profiles.registry import Registry
-
-from .records import MACHINE, find, here, profile, put
-from .servers import Lying, folder_server, serving
+from tests.doubles.profiles import MACHINE, find, here, profile, put
+from tests.doubles.servers import Lying, folder_server, serving
 
 pytest.importorskip("aiohttp")
 NEAR = replace(MACHINE, key="amd-epyc-zen4-4c-32g", threads=4, cores=4)
@@ -69,21 +68,21 @@ def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.Monke
 
     def down(url: str, _most: int = 0) -> bytes:
         asked.append(url)
-        raise remote.Unreachable("down")
+        raise registry.Unreachable("down")
 
-    monkeypatch.setattr(remote, "read", down)
-    found = registry.search(here(nnodes=2), ["http://127.0.0.1:9"])
+    monkeypatch.setattr(registry, "read_url", down)
+    found = registry.search(here(), ["http://127.0.0.1:9"])
     assert (found.match, len(asked)) == (None, 1)
     assert found.notes == ("down; only copies of what was read before are used",)
 
 
 def test_a_registry_that_may_not_be_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "read", lambda *_: None)
+    monkeypatch.setattr(registry, "read_url", lambda *_: None)
 
     def forbidden(url: str) -> list[str]:
-        raise remote.Unreachable(f"{url}: cannot be read or written (PermissionError)")
+        raise registry.Unreachable(f"{url}: cannot be read or written (PermissionError)")
 
-    monkeypatch.setattr(remote, "names", forbidden)
+    monkeypatch.setattr(registry, "list_url", forbidden)
     found = registry.search(here(), ["s3://bucket/x"])
     assert (found.match, found.notes) == (None, ("s3://bucket/x: cannot be read or written (PermissionError)",))
 
@@ -124,7 +123,7 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
 @pytest.fixture
 def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server that lies, and time limits that suit a test."""
-    monkeypatch.setattr(remote, "SECONDS", 0.5)
+    monkeypatch.setattr(registry, "SECONDS", 0.5)
     stop = threading.Event()
     before = set(threading.enumerate())
     with serving(type("Handler", (Lying,), {"stop": stop})) as url:
@@ -161,7 +160,7 @@ def test_no_message_and_no_log_holds_credentials(
     url = "http://user:secret-word@127.0.0.1:9/profiles?token=secret-word#secret-word"
     found = registry.search(here(), [url])
     with pytest.raises(ProfileError) as error:
-        remote.read(url, 10)
+        registry.read_url(url, 10)
     said = "".join([*found.notes, str(error.value), Registry(url).shown, *capfd.readouterr()])
     assert "secret-word" not in said
     assert "http://127.0.0.1:9/profiles" in said
@@ -171,8 +170,8 @@ def test_no_message_and_no_log_holds_credentials(
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("https://example.org/p", "https://example.org/p/k/t.yaml: files can only be read there"),
-        ("memory://p", "memory://p/k/t.yaml: files can only be read there"),
+        ("https://example.org/p", "https://example.org/p: files can only be read there"),
+        ("memory://p", "memory://p: files can only be read there"),
         ("foo://x", "foo://x/k/t.yaml: foo:// is no scheme that fsspec knows$"),
         ("htp://x", r"htp:// is no scheme that fsspec knows; did you mean http\?$"),
         ("gs://bucket/x", r"gs://bucket/x/k/t.yaml: a package is missing \(.*torch-autotune\[remote\]"),
