@@ -105,6 +105,14 @@ def disturbed(found: Disturbed) -> str:
     )
 
 
+def not_believable(level: str, value: float, most: float) -> str:
+    """Return a doubt of a gain that is larger than ``most``, which is physically possible."""
+    return (
+        f"{level}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at most."
+        " Something else made your settings slow; tune again when nothing else runs"
+    )
+
+
 def batch_norm(own: int, others: Sequence[int], *, replicated: bool) -> str:
     """Return what sharing a batch changes: BatchNorm normalises over what one process or replica has."""
     keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"

@@ -11,8 +11,18 @@ from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
-from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
-from autotune.profiles.machine import machine_type, versions
+from autotune.profiles.format import (
+    Ceiling,
+    Evidence,
+    Failure,
+    LevelResult,
+    NotOffered,
+    Profile,
+    Target,
+    Written,
+    machine_type,
+    versions,
+)
 from autotune.report import notes
 from autotune.search.history import Trial
 from autotune.stats.decide import Advice, Answer, Reason, decide
@@ -180,7 +190,7 @@ def profile_of(
     """
     task = context.task
     warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers), *_data_parallel(state))
-    return Profile(
+    profile = Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=Target(
@@ -199,6 +209,15 @@ def profile_of(
         evidence=replace(evidence, warnings=warnings),
         written=written,
     )
+    return replace(profile, evidence=replace(evidence, warnings=(*_doubts(profile), *warnings)))
+
+
+def _doubts(profile: Profile) -> Iterator[str]:
+    """Doubt gains above what is physically possible: something other than the settings made the baseline slow."""
+    for level, result in profile.levels.items():
+        most = profile.possible(level)
+        if result.proven and result.speedup.value > most:
+            yield notes.not_believable(level, result.speedup.value, most)
 
 
 def _level_result(level: str, answer: Answer) -> LevelResult:
