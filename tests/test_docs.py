@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from autotune.core.identity import Identity
 
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.knobs.settings import Settings
 from autotune.profiles import strict_yaml
 from autotune.profiles.format import Ceiling, Written, from_data

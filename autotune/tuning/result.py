@@ -50,6 +50,7 @@ def profile_of(
     partial: bool,
     written: Written | None = None,
     why: str = "",
+    beside: str = "",
 ) -> Profile:
     """The profile of a run, complete or not.
 
@@ -65,10 +66,12 @@ def profile_of(
         partial: True if the run was interrupted.
         written: the tool's version and the day.
         why: what bounds a step of the user's settings; empty if nobody asked.
+        beside: how much of the CPUs other processes took meanwhile.
     """
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
-    evidence = replace(_evidence(state, context, left_out), seconds=round(seconds, 1), partial=partial, why=why)
+    evidence = _evidence(state, context, left_out)
+    evidence = replace(evidence, seconds=round(seconds, 1), partial=partial, why=why, beside=beside)
     return Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),

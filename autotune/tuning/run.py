@@ -177,7 +177,6 @@ def _run_phases(request: _Request) -> Result:
         recommended=options.level,
         seconds=schedule.elapsed,
         warnings=[
-            *filter(None, [load.note]),
             *apart,
             *request.notes,
             *baseline.notes,
@@ -187,6 +186,7 @@ def _run_phases(request: _Request) -> Result:
         partial=ended is not None,
         written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
         why=bound.value if bound is not None else "",
+        beside=load.note,
     )
     saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
     if any(found.settings.compile != "off" for found in profile.levels.values()):

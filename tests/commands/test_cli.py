@@ -15,7 +15,7 @@ import pytest
 import autotune
 from autotune import cli
 from autotune.commands import check
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory

@@ -1,4 +1,4 @@
-"""``autotune init``: write a commented task file to start from."""
+"""A commented task file to start from: what ``autotune init`` writes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def compute_loss(model, batch):
 '''
 
 
-def init(path: Path) -> None:
-    """Write the file; never overwrite one.
+def write_task(path: Path) -> None:
+    """Write the file to ``path``; never overwrite one.
 
     Raises:
         UsageError: it exists, or cannot be written.
@@ -58,4 +58,3 @@ def init(path: Path) -> None:
         raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    print(f"wrote {path}; next: autotune tune {path}")

@@ -1,33 +1,34 @@
-"""``autotune export``: a profile in the words of other launchers and trainers."""
+"""A profile's level for another launcher or trainer, fitted to this machine: what ``autotune export`` prints."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
-from autotune.export import table
-from autotune.export.target import Plan
+from autotune.export import targets
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.clamp import clamp, for_this_machine
+from autotune.knobs.exported import Plan
+from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.settings import Settings
-from autotune.launch.command import command, system_tools
+from autotune.launch.command import TORCHRUN_MODULE, command, system_tools
 from autotune.launch.environment import environment
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.file import read
-from autotune.report.verdict import batch_note
+from autotune.report.levels import batch_note
 
-TORCHRUN = ["python", "-m", "torch.distributed.run"]
+TORCHRUN = ["python", "-m", TORCHRUN_MODULE]
 
 
-def export(path: Path, level: str | None, to: str) -> None:
-    """Print a level of the profile at ``path`` for the target ``to``.
+def exported(path: Path, level: str | None, to: str) -> str:
+    """Return a level of the profile at ``path`` for the target ``to``.
 
     Raises:
         UsageError: no such target, or no such level.
     """
-    target, profile = table.target_of(to), read(path)
+    target, profile = targets.target_of(to), read(path)
     name = profile.checked_level(level)
     inventory = probe()
     wanted, grown = for_this_machine(profile, name, inventory)
@@ -38,11 +39,11 @@ def export(path: Path, level: str | None, to: str) -> None:
         *notes,
         *filter(None, [batch_note(profile, profile.levels[name])]),
     ]
-    print(table.text(target, plan_of(settings, profile.target.device, inventory), head))
+    return targets.text(target, plan_of(settings, profile.target.device, inventory), head)
 
 
 def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
-    """``settings`` with the environment and the command that torchrun needs for them on this machine."""
+    """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
     row = BACKENDS[settings.backend] if settings.backend else None
     exchange = "gloo" if row is not None and row.module else settings.backend
     started = settings.but(backend=exchange)
@@ -53,7 +54,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
-        environment=added.set,
+        environment={**added.set, **(GLIBC_VARIABLES if settings.malloc == "keep" else {})},
         missing=dict(added.not_applied),
         command=shlex.join(words),
         exchange=exchange,

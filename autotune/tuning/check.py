@@ -1,13 +1,13 @@
-"""``autotune check``: does a profile's claim still hold here? Seconds instead of a whole run."""
+"""Measure a profile's claim again, in seconds instead of a whole run: ``autotune check``."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
-from autotune.commands.live_view import live_view
 from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
@@ -25,51 +25,51 @@ from autotune.tuning.host_signals import check_not_a_rank
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
 LEAST_GENERATIONS = 2
-HOLDS, FAILS, OPEN = "holds", "does NOT hold here: tune again", "inconclusive: give a longer --budget"
-EXIT_CODES = {HOLDS: 0, FAILS: 4, OPEN: 5}
+
+
+class Verdict(Enum):
+    """What a check shows of the claim."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    OPEN = "open"
+
+
+EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 4, Verdict.OPEN: 5}
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found."""
+    """A claim, and what a check measured."""
 
     level: str
     claimed: Proof
     measured: Proof
 
     @property
-    def verdict(self) -> str:
-        """`FAILS` where today's whole interval lies below the claimed one, `HOLDS` where all of it lies above half of
-        the claimed gain (on the log scale, from the claim's lower end), else `OPEN`."""
+    def verdict(self) -> Verdict:
+        """`FAILS` if today's whole interval lies below the claimed one; `HOLDS` if all of it lies above half of the
+        claimed gain (on the log scale, from the claim's lower end); else `OPEN`."""
         least = self.claimed.low
         if self.measured.high < least:
-            return FAILS
-        return HOLDS if self.measured.low >= min(least, math.sqrt(least)) else OPEN
-
-    @property
-    def text(self) -> str:
-        """One line for people."""
-        claim, now = self.claimed, self.measured
-        return (
-            f"level {self.level}: claimed {claim.value:.2f}x ({claim.low:.2f} to {claim.high:.2f}),"
-            f" now {now.value:.2f}x ({now.low:.2f} to {now.high:.2f}, {now.rounds} rounds): {self.verdict}"
-        )
+            return Verdict.FAILS
+        return Verdict.HOLDS if self.measured.low >= min(least, math.sqrt(least)) else Verdict.OPEN
 
 
-def check(path: Path, target: Target, level: str | None, budget: float, *, force: bool = False) -> str:
-    """Measure the claim of a profile again, print what was found and return the verdict.
+def check(
+    path: Path, target: Target, level: str | None, budget: float, observe: Observer, *, force: bool = False
+) -> CheckResult:
+    """Measure the claim of the profile in ``path`` again, for about ``budget`` seconds.
 
     Raises:
-        UsageError: the profile is not for ``target`` on this machine, and not ``force``.
+        UsageError: the profile is not for ``target`` on this machine, and not ``force``; or it claims nothing.
+        NothingUsable: the settings do not run here.
     """
     check_not_a_rank()
     profile, inventory = read(path), probe()
     if not force:
         _check_same(path, profile, target, machine_type(inventory).key)
-    with live_view(budget, time.monotonic()) as observe:
-        result = measure_claim(path, profile, target, inventory, level, budget, observe)
-    print(result.text)
-    return result.verdict
+    return measure_claim(path, profile, target, inventory, level, budget, observe)
 
 
 def _check_same(path: Path, profile: Profile, target: Target, key: str) -> None:
@@ -108,7 +108,7 @@ def measure_claim(
 
 
 def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
-    """The level to check: ``level``, or the recommended one."""
+    """Return the level to check: ``level``, or the recommended one."""
     name = profile.checked_level(level)
     if profile.levels[name].settings == profile.baseline:
         raise UsageError(f"level {name} of {path} keeps the baseline's settings: there is no claim to check")
@@ -116,7 +116,7 @@ def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
 
 
 def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, observe: Observer) -> list[Round]:
-    """Rounds of as many generations as fit before ``deadline``, at least `LEAST_GENERATIONS`."""
+    """Return rounds of as many generations as fit before ``deadline``, at least `LEAST_GENERATIONS`."""
     contenders = {BASELINE: profile.baseline, name: profile.levels[name].settings}
     rounds: list[Round] = []
     longest, generations = 0.0, 0

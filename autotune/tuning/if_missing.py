@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from autotune.commands import profiles
-from autotune.commands.tune import tune
 from autotune.environment import overrides
 from autotune.errors import AutotuneError
 from autotune.probes.inventory import probe
-from autotune.profiles import registry
+from autotune.profiles import exchange, registry
 from autotune.profiles.match import Here
 from autotune.profiles.places import default_path, named_places, places
 from autotune.trial.script import Script
-from autotune.tuning.options import Options
 
 WAIT_SECONDS = 1800.0
 """For another process that tunes the same target on the same type of machine."""
 
 
-def tune_if_missing(target: Script) -> str | None:
+def tune_if_missing(target: Script, tune: Callable[[Script], None], say: Callable[[str], None]) -> str | None:
     """Tune ``target`` if no profile fits it here. Processes that share a folder of profiles tune once.
+
+    Args:
+        target: the script.
+        tune: tunes it, and writes its profile.
+        say: shows a line to the user.
 
     Returns:
         Why the script must train without a profile; None if there is one, or if none is wanted.
@@ -39,17 +39,17 @@ def tune_if_missing(target: Script) -> str | None:
     if _found(here, target):
         return None
     try:
-        with _one_at_a_time(here.machine.key, target.name):
+        with _one_at_a_time(here.machine.key, target.name, say):
             if _found(here, target) is None:
-                tune(target, Options(), time.monotonic(), as_json=False)
-                _share(_found(here, target))
+                tune(target)
+                _share(_found(here, target), say)
     except (AutotuneError, OSError, NotImplementedError) as error:  # the last: no file locks there
         return f"the script starts as it is; it could not be tuned: {error}"
     return None
 
 
 @contextlib.contextmanager
-def _one_at_a_time(machine_key: str, target: str) -> Iterator[None]:
+def _one_at_a_time(machine_key: str, target: str, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock beside the profile: in the first folder of ``AUTOTUNE_PROFILES``, else in the project's."""
     shared = next((place for place in named_places(os.environ) if isinstance(place, Path)), None)
     path = default_path(machine_key, target, shared).with_suffix(".tuning")
@@ -58,7 +58,7 @@ def _one_at_a_time(machine_key: str, target: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"autotune: another process tunes {target}; waiting for its profile", file=sys.stderr)
+        say(f"autotune: another process tunes {target}; waiting for its profile")
         try:
             lock.acquire(timeout=WAIT_SECONDS)
         except Timeout:
@@ -74,11 +74,13 @@ def _found(here: Here, target: Script) -> Path | None:
     return found.path if found else None
 
 
-def _share(path: Path | None) -> None:
+def _share(path: Path | None, say: Callable[[str], None]) -> None:
     """Push the new profile to where others look. Training does not wait for a registry that is down."""
     if path is None or not named_places(os.environ):
         return
     try:
-        profiles.push(path, None, False)
+        where, _already = exchange.push(path, None, False)
     except AutotuneError as error:
-        print(f"autotune: the profile stays on this machine: {error}", file=sys.stderr)
+        say(f"autotune: the profile stays on this machine: {error}")
+    else:
+        say(where)
