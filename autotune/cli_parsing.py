@@ -30,7 +30,10 @@ TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
 
 
 def taking(kind: type[Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
-    """Give a command the parameters that the fields of the dataclass ``kind`` describe, and hand it one record."""
+    """Give a command the parameters that the fields of the dataclass ``kind`` describe, and hand it one record.
+
+    Arguments come in the order of the fields, those of ``kind`` itself before inherited ones.
+    """
 
     def decorate(command: Callable[[Record], None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -39,9 +42,10 @@ def taking(kind: type[Record]) -> Callable[[Callable[[Record], None]], Callable[
 
         hints = typing.get_type_hints(kind, include_extras=True)
         called.__annotations__ = hints
-        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [_parameter(field, hints[field.name]) for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-        )
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        own_first = sorted(fields, key=lambda field: field.name not in kind.__annotations__)
+        parameters = [_parameter(field, hints[field.name]) for field in own_first]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return called
 
     return decorate

@@ -54,7 +54,7 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
-        environment={**added.set, **(GLIBC_VARIABLES if settings.malloc == "keep" else {})},
+        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **(GLIBC_VARIABLES if settings.malloc == "keep" else {})},
         missing=dict(added.not_applied),
         command=shlex.join(words),
         exchange=exchange,

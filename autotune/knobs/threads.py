@@ -86,6 +86,6 @@ THREADS = Knob(
     export={
         **statement(_set),
         LIGHTNING: _lightning,
-        **in_shells(in_environment("OMP_NUM_THREADS", "MKL_NUM_THREADS")),
+        **in_shells(in_environment("OMP_NUM_THREADS")),
     },
 )

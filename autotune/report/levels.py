@@ -44,7 +44,7 @@ def standing(profile: Profile, name: str) -> Standing:
     if result.settings != profile.baseline:
         return Standing.UNPROVEN
     if not result.speedup.rounds:
-        return Standing.KEEPS if result.note else Standing.NO_GAIN
+        return Standing.KEEPS
     return Standing.OPEN if result.speedup.undecided else Standing.NO_GAIN
 
 

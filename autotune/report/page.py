@@ -112,8 +112,10 @@ def _sections(profile: Profile, history: History, path: Path, script: str) -> It
 
 def _unknown(profile: Profile, brought: Sequence[Effect]) -> str:
     """Return why knobs that the winner changes are not in the figure; empty if all are."""
-    known = {each.knob for each in brought}
-    missing = [knob for knob in profile.level().settings.difference(profile.baseline) if knob not in known]
+    known, own = {each.knob for each in brought}, profile.baseline
+    moved = profile.level().settings.difference(own).items()
+    # a change that does nothing alone only follows from another
+    missing = [knob for knob, (value, _) in moved if knob not in known and own.but(**{knob: value}) != own]
     if not missing:
         return ""
     return f"<p>{escape(', '.join(missing))}: no trial had this change alone, or all others without it.</p>"

@@ -24,7 +24,7 @@ from autotune.inspect.diagnose import HastySystem, contenders, diagnose, quick_v
 from autotune.inspect.inspection import Bound, Part
 from autotune.inspect.verdict import QUARTER, STEP
 from autotune.trial.spec import Without
-from tests.report.records import inventory
+from tests.doubles.results import inventory
 
 from .records import facts, inspection
 

@@ -6,8 +6,11 @@ import math
 
 import pytest
 
-from autotune.commands.check import EXIT_CODES, FAILS, HOLDS, OPEN, CheckResult
+from autotune.report.profile import CHECKED, checked
 from autotune.stats.proof import Proof
+from autotune.tuning.check import EXIT_CODES, CheckResult, Verdict
+
+HOLDS, FAILS, OPEN = Verdict
 
 
 def proof(low: float, high: float) -> Proof:
@@ -29,11 +32,11 @@ def proof(low: float, high: float) -> Proof:
     ],
 )
 def test_an_interval_that_holds_and_does_not_is_inconclusive(
-    claimed: tuple[float, float], measured: tuple[float, float], verdict: str
+    claimed: tuple[float, float], measured: tuple[float, float], verdict: Verdict
 ) -> None:
     result = CheckResult("amp", proof(*claimed), proof(*measured))
     assert result.verdict == verdict
-    assert result.text.endswith(verdict)
+    assert checked(result).endswith(CHECKED[verdict.value])
 
 
 def test_every_verdict_has_its_exit_code() -> None:

@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
 from autotune.knobs.settings import Settings
-from autotune.report.page import html
+from autotune.profiles.format import Profile, Written
+from autotune.report.page import FONT, html, levels
 from autotune.search.history import History
 from autotune.stats.proof import Round
 from benchmarks.simulation.profiles import profile
-from tests.core.test_history import OWN, WORKERS, tried
+from tests.doubles import results
+from tests.doubles.results import OWN, WORKERS, tried
 
 HISTORY = History(
     (tried(OWN, 100), tried(WORKERS, 150, 2.0), tried(OWN.but(threads=4), 0.0, 3.0)),
@@ -70,6 +72,41 @@ def test_shows_every_part(page: str) -> None:
         assert f"<h2>{heading}</h2>" in page
     assert page.count("Plotly.newPlot(") >= 5
     assert "autotune run --profile a/train.yaml train.py" in page
+
+
+def test_the_load_beside_it_date_and_versions_come_first() -> None:
+    found = profile(WORKERS)
+    evidence = replace(found.evidence, beside="other processes took 1.1 of 2 CPUs")
+    shown = html(replace(found, evidence=evidence, written=Written("0.1.0", "2026-11-23")), History(), Path("p.yaml"))
+    head = shown[shown.index("<h1>") : shown.index("<section>")]
+    assert head.index("other processes took 1.1") < head.index(
+        "2026-11-23, torch-autotune 0.1.0, python 3.11.9, torch 2.9.0"
+    )
+
+
+def test_the_scripts_own_name_stands_in_apply() -> None:
+    found = profile(WORKERS)
+    assert "p.yaml fit.py --lr 1</pre>" in html(_of_script(found), History(), Path("p.yaml"), "fit.py --lr 1")
+    assert f"p.yaml {found.target.name}.py</pre>" in html(_of_script(found), History(), Path("p.yaml"))
+
+
+def _of_script(found: Profile) -> Profile:
+    return replace(found, target=replace(found.target, script="batches"))
+
+
+def test_ratios_have_a_logarithmic_axis_and_repeated_levels_one_row() -> None:
+    found = results.profile()
+    found = replace(found, levels={**found.levels, "max": found.levels["amp"]})
+    figure = levels(found)
+    assert figure.layout.xaxis.type == "log"
+    assert figure.data[0].y == ("safe", "amp, max")
+    assert figure.layout.font.family == FONT
+
+
+def test_a_change_that_no_trial_had_alone_is_named(page: str) -> None:
+    shown = html(replace(profile(WORKERS.but(precision="bf16")), baseline=OWN), HISTORY, Path("a.yaml"))
+    assert "<p>precision: no trial had this change alone" in shown
+    assert "no trial had this" not in page
 
 
 def test_words_of_the_user_are_no_markup(page: str) -> None:

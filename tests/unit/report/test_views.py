@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.table import KNOB_NAMES
-from autotune.report import diff, formatting, machine, show
+from autotune.report import formatting, machine
+from autotune.report import profile as views
 from autotune.stats.proof import IDENTITY, Proof
-
-from . import records
+from tests.doubles import results as records
 
 
 def flat(text: str) -> str:
@@ -59,7 +59,7 @@ def test_unknown_facts_are_said_to_be_unknown() -> None:
 
 def test_show_holds_every_knob_and_level() -> None:
     profile = records.profile()
-    shown = show.text(profile)
+    shown = views.show(profile)
     for knob in KNOB_NAMES:
         values = [profile.baseline, *(level.settings for level in profile.levels.values())]
         assert flat(f"{knob} {' '.join(formatting.value(getattr(s, knob)) for s in values)}") in flat(shown)
@@ -69,14 +69,14 @@ def test_show_holds_every_knob_and_level() -> None:
 
 
 def test_the_same_profile_has_no_difference() -> None:
-    assert diff.text(records.profile(), records.profile()) == "no difference"
+    assert views.diff(records.profile(), records.profile()) == "no difference"
 
 
 def test_diff_shows_differing_knobs_and_gains_only() -> None:
     other = records.profile()
     level = replace(other.levels["amp"], settings=other.levels["amp"].settings.but(num_workers=2))
     other = replace(other, levels={**other.levels, "amp": level}, software={"torch": "2.8.0"})
-    rows = diff.differences(records.profile(), other)
+    rows = views.differences(records.profile(), other)
     assert rows == [
         ("python", "3.11.9", "-"),
         ("torch", "2.9.0", "2.8.0"),
@@ -87,7 +87,7 @@ def test_diff_shows_differing_knobs_and_gains_only() -> None:
 def test_diff_of_two_machines_warns_and_names_facts() -> None:
     left, right = records.profile(), records.no_gain()
     right = replace(right, machine=replace(right.machine, key="other", threads=2, gpus=("h200",)))
-    shown = flat(diff.text(left, right, ("a.yaml", "b.yaml")))
+    shown = flat(views.diff(left, right, ("a.yaml", "b.yaml")))
     assert "a.yaml b.yaml" in shown
     assert "machine threads 8 2" in shown
     assert "machine gpus none h200" in shown

@@ -1,4 +1,4 @@
-"""Several machines: what the user says, what Slurm says, and what does not fit together."""
+"""Settings and machines to the command line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from hypothesis import given as cases
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
-from autotune.launch.cluster import (
+from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.settings import Settings
+from autotune.launch.command import (
     PORT,
     Cluster,
     check_one_machine,
+    command,
     from_options,
     from_slurm,
     host_names,
     idle_machines,
+    starter,
+    system_tools,
 )
+from autotune.probes.facts import Route
 
+ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
+LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
 STEP = {
     "SLURM_STEP_NUM_NODES": "3",
     "SLURM_STEP_NUM_TASKS": "3",
@@ -42,6 +50,93 @@ EIGHT_TASKS = {
     "SLURM_TASKS_PER_NODE": "8",
 }
 """What ``srun -N1 -n8`` sets, in task 5."""
+
+
+def test_one_process_is_plain_python() -> None:
+    found = command(Settings(), "train.py", ["--lr", "0.1", "a b"], "/usr/bin/python3")
+    assert found == ["/usr/bin/python3", "train.py", "--lr", "0.1", "a b"]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_several_processes_are_counted_out(backend: str) -> None:
+    found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=3"]
+    assert found == [*start, "train.py", "--nproc-per-node=auto"]
+
+
+def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
+    found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
+    start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.entry"]
+    assert found == [*start, "mpi", "train.py", "-n", "3"]
+
+
+def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
+    found = command(Settings(processes=2, backend="ccl"), "train.py", [], "py")
+    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
+    assert found == [*start, "autotune.runtime.entry", "ccl", "train.py"]
+
+
+def test_what_is_watched_starts_through_our_entry() -> None:
+    entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
+    assert command(Settings(), "train.py", [], "py", watched=True) == ["py", *entry]
+    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", watched=True, binder=["bind"])
+    assert found[-7:] == ["bind", "py", "-u", *entry]
+
+
+@pytest.mark.parametrize(("processes", "here"), [(1, True), (2, False)])
+def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: bool) -> None:
+    found = command(
+        Settings(processes=processes, backend="gloo" if processes > 1 else None),
+        "train.py",
+        [],
+        "py",
+        cluster=Cluster(2, "fd00::1", 1234, "job"),
+        route=Route("10.0.0.2", "eth0", here),
+    )
+    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=job"]
+    meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
+    start = ["py", "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={processes}"]
+    assert found == [*start, "train.py"]
+
+
+def test_mpiexec_starts_the_other_machines_itself() -> None:
+    two, settings = Cluster(2, hosts=("a", "b")), Settings(processes=2, backend="mpi")
+    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.entry", "mpi", "train.py"]
+    assert command(settings, "train.py", [], "py", cluster=two) == ["mpiexec", *start]
+    way = Route("10.0.0.1", "eth1", here=False)
+    found = command(settings, "train.py", [], "py", cluster=two, route=way)
+    assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
+
+
+def test_nothing_is_put_before_what_is_not_bound() -> None:
+    assert starter(AffinityPlan(), "py") == system_tools(AffinityPlan()) == []
+    assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
+
+
+def test_one_process() -> None:
+    assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
+        ["py", "-m", "autotune.knobs.cpu_binding", "py", "train.py", "x"]
+    )
+    assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
+    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+
+
+def test_several_processes() -> None:
+    found = command(Settings(processes=2), "train.py", ["x"], "py", binder=starter(LOCAL, "py"))
+    torchrun = [
+        "py",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        "--nproc-per-node=2",
+        "--no-python",
+    ]
+    assert found == [*torchrun, "py", "-m", "autotune.knobs.cpu_binding", "py", "-u", "train.py", "x"]
+    printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
+    assert printed[:7] == torchrun
+    assert printed[7:9] == ["sh", "-c"]
+    assert printed[-4:] == ["py", "-u", "train.py", "x"]
 
 
 class TestFromOptions:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import report as command
+from autotune import cli_profiles as command
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.commands.live_view import LINE_SECONDS, _is_news
 from autotune.knobs.settings import Settings
-from autotune.report.live import RunProgress
+from autotune.report.live import LINE_SECONDS, RunProgress, _is_news
 
 SAID = RunProgress(stage="searching", baseline=Settings(), unit="samples", trials=3, elapsed=20.0)
 
@@ -34,11 +33,11 @@ def test_a_new_stage_has_its_line_at_once() -> None:
 
 WATCHED = """
 import os, sys
-from autotune.commands import live_view
+from autotune.report import live
 from autotune.tuning.events import StageStarted
 
-live_view.LINE_SECONDS = 0.0
-with live_view.live_view(60.0, 0.0) as observe:
+live.LINE_SECONDS = 0.0
+with live.live_view(60.0, 0.0) as observe:
     for stage in ("one", "two", "three"):
         observe(StageStarted(stage))
 print("the answer")

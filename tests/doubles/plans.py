@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.export.target import Plan
+from autotune.knobs.exported import Plan
+from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.settings import Settings
 
 ONE = Plan(Settings(threads=2, interop_threads=1, batch_size=64), environment={"OMP_NUM_THREADS": "2"})
@@ -20,7 +21,7 @@ TWO = Plan(
         malloc="keep",
         precision="bf16",
     ),
-    environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **GLIBC_VARIABLES},
     command="torchrun --standalone --local-addr=127.0.0.1 --nproc-per-node=2 train.py",
     exchange="gloo",
 )

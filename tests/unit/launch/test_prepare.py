@@ -1,4 +1,4 @@
-"""What starts a profile's settings for an unmodified script."""
+"""What starts a profile's settings: for an unmodified script, for one that applies them itself, and for nobody."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch.scripts import check_shares, need_our_entry, variables
+from autotune.launch.prepare import _order, check_shares
 from autotune.profiles.format import NotOffered, Profile, Target
-from tests.report.records import BASELINE, profile
+from autotune.scripts.apply import Order
+from autotune.scripts.shared_batch import SharedBatch
+from tests.doubles.results import BASELINE, profile
 
-SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches", skip=1))
+SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches"))
 BATCH = BASELINE.global_batch
 TWO = BASELINE.but(processes=2, batch_size=BATCH // 2)
 APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffered("processes", 2, "trains apart"),)))
@@ -19,20 +21,21 @@ APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffere
 
 @pytest.mark.parametrize("settings", [TWO, BASELINE.but(threads=1), BASELINE])
 def test_a_script_that_applies_its_profile_itself_needs_nothing(settings: object) -> None:
-    assert variables(profile(), settings) == {}  # type: ignore[arg-type]
+    assert _order(profile(), "amp", settings) is None  # type: ignore[arg-type]
 
 
-def test_one_process_is_told_how_a_step_is_known() -> None:
-    assert variables(SCRIPT, BASELINE.but(threads=1)) == {"AUTOTUNE_SCRIPT": "batches:1"}
+def test_a_script_is_handed_what_differs_from_its_own() -> None:
+    assert _order(SCRIPT, "amp", BASELINE) is None
+    found = _order(SCRIPT, "amp", BASELINE.but(threads=1))
+    assert found is not None
+    assert (found.changed, found.level, found.shared_batch) == ({"threads"}, "amp", None)
+    assert Order.from_text(found.as_text()) == found
 
 
-def test_several_are_told_their_share_of_the_batch() -> None:
-    assert variables(SCRIPT, TWO) == {"AUTOTUNE_SCRIPT": f"batches:1:{BATCH}:{BATCH // 2}:1024"}
-
-
-def test_nothing_to_apply_needs_nobody() -> None:
-    assert not need_our_entry(SCRIPT, BASELINE)
-    assert variables(SCRIPT, BASELINE) == {}
+def test_several_processes_are_handed_their_share_of_the_batch() -> None:
+    found = _order(SCRIPT, "amp", TWO)
+    assert found is not None
+    assert found.shared_batch == SharedBatch(BATCH, BATCH // 2, 1024)
 
 
 def test_processes_that_train_together_may_start() -> None:

@@ -25,12 +25,22 @@ from autotune.probes.facts import (
 )
 from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target
 from autotune.profiles.machine import machine_type
+from autotune.search.history import TriedSettings
+from autotune.stats.measurement import Block, Measurement
 from autotune.stats.proof import IDENTITY, Proof
 
 BASELINE = Settings(threads=8, batch_size=64)
 SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")
 AMP = SAFE.but(precision="bf16")
 MAX = AMP.but(batch_size=256)
+OWN = Settings(threads=2, batch_size=64)
+WORKERS = OWN.but(num_workers=2)
+
+
+def tried(settings: Settings, rate: float, seconds: float = 0.0) -> TriedSettings:
+    """Return a trial; a rate of 0 failed."""
+    measured = Measurement(tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3))) if rate else None
+    return TriedSettings(settings, "safe", "moves", seconds, measured, "completed" if rate else "crashed")
 
 
 def inventory(**changes: Any) -> Inventory:
@@ -165,7 +175,6 @@ def crowded() -> Profile:
         interop_threads=2,
         num_workers=2,
         prefetch_factor=8,
-        persistent_workers=True,
         pin_memory=True,
         batch_size=128,
         channels_last=True,

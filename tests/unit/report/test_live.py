@@ -12,8 +12,7 @@ from rich.console import Console
 from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
 from autotune.tuning.events import Event, TrialFinished
-
-from .records import BASELINE, SAFE
+from tests.doubles.results import BASELINE, SAFE
 
 PROGRESS = live.RunProgress(
     stage="searching",

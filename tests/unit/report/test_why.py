@@ -7,11 +7,7 @@ import pytest
 from autotune.knobs.knob import LESS, MORE, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
-from autotune.report.why import changed
-from autotune.knobs.knob import LESS, MORE, Knob
-from autotune.knobs.table import BY_NAME, KNOBS
-from autotune.knobs.settings import Settings
-from autotune.report.verdict import changed
+from autotune.report.levels import changed
 
 
 @pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)

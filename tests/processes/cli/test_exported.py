@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from autotune.export.table import TARGETS, text
-from autotune.export.target import Plan
-from tests.export.plans import ONE, TWO
+from autotune.export.targets import TARGETS, text
+from autotune.knobs.exported import Plan
+from tests.doubles.plans import ONE, TWO
 
 SHOW = """
 import os

@@ -10,11 +10,10 @@ import pytest
 
 from autotune.profiles.format import Profile
 from autotune.report import final
-from autotune.report.verdict import CANNOT_TELL, NO_GAIN, verdict
+from autotune.report.levels import HEADLINES, Standing, recommended, verdict
 from autotune.stats.neighbours import Load, Neighbour
 from autotune.stats.proof import Proof
-
-from . import records
+from tests.doubles import results as records
 
 GOLDEN = Path(__file__).with_name("golden")
 PATH = Path("profiles/amd-epyc-zen4-8c-32g/resnet.yaml")
@@ -58,15 +57,15 @@ def test_the_figures_are_the_profiles() -> None:
     assert "31 trials, 1 min 12 s" in found
 
 
-def test_neighbours_are_named_first_and_not_again_among_the_notes() -> None:
+def test_neighbours_are_named_first_by_name_on_the_users_own_terminal() -> None:
     load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
     profile = records.profile()
-    profile = replace(profile, evidence=replace(profile.evidence, warnings=(load.note, "another note")))
-    first, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
+    profile = replace(profile, evidence=replace(profile.evidence, beside=load.note))
+    first, second, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
     assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 2 CPUs"
-    assert rest[0] == "          while this was measured: the figures hold for that load"
-    assert not any("other processes took 1.1" in line for line in rest)
-    assert "Note      another note" in rest
+    assert second == "          while this was measured: the figures hold for that load"
+    assert not any("other processes" in line for line in rest)
+    assert text(profile).splitlines()[1].startswith("Beside    other processes took 1.1 of 2 CPUs")
 
 
 def test_every_changed_knob_is_shown_with_both_values() -> None:
@@ -77,18 +76,19 @@ def test_every_changed_knob_is_shown_with_both_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "answer"),
+    ("proof", "standing"),
     [
-        (Proof(0.9, 0.85, 0.95, 0.95, 12), NO_GAIN),
-        (Proof(1.0, 0.99, 1.005, 0.95, 12), NO_GAIN),
-        (Proof(1.0, 1.0, 1.0, 0.95, 0), NO_GAIN),
-        (Proof(1.05, 0.98, 1.12, 0.95, 12), CANNOT_TELL),
-        (Proof(1.05, 0.0, float("inf"), 0.95, 3), CANNOT_TELL),
+        (Proof(0.9, 0.85, 0.95, 0.95, 12), Standing.NO_GAIN),
+        (Proof(1.0, 0.99, 1.005, 0.95, 12), Standing.NO_GAIN),
+        (Proof(1.0, 1.0, 1.0, 0.95, 0), Standing.KEEPS),
+        (Proof(1.05, 0.98, 1.12, 0.95, 12), Standing.OPEN),
+        (Proof(1.05, 0.0, float("inf"), 0.95, 3), Standing.OPEN),
     ],
 )
-def test_no_gain_and_cannot_tell_are_answers(proof: Proof, answer: str) -> None:
+def test_no_gain_and_cannot_tell_are_answers(proof: Proof, standing: Standing) -> None:
     level = replace(records.no_gain().levels["safe"], speedup=proof)
     profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), level))
+    answer = HEADLINES[standing]
     assert verdict(profile, "safe")[0] == answer
     found = text(profile)
     assert answer in found
@@ -97,10 +97,33 @@ def test_no_gain_and_cannot_tell_are_answers(proof: Proof, answer: str) -> None:
 
 
 def test_a_level_that_adds_nothing_says_so() -> None:
+    """Seen: ``max 2.56x (...) cannot tell: 1.03x measured``, which reads as a contradiction."""
     profile = records.profile()
-    same = replace(profile.levels["safe"], proven=False, note="bf16 was not faster")
-    levels = {**profile.levels, "amp": same}
-    assert verdict(replace(profile, levels=levels), "amp") == ("nothing beyond safe", "bf16 was not faster")
+    same = replace(profile.levels["amp"], note="1.03x measured")
+    profile = replace(profile, levels={**profile.levels, "max": same})
+    words = "nothing beyond amp was proven; uses amp's settings"
+    assert verdict(profile, "max") == (words, "1.03x measured")
+    (line,) = [line for line in text(profile).splitlines() if line.startswith("  max")]
+    assert line == f"  max     {words}"
+
+
+def test_a_level_that_brought_nothing_is_not_recommended() -> None:
+    """A star stood beside levels that had crashed or that nobody had tried."""
+    profile = replace(records.no_gain(), recommended="amp")
+    assert recommended(profile) is None
+    assert "*" not in text(profile)
+    own = records.profile()
+    repeats = replace(own, recommended="max", levels={**own.levels, "max": own.levels["amp"]})
+    assert recommended(repeats) == "amp"
+    assert "* amp" in text(repeats)
+
+
+@pytest.mark.parametrize(("script", "shown"), [(None, True), ("batches", True), ("steps", False)])
+def test_a_script_without_a_loader_has_no_batch(script: str | None, shown: bool) -> None:
+    profile = records.profile()
+    found = text(replace(profile, target=replace(profile.target, script=script)))
+    assert ("0 workers, batch 64" in found) == shown
+    assert "with 1 x 8 threads" in found
 
 
 def test_a_larger_batch_comes_with_its_consequences() -> None:

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from autotune.errors import UsageError
-from autotune.export.table import TARGETS, target_of, text
-from autotune.export.target import Plan
-from autotune.knobs.table import KNOB_NAMES
-from tests.export.plans import GPU, ONE, PLANS, SLEEPING, TWO
+from autotune.export.targets import TARGETS, target_of, text
+from autotune.knobs.exported import Plan
+from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
 
 MPI = "torchrun starts gloo, whose rate was not measured"
 CHANGES: dict[str, tuple[Plan, Any]] = {
@@ -26,7 +26,6 @@ CHANGES: dict[str, tuple[Plan, Any]] = {
     "binding": (ONE, "cores"),
     "num_workers": (TWO, 2),
     "prefetch_factor": (TWO, 2),
-    "persistent_workers": (TWO, True),
     "worker_start": (TWO, "fork"),
     "pin_memory": (GPU, False),
     "batch_size": (ONE, 32),
@@ -52,6 +51,8 @@ def changed(knob: str) -> tuple[Plan, Plan]:
         other = replace(other, environment={"OMP_NUM_THREADS": "2"})
     if knob == "allocator":
         other = replace(other, environment={**plan.environment, "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"})
+    if knob == "malloc":
+        other = replace(other, environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     if knob in ("processes", "binding"):
         other = replace(other, command=f"{plan.command} --another")
     return plan, other
@@ -74,7 +75,7 @@ def test_what_is_not_expressed_is_said_in_comments(plan: Plan, target: str) -> N
     found = text(TARGETS[target], plan, ["from a profile"])
     assert found.startswith("# from a profile\n")
     for knob in KNOB_NAMES:
-        if knob not in TARGETS[target].rows:
+        if target not in BY_NAME[knob].export:
             assert any(line.startswith("#") and knob in line for line in found.splitlines()), knob
 
 

@@ -12,9 +12,8 @@ from autotune.inspect.inspection import Bound, Diagnosis, Doubt, Part, Roofline
 from autotune.inspect.verdict import conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
 from autotune.report.formatting import WIDTH
+from tests.doubles.results import BASELINE
 from tests.inspect.records import facts, gain, inspection, rounds
-
-from .records import BASELINE
 
 
 def diagnosis(**parts: float) -> Diagnosis:

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
-from tests.report import browser
-from tests.report.test_page import report_page
+from tests.slow import browser
+from tests.unit.report.test_page import report_page
 
 pytestmark = pytest.mark.skipif(browser.BROWSER is None, reason="needs chromium")
 
