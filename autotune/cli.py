@@ -163,7 +163,7 @@ def diagnose(options: DiagnoseOptions) -> None:
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit won, what is missing and why it matters."""
     from autotune.probes import inventory
-    from autotune.profiles.machine import machine_type
+    from autotune.profiles.format import machine_type
     from autotune.report import machine
 
     facts = inventory.probe()

@@ -13,7 +13,7 @@ from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
-from autotune.profiles import file, registry, remote
+from autotune.profiles import file, registry
 from autotune.profiles.format import Profile
 from autotune.profiles.match import APPLIED, Comparison, Here, compare
 from autotune.profiles.places import (
@@ -61,7 +61,7 @@ class Listing:
 def listings() -> Iterator[Listing]:
     """Yield the profiles of each place that is looked in, nearest first."""
     for there in map(Registry, places()):
-        web = remote.protocol(there.url) == "http"
+        web = registry.protocol(there.url) == "http"
         try:
             names = there.names()
         except ProfileError as error:
@@ -147,8 +147,7 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     own = file_name(profile.target.name)
     name, text, there = f"{safe_name(profile.key)}/{own}", file.dump(profile, own), Registry(_registries(to, "--to")[0])
-    if there.url:
-        remote.check_writable(there.url)
+    there.check_writable()
     before = there.read(name)
     if before == text.encode():
         return there.source(name), True
@@ -266,10 +265,10 @@ def _registries(text: str | None, option: str) -> tuple[Place, ...]:
 
 def _fetched(url: str) -> tuple[bytes, str, tuple[str, ...]]:
     """Return what is at ``url``, the URL for people, and nothing to say about it."""
-    content = remote.read(url, file.MAX_BYTES)
+    content = registry.read_url(url)
     if content is None:
-        raise UsageError(f"{remote.shown(url)}: no such file")
-    return content, remote.shown(url), ()
+        raise UsageError(f"{registry.shown(url)}: no such file")
+    return content, registry.shown(url), ()
 
 
 def _best(target: str | None, source: str | None) -> tuple[bytes, str, tuple[str, ...]]:

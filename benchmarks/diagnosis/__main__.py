@@ -112,7 +112,7 @@ def judge(case: str, pairs: int, budget: str) -> dict[str, Any]:
         "case": case,
         "verdict": found["verdict"],
         "right": (found["verdict"] == bound.value and function in ("", named)) or (threads and gain > 1),
-        "cannot tell": found["verdict"] == Bound.UNKNOWN.value,
+        "cannot tell": not Bound(found["verdict"]).told,
         "bound": {name: round(limits[name], 2) for name in ("value", "low", "high")},
         "gains": [round(gain, 2) for gain in gains],
         "holds": gain <= limits["high"],

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.knobs.knob import LEVELS
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from benchmarks import stamp
 from benchmarks.rivals import batch_finders, contest, given, launcher_sweep, loadtune, optuna_tpe, ours
 from benchmarks.rivals.history import Choice, Method, Rounds

@@ -23,8 +23,7 @@ from autotune.probes.facts import (
     Software,
     Storage,
 )
-from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target, machine_type
 from autotune.search.history import TriedSettings
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.proof import IDENTITY, Proof

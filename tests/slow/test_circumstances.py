@@ -18,7 +18,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import TRIAL_OOM_SCORE
 from tests.slow import circumstances, harness
-from tests.runtime.records import profile
+from tests.unit.records import profile
 
 pytestmark = [
     pytest.mark.torch,

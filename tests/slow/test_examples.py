@@ -14,7 +14,7 @@ import torch
 
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from tests.torch import records
+from tests.unit import records
 
 pytestmark = pytest.mark.torch
 

@@ -1,6 +1,6 @@
 """A fault of the user's own code is shown untouched, at once, with exit code 3.
 
-How each fault is found has its tests beside the code: `tests/trial/child/test_loaded_task`,
+How each fault is found has its tests beside the code: `tests/torch/trial/test_loaded_task`,
 `tests/trial/parent/test_loading` and `tests/tuning/test_tune`.
 """
 

@@ -9,7 +9,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from tests.slow.harness import autotune, left
-from tests.runtime.records import profile
+from tests.unit.records import profile
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("hanging_train.py")

@@ -16,7 +16,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from tests.slow.harness import PATIENCE
-from tests.torch.records import profile
+from tests.unit.records import profile
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 SCRIPT = Path(__file__).parent / "two_machines_train.py"

@@ -15,10 +15,10 @@ from autotune.launch import prepare
 from autotune.probes import inventory as probes
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.tuning import check, if_missing
 from benchmarks.simulation.simulator import inventory
-from tests.profiles.records import BASELINE, profile
+from tests.doubles.profiles import BASELINE, profile
 
 VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK"),

@@ -12,10 +12,10 @@ import autotune
 from autotune import cli
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.probes.facts import Inventory
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
 from autotune.tuning import run
-from tests.profiles.records import profile
+from tests.doubles.profiles import profile
 from tests.unit.cli.conftest import Said, Say
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from benchmarks.simulation.simulator import inventory
-from tests.profiles.records import MACHINE, TUNED, profile
-from tests.profiles.servers import folder_server
+from tests.doubles.profiles import MACHINE, TUNED, profile
+from tests.doubles.servers import folder_server
 from tests.unit.cli.conftest import Say, set_machine
 
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_done_is_said(
     made = profiles.read(saved)
     Path("linked", made.key).mkdir(parents=True)
     Path("linked", made.key, "resnet.yaml").symlink_to("nowhere.yaml")
-    monkeypatch.setattr("autotune.profiles.remote.read", lambda *_: None)
+    monkeypatch.setattr("autotune.profiles.registry.read_url", lambda *_: None)
     code, _out, err = say("profiles", *words)
     assert code == 2
     assert said in err
@@ -235,7 +235,7 @@ def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_pa
 
 def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_PROFILES", "s3://bucket/team")
-    monkeypatch.setattr("autotune.profiles.remote.names", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
+    monkeypatch.setattr("autotune.profiles.registry.list_url", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
     code, out, err = say("profiles", "list")
     assert (code, out, err) == (0, "s3://bucket/team/key/resnet.yaml  resnet\n", "")
 
@@ -255,3 +255,29 @@ def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
     profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
     code, out, _err = say("profiles", "match", "tuned.yaml")
     assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("  device: cpu", "  device: cpu\n  nnodes: 1000000", "target.nnodes: is no key of this format"),
+        ("    threads: 8\n    cores", "    threads: 10000000\n    cores", "threads: 10000000 is not between 1 and"),
+        ("rounds: 12", "rounds: 0", "proven: true, but nothing was compared"),
+        ("low: 1.55", "low: 0.1", "proven: true, but the settings may be slower"),
+        ("value: 1.62", "value: 1e6", "is not between low 1.55 and high 1.7"),
+    ],
+)
+def test_a_file_that_nobody_can_have_measured_is_refused_everywhere(
+    old: str, new: str, why: str, say: Say, saved: Path
+) -> None:
+    text = saved.read_text()
+    assert old in text
+    saved.write_text(text.replace(old, new, 1))
+    Path("train.py").write_text("import torch")
+    for words in (
+        ["profiles", "match", "tuned.yaml"],
+        ["run", "--profile", "tuned.yaml", "--dry-run", "train.py"],
+        ["validate", "tuned.yaml"],
+    ):
+        said = say(*words)
+        assert (said.code, why in said.err) == (2, True)

@@ -15,12 +15,12 @@ from autotune.knobs.settings import Settings
 from autotune.launch.prepare import Wishes, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
 from autotune.trial.script import started_script
 from autotune.tuning.check import CheckResult
 from benchmarks.simulation.simulator import inventory
-from tests.profiles.records import MACHINE, profile
+from tests.doubles.profiles import MACHINE, profile
 from tests.unit.cli.conftest import USES_US, Said, Say, profile_of, set_machine
 
 TWO = Settings(processes=2, threads=4, batch_size=32)
