@@ -24,16 +24,6 @@ class LogicalCpu:
 
 
 @dataclass(frozen=True)
-class Cache:
-    """One cache as seen from its first CPU: level, type (``Data``, ``Instruction``, ``Unified``), size, sharers."""
-
-    level: int
-    type: str
-    size: int
-    shared_by: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class NumaNode:
     """One NUMA node. ``cpus`` may be empty (memory only) and ``memory`` may be 0 (CPUs only)."""
 
@@ -60,7 +50,6 @@ class Cpu:
     """The instruction sets that matter here: ``avx2``, ``avx512_bf16``, ``amx_bf16``, ``neon``, ``sve``, ``bf16``..."""
     logical: tuple[LogicalCpu, ...]
     """Online logical CPUs, by id."""
-    caches: tuple[Cache, ...]
     nodes: tuple[NumaNode, ...]
 
     @property
@@ -105,8 +94,6 @@ class Memory:
     swap: int
     shm_total: int | None
     shm_free: int | None
-    hugepage_size: int | None
-    hugepages_total: int | None
     transparent_hugepages: str | None
     hints: tuple[str, ...] = ()
 
@@ -152,22 +139,12 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True)
-class Storage:
-    """What is under a folder: ``nvme``, ``ssd``, ``hdd``, ``network``, ``memory``, ``virtual`` or ``unknown``."""
-
-    kind: str
-    filesystem: str
-    free: int | None
-
-
-@dataclass(frozen=True)
 class NetworkInterface:
-    """One interface; ``speed`` in bits per second where the driver knows it."""
+    """One network interface."""
 
     name: str
     up: bool
     loopback: bool
-    speed: int | None
 
 
 @dataclass(frozen=True)
@@ -235,7 +212,6 @@ class Inventory:
     memory: Memory
     gpus: tuple[Gpu, ...]
     limits: ResourceLimits
-    storage: Storage
     network: tuple[NetworkInterface, ...]
     software: Software
     notes: tuple[str, ...] = field(default=())

@@ -244,15 +244,6 @@ class System:
             _save(path, found)
         return found
 
-    def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
-        """Return for each name the lowest of ``values`` so far, for an equal ``key``."""
-        folder = self.cache_folder()
-        known = (_load(folder / _cache_file(name, key)) if folder else None) or {}
-        found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
-        if folder is not None and found != known:
-            _save(folder / _cache_file(name, key), found)
-        return found
-
 
 def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes, bytes]:
     """Return what ``child`` prints until it ends. Slices of time are counted, so that a clock that jumps ends nothing.

@@ -259,8 +259,8 @@ class Profile:
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 
-        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all else
-        together brings at most `OTHER_EFFECTS`.
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all
+        else together brings at most `OTHER_EFFECTS`.
         """
         own, ours, ceiling = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.probes.bench import measure
+from autotune.probes import software
 from autotune.probes.system import System
 from autotune.trial.parent.trial_bench import TrialBench
 
@@ -13,9 +13,8 @@ STOOD_STILL = (
 
 
 def matrix_rates() -> dict[str, float]:
-    """Rate of large matrix products by precision, in 1e9 floating-point operations per second; empty if it failed."""
-    facts = measure(System(), ["gemm"])["gemm"]
-    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
+    """Return the rate of large matrix products by precision, in 1e9 operations per second; empty if it failed."""
+    return software.matrix_rates(System())
 
 
 def machine_notes(bench: TrialBench) -> list[str]:

@@ -29,8 +29,6 @@ def test_the_machine_table_names_limits_reasons_and_hints() -> None:
         "64 MiB free of 64 MiB",
         "training runs on the CPU",
         "1024 (hard limit 4096)",
-        "nvme, ext4, 200.0 GiB free",
-        "up, 10 Gbit/s",
         "none: no C++ compiler found",
         "nccl no: no CUDA device",
         "gloo usable",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeGpu, FakeNvml
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import GIB, Machine, host, mig_slice, server
 
 from autotune.probes import gpu
 from autotune.probes.facts import Gpu
 from autotune.probes.gpu import Device, visible
+from tests.doubles.fake_nvml import FakeGpu, FakeNvml
+from tests.doubles.machines import GIB, Machine, host, mig_slice, server
 
 
 def plain(**env: str) -> Machine:
