@@ -42,7 +42,7 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
     )
     notes += ask("power", lambda: switches.power(system), ())
-    return dataclasses.replace(found, notes=(*notes, *gpu.warnings(gpus), *_software_notes(found.software)))
+    return dataclasses.replace(found, notes=tuple(notes))
 
 
 def to_json(inventory: Inventory) -> dict[str, Any]:
@@ -51,14 +51,6 @@ def to_json(inventory: Inventory) -> dict[str, Any]:
     for each in data["gpus"]:
         del each["uuid"]
     return data
-
-
-def _software_notes(found: Software) -> tuple[str, ...]:
-    if found.torch is None:
-        return (found.backends[0].reason,) if found.backends else ()
-    if found.compiler is None:
-        return (f"torch.compile is not available: {found.compiler_reason}.",)
-    return ()
 
 
 def _unknown_cpu(system: System) -> Cpu:

@@ -115,13 +115,6 @@ class System:
             return None
         return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
-    def cwd(self) -> str:
-        """Return the current folder; ``/`` if it was deleted under us."""
-        try:
-            return os.getcwd()
-        except OSError:
-            return "/"
-
     # This process and its limits
 
     def affinity(self) -> frozenset[int] | None:
