@@ -101,8 +101,8 @@ def facts(work: Work) -> None:
 
 
 def tests(work: Work) -> None:
-    """tests/gpu, but for what takes long."""
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu", "-k", LONG_TESTS]
+    """tests/processes/test_gpu.py, but for what takes long."""
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/processes/test_gpu.py", "-k", LONG_TESTS]
     ended, seconds = work.run(line)
     work.write(code=ended.returncode, seconds=seconds, tail=tail(ended.stdout))
 
