@@ -21,7 +21,7 @@ from autotune.commands.init import TASK
 from autotune.errors import NothingUsable, UsageError, UserCodeError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
-from autotune.profiles import strict_yaml
+from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
 from autotune.trial.task_file import OPTIONAL, REQUIRED, recognise
@@ -277,7 +277,7 @@ def merged(data: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_formats_example_is_part_of_a_profile() -> None:
     (example,) = blocks(FORMAT, "yaml")
-    part, _lines = strict_yaml.load(example)
+    part, _lines = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
     assert from_data(merged(whole_profile(), part)).recommended == part["recommended"]
     with pytest.raises(Refused, match="recommended"):
