@@ -42,8 +42,8 @@ class Cpu:
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str
-    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``; ``family25-model17`` where the
-    model is in no table, and the widest unit, such as ``amx`` or ``avx512``, where the features are not the model's."""
+    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``; ``family25-model17`` if the
+    model is in no table, and the widest unit, such as ``amx`` or ``avx512``, if the features are not the model's."""
     architecture: str
     """``x86_64``, ``aarch64``..."""
     features: tuple[str, ...]
@@ -120,11 +120,11 @@ class Gpu:
     node: int | None
     links: tuple[GpuLink, ...] = ()
     foreign_processes: int | None = None
-    """Other processes on it; None where the container hides them."""
+    """Other processes on it; None if the container hides them."""
     foreign_memory: int = 0
     clocks_throttled: tuple[str, ...] = ()
     driver: str | None = None
-    """Version of the driver; None where it does not say."""
+    """Version of the driver; None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Route:
     """The local address that the route uses."""
     interface: str | None
     here: bool
-    """True where the other machine is this one."""
+    """True if the other machine is this one."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Software:
     compiler: str | None
     """C++ compiler that TorchInductor could use."""
     compiler_reason: str | None
-    """Why there is none, where there is none."""
+    """Why there is none."""
     default_threads: int | None
     """What ``torch.get_num_threads()`` says in a fresh process with the user's environment and mask."""
     default_interop_threads: int | None
