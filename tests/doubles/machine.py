@@ -17,6 +17,6 @@ LIBRARIES = (
 def inventory(**changes: Any) -> Inventory:
     """Eight CPUs, loopback and Ethernet, jemalloc and tcmalloc."""
     plain = simulator.inventory(8, 8)
-    network = (NetworkInterface("eth0", True, False, None), NetworkInterface("lo", True, True, None))
+    network = (NetworkInterface("eth0", True, False), NetworkInterface("lo", True, True))
     values: dict[str, Any] = {"network": network, "software": replace(plain.software, allocators=LIBRARIES)}
     return replace(plain, **{**values, **changes})

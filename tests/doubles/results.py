@@ -10,7 +10,6 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import (
     Allocator,
     Backend,
-    Cache,
     Cpu,
     CpuBudget,
     Gpu,
@@ -21,7 +20,6 @@ from autotune.probes.facts import (
     NumaNode,
     ResourceLimits,
     Software,
-    Storage,
 )
 from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target, machine_type
 from autotune.search.history import TriedSettings
@@ -52,7 +50,6 @@ def inventory(**changes: Any) -> Inventory:
             architecture="x86_64",
             features=("avx2", "avx512f", "avx512_bf16"),
             logical=tuple(LogicalCpu(id=k, package=0, core=k // 2, node=0) for k in range(16)),
-            caches=(Cache(3, "Unified", 32 * 2**20, tuple(range(16))),),
             nodes=(NumaNode(0, tuple(range(16)), 64 * 2**30, (10,)),),
         ),
         "budget": CpuBudget(
@@ -72,15 +69,12 @@ def inventory(**changes: Any) -> Inventory:
             swap=0,
             shm_total=64 * 2**20,
             shm_free=64 * 2**20,
-            hugepage_size=2 * 2**20,
-            hugepages_total=0,
             transparent_hugepages="madvise",
             hints=("/dev/shm is small: docker: --shm-size=8g",),
         ),
         "gpus": (),
         "limits": ResourceLimits(open_files_soft=1024, open_files_hard=4096, processes=None),
-        "storage": Storage(kind="nvme", filesystem="ext4", free=200 * 2**30),
-        "network": (NetworkInterface("lo", True, True, None), NetworkInterface("eth0", True, False, 10_000_000_000)),
+        "network": (NetworkInterface("lo", True, True), NetworkInterface("eth0", True, False)),
         "software": Software(
             python="3.11.9",
             platform="linux",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.knobs.table import KNOB_NAMES
+from autotune.probes.facts import Gpu
 from autotune.report import formatting, machine
 from autotune.report import profile as views
 from autotune.stats.proof import IDENTITY, Proof
@@ -17,6 +18,17 @@ from tests.doubles import results as records
 def flat(text: str) -> str:
     """All white space as single blanks."""
     return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("processes", "memory", "words"),
+    [(2, 2**30, "2 processes of others on it (1.0 GiB)"), (None, 2**30, "hidden processes of others"), (None, 0, "")],
+)
+def test_others_on_a_gpu_are_named_even_if_they_are_hidden(processes: int | None, memory: int, words: str) -> None:
+    gpu = Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), processes, memory)
+    shown = flat(machine.text(records.inventory(gpus=(gpu,))))
+    assert (words or "A100") in shown
+    assert ("of others on it" in shown) == bool(words)
 
 
 def test_the_machine_table_names_limits_reasons_and_hints() -> None:
@@ -29,8 +41,6 @@ def test_the_machine_table_names_limits_reasons_and_hints() -> None:
         "64 MiB free of 64 MiB",
         "training runs on the CPU",
         "1024 (hard limit 4096)",
-        "nvme, ext4, 200.0 GiB free",
-        "up, 10 Gbit/s",
         "none: no C++ compiler found",
         "nccl no: no CUDA device",
         "gloo usable",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from machines import MACHINES, host, laptop
 
 from autotune.probes.switches import _CAPABILITY, Switches, power, probe
+from tests.doubles.machines import MACHINES, host, laptop
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("2", True), ("0", False)])

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from machines import Machine, laptop, pod_v2, server, slurm_step
 
 from autotune.knobs.affinity import plan, why_not, why_not_offered
 from autotune.knobs.settings import Settings
 from autotune.probes import budget, cpu
 from autotune.probes.facts import Inventory
 from benchmarks.simulation.simulator import inventory
+from tests.doubles.machines import Machine, laptop, pod_v2, server, slurm_step
 
 
 def probed(machine: Machine, folder: Path) -> Inventory:

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from machines import MACHINES, amd_cpuinfo, host
 
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe, to_json
 from benchmarks.simulation.recorded import recorded_inventory
+from tests.doubles.machines import MACHINES, amd_cpuinfo, host
 
 
 def bare(inventory: Inventory) -> Inventory:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeGpu, FakeNvml
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import GIB, Machine, host, mig_slice, server
 
 from autotune.probes import gpu
 from autotune.probes.facts import Gpu
 from autotune.probes.gpu import Device, visible
+from tests.doubles.fake_nvml import FakeGpu, FakeNvml
+from tests.doubles.machines import GIB, Machine, host, mig_slice, server
 
 
 def plain(**env: str) -> Machine:
@@ -83,14 +83,6 @@ def test_others_on_the_gpu(tmp_path: Path, used: int, processes: object, count: 
     card = FakeGpu("GPU-a", used=used, processes=processes)  # type: ignore[arg-type]
     (found,) = probe(tmp_path, FakeNvml([card]))
     assert (found.foreign_processes, found.foreign_memory) == (count, memory)
-    assert bool(gpu.warnings([found])) == bool(memory)
-
-
-def test_the_warning_has_figures_and_no_names(tmp_path: Path) -> None:
-    (warning,) = gpu.warnings(probe(tmp_path, FakeNvml([FakeGpu("GPU-a", used=9 * GIB)])))
-    assert "9.0 GiB taken" in warning
-    assert "7.0 of 16.0 GiB free (processes: unknown)" in warning
-    assert "GPU-a" not in warning
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Processors: lists, topology, kinds, names, caches, NUMA nodes, throttling."""
+"""Processors: lists, topology, kinds, NUMA nodes, names by cpuid and MIDR."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import MACHINES, amd_cpuinfo, arm_server, caches, cpu_list, host, laptop, node, server
 
 from autotune.probes import cpu
 from autotune.probes.system import CommandResult
+from tests.doubles.machines import MACHINES, amd_cpuinfo, arm_server, cpu_list, host, laptop, node, server
 from tests.doubles.recorded import Recorded, Recording
 
 
@@ -117,7 +117,7 @@ def test_cores_are_exactly_the_sibling_groups(groups: list[tuple[int, int, int]]
 def test_without_sysfs_cpuinfo_and_mask_answer(tmp_path: Path) -> None:
     machine = host([(0,), (1,)], cpuinfo=amd_cpuinfo(2, 25, 17, "AMD EPYC")).without("/sys/devices")
     found = cpu.probe(machine.at(tmp_path))
-    assert (found.cores, len(found.logical), found.nodes, found.caches) == (2, 2, (), ())
+    assert (found.cores, len(found.logical), found.nodes) == (2, 2, ())
 
 
 def test_numa_nodes_with_gaps_and_without_memory(tmp_path: Path) -> None:
@@ -131,22 +131,6 @@ def test_server_nodes(tmp_path: Path) -> None:
     found = cpu.probe(server().at(tmp_path))
     assert [n.memory >> 30 for n in found.nodes] == [256, 0, 256, 256]
     assert {c.node for c in found.logical if c.package == 1} == {2, 3}
-
-
-def test_caches_are_listed_once(tmp_path: Path) -> None:
-    found = cpu.probe(laptop().at(tmp_path)).caches
-    assert [(c.level, c.size >> 10, c.shared_by[0]) for c in found] == [
-        (1, 48, 0),
-        (1, 48, 2),
-        (2, 1280, 0),
-        (2, 1280, 2),
-        (3, 24576, 0),
-    ]
-
-
-def test_a_cache_without_a_size_is_left_out(tmp_path: Path) -> None:
-    machine = host([(0,)], cpuinfo="").having(caches(0, [(1, "Data", "", "0"), (2, "Unified", "1M", "0")]))
-    assert [c.level for c in cpu.probe(machine.at(tmp_path)).caches] == [2]
 
 
 def test_arm_without_a_model_name_is_called_by_its_family(tmp_path: Path) -> None:
@@ -205,3 +189,82 @@ def test_an_empty_cpuinfo_is_filled_in_once(tmp_path: Path) -> None:
         assert (found.vendor, found.family) == ("amd", "epyc-zen4")
         assert found.features == ("avx2", "avx512_bf16", "avx512f")
     assert Asked.calls == 1
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "", flags: str = "") -> dict[str, str]:
+    numbers = {"cpu family": str(family), "model": str(model), "stepping": str(stepping)}
+    return {"vendor_id": vendor, "model name": name, "flags": flags, **numbers}
+
+
+@pytest.mark.parametrize(
+    ("record", "vendor", "family"),
+    [
+        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554"), "amd", "epyc-zen4"),
+        (x86("AuthenticAMD", 25, 97, name="AMD Ryzen 9 7950X"), "amd", "ryzen-zen4"),
+        (x86("AuthenticAMD", 25, 24, name="AMD Ryzen Threadripper PRO 7995WX"), "amd", "threadripper-zen4"),
+        (x86("AuthenticAMD", 25, 17, name="AMD-KVM"), "amd", "zen4"),
+        (x86("AuthenticAMD", 31, 3), "amd", "family31-model3"),
+        (x86("GenuineIntel", 6, 85, 4), "intel", "skylake-sp"),
+        (x86("GenuineIntel", 6, 85, 7), "intel", "cascade-lake"),
+        (x86("GenuineIntel", 6, 85, 11), "intel", "cooper-lake"),
+        (x86("GenuineIntel", 6, 143), "intel", "sapphire-rapids"),
+        (x86("GenuineIntel", 6, 250), "intel", "family6-model250"),
+        (x86("GenuineIntel", 15, 143), "intel", "family15-model143"),
+        (x86("HygonGenuine", 24, 1), "unknown", "family24-model1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
+        ({"CPU implementer": "0x61", "CPU part": "0x023"}, "apple", "m1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
+        ({"cpu": "POWER9, altivec supported"}, "ibm", "power9"),
+        ({}, "unknown", "unknown"),
+    ],
+)
+def test_identify(record: dict[str, str], vendor: str, family: str) -> None:
+    assert cpu.identify(record) == (vendor, family)
+
+
+AVX2 = "fpu sse2 avx f16c fma avx2"
+AVX512 = f"{AVX2} avx512f avx512bw avx512_vnni"
+BF16 = f"{AVX512} avx512_bf16"
+AMX = f"{BF16} avx512_fp16 amx_bf16 amx_tile amx_int8"
+
+
+@pytest.mark.parametrize(
+    ("record", "family"),
+    [
+        (x86("GenuineIntel", 6, 167, flags=AVX512), "rocket-lake"),
+        (x86("GenuineIntel", 6, 167, flags=AMX), "amx"),
+        (x86("GenuineIntel", 6, 167, flags=AVX2), "avx2"),
+        (x86("GenuineIntel", 6, 143, flags=AMX), "sapphire-rapids"),
+        (x86("GenuineIntel", 6, 207, flags="sse2 amx_fp16"), "emerald-rapids"),
+        (x86("GenuineIntel", 6, 85, 7, flags=AMX), "amx"),
+        (x86("GenuineIntel", 6, 85, 16, flags=AVX512), "family6-model85"),
+        (x86("GenuineIntel", 6, 58, flags="sse2 avx f16c"), "ivy-bridge"),
+        (x86("GenuineIntel", 6, 183, flags=f"{AVX2} avx_vnni"), "raptor-lake"),
+        (x86("GenuineIntel", 6, 250, flags=AMX), "family6-model250"),
+        (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=AVX2), "epyc-zen3"),
+        (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=BF16), "avx512-bf16"),
+        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554", flags=AVX2), "avx2"),
+        (x86("HygonGenuine", 24, 1, flags=AVX2), "family24-model1"),
+    ],
+)
+def test_a_designs_name_needs_its_features(record: dict[str, str], family: str) -> None:
+    """A masked server part shows another design's model number and its own features."""
+    assert cpu.identify(record)[1] == family
+
+
+@pytest.mark.parametrize(
+    ("record", "present", "absent"),
+    [
+        ({"flags": "sse2 avx2 amx_bf16 avx512_bf16"}, {"avx2", "amx_bf16", "avx512_bf16"}, {"bf16", "sse2"}),
+        ({"flags": "sse2 avx2"}, {"avx2"}, {"avx512f", "avx512_bf16"}),
+        ({"Features": "fp asimd bf16"}, {"neon", "bf16"}, {"asimd", "sve"}),
+        ({}, set(), {"avx2"}),
+    ],
+)
+def test_features(record: dict[str, str], present: set[str], absent: set[str]) -> None:
+    found = set(cpu.features(record))
+    assert present <= found
+    assert not absent & found

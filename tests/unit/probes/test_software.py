@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
 from autotune.probes import gpu, software, torch_facts
 from autotune.probes.facts import Software
 from autotune.probes.system import System
+from tests.doubles.machines import TORCH_CHILD, TORCH_FACTS, Machine, host, mig_slice
 
 MPI_CHILD = f"/usr/bin/mpiexec -n 2 python -c {software._TWO_RANKS}"
 MPI4PY = {"found": {"mpi4py": True}}
@@ -102,7 +102,7 @@ def test_gloo_that_does_not_start_says_why(tmp_path: Path) -> None:
     [
         ((0, json.dumps({"torch": None, "error": "ModuleNotFoundError: No module named 'torch'"})), "No module named"),
         ((-11, ""), "ended with -11"),
-        ((0, "[]"), "no answer"),
+        ((0, "[]"), "ended with 0"),
         ((1, "not json"), "ended with 1"),
     ],
 )
@@ -267,3 +267,16 @@ def test_a_system_file_is_trusted() -> None:
     if any(part.stat().st_uid != 0 for part in (shell.resolve(), *shell.resolve().parents)):
         pytest.skip("system files do not belong to root here")
     assert software.only_root_can_change(System(), str(shell))
+
+
+RATES_CHILD = f"{TORCH_CHILD} rates"
+
+
+@pytest.mark.parametrize("answer", [(1, ""), (0, ""), (0, "[]"), (-9, "x")])
+def test_rates_are_remembered_and_failures_are_not(tmp_path: Path, answer: tuple[int, str]) -> None:
+    expected: list[dict[str, float]] = [{}, {"fp32": 5.0}, {"fp32": 5.0}]
+    answers = [answer, (0, '{"fp32": 5.0, "bf16": null}'), (0, '{"fp32": 7.0}')]
+    for one, rates in zip(answers, expected, strict=True):
+        system = plain(commands={RATES_CHILD: one}).at(tmp_path)
+        system.cache = tmp_path
+        assert software.matrix_rates(system) == rates

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from machines import laptop
 
 import autotune.probes
 from autotune.probes.system import CommandResult, System, _is_stopped
+from tests.doubles.machines import laptop
 from tests.doubles.recorded import Recorded
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
@@ -37,8 +37,7 @@ def test_only_the_door_touches_the_operating_system(module: str) -> None:
     called = {f.id if isinstance(f, ast.Name) else f.attr for f in functions if isinstance(f, ast.Name | ast.Attribute)}
     on_system = {"cpu_count"} if module in ("cpu.py", "inventory.py") else set()  # System.cpu_count
     assert not called & (FORBIDDEN_CALLS - on_system)
-    in_a_child = {"torch"} if module == "bench.py" else set()
-    assert not imports(tree) & (FORBIDDEN_IMPORTS - in_a_child)
+    assert not imports(tree) & FORBIDDEN_IMPORTS
 
 
 def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
@@ -109,17 +108,6 @@ def test_remember_computes_once_per_key(tmp_path: Path) -> None:
     system.cache = tmp_path
     answers = iter([{"n": 1}, {"n": 2}])
     assert [system.remember("x", key, lambda: next(answers))["n"] for key in (["a"], ["a"], ["b"])] == [1, 1, 2]
-
-
-def test_the_lowest_of_all_times_is_kept_by_key(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    system = Recorded(tmp_path, cache=cache)
-    assert system.lowest("x", 1, {"a": 3.0}) == {"a": 3.0}
-    assert system.lowest("x", 1, {"a": 5.0, "b": 2.0}) == {"a": 3.0, "b": 2.0}
-    assert system.lowest("x", 1, {"a": 1.0}) == {"a": 1.0, "b": 2.0}
-    assert system.lowest("x", 2, {"a": 9.0}) == {"a": 9.0}
-    assert Recorded(tmp_path).lowest("x", 1, {"a": 9.0}) == {"a": 9.0}, "without a cache"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\x00"])

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from autotune.probes import budget, cpu, memory
-from autotune.probes.cgroup import Group, ancestors
+from autotune.probes.budget import Group, ancestors
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CODE = """
 import dataclasses, json
 from autotune.probes import budget, cpu, memory

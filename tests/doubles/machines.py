@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fake_nvml import FakeGpu, FakeNvml, FakeSlice
-
+from tests.doubles.fake_nvml import FakeGpu, FakeNvml, FakeSlice
 from tests.doubles.recorded import Recorded, Recording
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
