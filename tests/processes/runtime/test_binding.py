@@ -17,10 +17,9 @@ from autotune.knobs import cpu_binding as binding
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
 from autotune.runtime.session import Session
 from tests.slow.harness import cgroup, inside
+from tests.torch.records import quiet
 
-from .records import quiet
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 linux = pytest.mark.skipif(not CPUS, reason="needs CPU masks, which only Linux has")
@@ -89,7 +88,7 @@ def test_training_starts_even_where_its_cpus_are_gone(tmp_path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("variables", [{}, {"OMP_PROC_BIND": "close"}], ids=["plain", "OMP_PROC_BIND"])
 def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, str], tmp_path: Path) -> None:
-    """A09: workers inherit one core from a library's own binding, and are moved to the planned ones."""
+    """Workers inherit one core from a library's own binding, and are moved to the planned ones."""
     profile = tmp_path / "own.yaml"
     _write_profile(profile, workers=1)
     (tmp_path / "train.py").write_text(IN_TRAINING)
@@ -233,7 +232,7 @@ def test_memory_policies_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("permitted", [(), (binding.PREFERRED,), (binding.BIND, binding.PREFERRED)])
 def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> None:
-    """A08: bound, else preferred, else the CPUs alone; which of them is read back."""
+    """Bound, else preferred, else the CPUs alone; which of them is read back."""
     asked: list[tuple[int, tuple[int, ...]]] = []
     force = [(binding.DEFAULT, ())]
 

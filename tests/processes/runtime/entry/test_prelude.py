@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.backend import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.runtime import watchdog
 from autotune.runtime.entry import prelude, startup
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 LOOKS = """
 import importlib.util, sys
 from autotune.runtime.entry.prelude import Torch
