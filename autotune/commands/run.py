@@ -112,7 +112,8 @@ def prepare(
     settings, own = own_threads(settings, os.environ)
     order, base = scripts.order(found, level, settings), without_mpi_job(settings, os.environ)
     if order is None and found.target.script is not None and settings.processes == 1 and cluster is None:
-        return _as_it_is(words, f"the script starts as it is: level {level} has your own settings", timeout)
+        own_settings = f"the script starts as it is: level {level} has your own settings"
+        return _as_it_is(words, alone or own_settings, timeout)
     route = _route(settings, cluster)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
