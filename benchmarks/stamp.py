@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("torch-autotune", "torch", "numpy", "optuna")

@@ -12,8 +12,7 @@ from autotune.errors import NothingUsable, UsageError
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.profiles.file import read
-from autotune.profiles.format import Profile
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import Profile, machine_type
 from autotune.stats.decide import BASELINE
 from autotune.stats.proof import Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench

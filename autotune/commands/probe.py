@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from autotune.probes import inventory
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.report import machine
 
 

@@ -12,7 +12,7 @@ from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
-from autotune.profiles import file, registry, remote
+from autotune.profiles import file, registry
 from autotune.profiles.format import Profile
 from autotune.profiles.match import APPLIED, Comparison, Here, compare
 from autotune.profiles.places import (
@@ -53,7 +53,7 @@ def list_profiles() -> None:
             print(f"{each.source(name)}  {target_of(name)}" if each.url else _line(each.path(name)))
         if len(names) > LISTED:
             print(f"{each.shown}: at most {LISTED} profiles are listed", file=sys.stderr)
-    where = [each.shown for each in registries if remote.protocol(each.url) != "http"]
+    where = [each.shown for each in registries if registry.protocol(each.url) != "http"]
     if not total:
         print(f"no profiles in {' or '.join(where)}; make one: autotune tune train.py", file=sys.stderr)
 
@@ -98,8 +98,7 @@ def push(path: Path, to: str | None, replace: bool) -> None:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
     own = file_name(profile.target.name)
     name, text, there = f"{safe_name(profile.key)}/{own}", file.dump(profile, own), Registry(_registries(to, "--to")[0])
-    if there.url:
-        remote.check_writable(there.url)
+    there.check_writable()
     before = there.read(name)
     if before == text.encode():
         print(f"{there.source(name)}: is there already")
@@ -206,10 +205,10 @@ def _registries(text: str | None, option: str) -> tuple[Place, ...]:
 
 def _fetched(url: str) -> tuple[bytes, str]:
     """Read what is at ``url``. Returns it, and the URL for people."""
-    content = remote.read(url, file.MAX_BYTES)
+    content = registry.read_url(url)
     if content is None:
-        raise UsageError(f"{remote.shown(url)}: no such file")
-    return content, remote.shown(url)
+        raise UsageError(f"{registry.shown(url)}: no such file")
+    return content, registry.shown(url)
 
 
 def _best(target: str | None, source: str | None) -> tuple[bytes, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, largest_batch, share_of, verdict
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of, verdict
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
@@ -16,7 +16,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
 from autotune.stats.outcome import Outcome
-from autotune.stats.proof import Round
+from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.script import Script, Target
 from autotune.trial.spec import Without
@@ -37,8 +37,9 @@ END_SECONDS = 1.5
 WORTH_REMOVING = 0.05
 """Share of the step from which on it is also measured without a part."""
 REMOVABLE = {each.value for each in Without}
-MOST_GENERATIONS = 8
+MOST_GENERATIONS = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
+HEADROOM = 0.1
 BATCHES = "batches"
 """Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
 QUICK_STEP_SECONDS = 0.05
@@ -102,18 +103,22 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        largest_batch=_largest_batch(found, facts, inventory),
+        largest_batch=largest_batch(found, facts, inventory),
         notes=(*filter(None, [load.named]), *notes),
     )
 
 
-def _largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
-    """Predicted; None if unknown, and for scripts, which keep theirs."""
+def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
+    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if unknown, and for
+    scripts, which keep theirs."""
     if facts.script is not None or facts.samples is None:
         return None
+    settings, sizes = found.settings, found.inspection.sizes
     on_gpu = facts.device == "cuda" and inventory.gpus
-    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // found.settings.processes
-    return largest_batch(found.inspection.sizes, found.settings, facts.samples, limit)
+    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // settings.processes
+    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
+    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
+    return max(0, min(facts.samples, fits * settings.processes))
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
@@ -162,14 +167,14 @@ def contenders(
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """All contenders in turn, in as many generations of processes as fit; none if there is nothing to compare."""
+    """All contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []
     longest = 0.0
     for generation in range(MOST_GENERATIONS if len(chosen) > 1 else 0):
         begun = time.monotonic()
-        if begun + longest > last:
+        if begun + longest > last or (rounds and all(compare(rounds, each, STEP).narrow for each in chosen)):
             break
         with bench.contest(settings, last, without) as contest:
             rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
@@ -185,4 +190,4 @@ def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bou
         return None
     inspection = Inspection.from_dict(data)
     found = verdict(bounds(inspection), inspection, settings, inspection.neighbours).bound
-    return None if found is Bound.UNKNOWN else found
+    return found if found.told else None

@@ -41,9 +41,10 @@ ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
 """Of a matrix product, and bytes of a copy, that show what the machine can do."""
 WITHIN = {"Optimizer.": Part.UPDATE, "enumerate(DataLoader)": Part.LOADER}
 """How the names begin under which the profiler shows what calls an operator."""
-CONVOLUTION, WITH_BACKWARD = "conv", 3
-"""The profiler counts operations of a convolution's forward pass, in the name of an operator that calls the one which
-takes the time; a backward pass takes twice as many."""
+UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
+"""In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
+CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
+"""The profiler counts operations of the forward pass only; the backward pass takes twice as many."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -182,9 +183,10 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
     """
     seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
     flops = moved = cleared = 0.0
-    for each in _convolutions_together(operators):
+    for each in operators:
         calling = min(each.seconds, each.calls * rates.call_seconds)
-        computing = each.flops / rates.flops
+        counted = each.flops / rates.flops * (WITH_BACKWARD if each.name.startswith(CONVOLUTION) else 1)
+        computing = max(counted, each.seconds if any(name in each.name for name in UNCOUNTED) else 0.0)
         traffic = each.bytes / rates.copied + each.fresh / rates.cleared
         kind = "compute" if computing >= traffic else "bandwidth"
         if max(computing, traffic) < EXPLAINS * each.seconds:
@@ -193,28 +195,11 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling
-        flops += min(computing, each.seconds)
+        flops += counted
         moved += min(each.bytes / rates.copied, each.seconds)
         cleared += min(each.fresh / rates.cleared, each.seconds)
     step = max(step_seconds, sum(seconds.values()), 1e-9)
-    return Roofline(**seconds, matrix_share=flops / step, copy_share=moved / step, clear_share=cleared / step)
-
-
-def _convolutions_together(operators: Iterable[Operator]) -> list[Operator]:
-    """``operators``, of which those of convolutions are one."""
-    own = [each for each in operators if CONVOLUTION in each.name]
-    others = [each for each in operators if CONVOLUTION not in each.name]
-    together = Operator(
-        CONVOLUTION,
-        (),
-        Part.PASSES,
-        sum(each.calls for each in own),
-        sum(each.seconds for each in own),
-        WITH_BACKWARD * sum(each.flops for each in own),
-        sum(each.bytes for each in own),
-        sum(each.fresh for each in own),
-    )
-    return [*others, together]
+    return Roofline(**seconds, matrix_share=min(1.0, flops / step), copy_share=moved / step, clear_share=cleared / step)
 
 
 @torch.no_grad()

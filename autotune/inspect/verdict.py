@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Inspection, Part, Sizes, Verdict
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Inspection, Part, Verdict
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.log_ratio import PRIOR_SPREAD
@@ -31,8 +31,6 @@ CLEARLY = 1.5
 """What bounds the passes takes this many times as long as the next candidate."""
 BUSY_CPUS = 0.5
 """A step runs beside neighbours if these keep so many processors busy."""
-HEADROOM = 0.1
-"""Share of the memory that stays free."""
 
 
 def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, rounds: Sequence[Round]) -> Diagnosis:
@@ -78,19 +76,19 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
     shares = _shares(found)
     part = max(shares, key=lambda each: shares[each])
     beside = neighbours >= BUSY_CPUS
-    doubt = Doubt.NEIGHBOURS if beside else Doubt.FEW_STEPS
+    doubt = Bound.BUSY if beside else Bound.FEW_STEPS
     if found[part].low <= SURE:
-        return Verdict(Bound.UNKNOWN, part, shares, (), doubt)
+        return Verdict(doubt, part, shares)
     others = tuple(each for each in shares if each is not part and shares[each] >= MUCH and found[each].low > SURE)
     fewer, computes = found.get(Part.THREADS), part in (Part.PASSES, Part.UPDATE)
     if fewer is not None and fewer.low > SURE and (part is Part.PASSES or share_of(fewer) > shares[part]):
         return Verdict(Bound.THREADS, part, shares, others)
     waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
     if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
-        return Verdict(Bound.UNKNOWN, part, shares, others, doubt)
+        return Verdict(doubt, part, shares, others)
     own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
     bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
-    return Verdict(bound, part, shares, others, Doubt.UNEXPLAINED if bound is Bound.UNKNOWN else None)
+    return Verdict(bound, part, shares, others)
 
 
 def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
@@ -109,7 +107,7 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
         Bound.COMPUTE: roofline.compute,
         Bound.BANDWIDTH: roofline.bandwidth,
         Bound.OVERHEAD: roofline.overhead,
-        Bound.UNKNOWN: roofline.other,
+        Bound.UNEXPLAINED: roofline.other,
     }
     if fixed is not None:
         passes = share_of(found[Part.PASSES])
@@ -119,7 +117,7 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
         if 1 - 1 / fixed.high < most:
             del seconds[Bound.OVERHEAD]
     first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]
-    return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNKNOWN
+    return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNEXPLAINED
 
 
 def _clocked(shares: Sequence[float]) -> Proof:
@@ -150,17 +148,3 @@ def _fixed_share(ratio: float, loader: float) -> float:
     """
     rest = 1 - loader
     return min(rest, max(0.0, (1 / ratio - rest) / 3)) if ratio > 0 else rest
-
-
-def largest_batch(sizes: Sizes, settings: Settings, samples: int, limit: int) -> int:
-    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes.
-
-    Args:
-        sizes: of one process.
-        settings: today's.
-        samples: of the data set.
-        limit: bytes for each process.
-    """
-    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
-    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
-    return max(0, min(samples, fits * settings.processes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
@@ -143,7 +144,8 @@ class Compiled(Change):
         self._shapes: list[Any] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._failure: str | None = None
-        self._undo = _see_later_hooks()
+        self._undo = contextlib.ExitStack()
+        self._undo.callback(_see_later_hooks())
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
@@ -153,7 +155,7 @@ class Compiled(Change):
     def undo(self) -> None:
         """Let the model run as before."""
         self._layer.undo()
-        self._undo()
+        self._undo.close()
 
     def _compile(self) -> Call:
         import torch
@@ -207,7 +209,8 @@ class Compiled(Change):
             return
         _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-compile-", ignore_cleanup_errors=True)
-        os.environ[CACHE_VARIABLE] = self._folder.name
+        self._undo.callback(self._folder.cleanup)
+        self._undo.callback(_use_cache(self._folder.name))
         _forget()
         self._compiled = self._compile()
 
@@ -224,6 +227,19 @@ class Compiled(Change):
         if self.recompiles:
             return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
         return None
+
+
+def _use_cache(folder: str) -> Callable[[], None]:
+    """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
+    before = os.environ.get(CACHE_VARIABLE)
+    os.environ[CACHE_VARIABLE] = folder
+
+    def undo() -> None:
+        os.environ.pop(CACHE_VARIABLE, None)
+        if before is not None:
+            os.environ[CACHE_VARIABLE] = before
+
+    return undo
 
 
 def _see_later_hooks() -> Callable[[], None]:

@@ -8,6 +8,7 @@ the plain model.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,10 +35,13 @@ class Layered(Change):
         self._model, self._before = model, vars(model).get(SLOT)
         outer = layer(self._before or model._call_impl)
 
-        # A function, since torch.jit.script passes over functions that it cannot read.
+        # A function, since torch.jit.script passes over functions that it cannot read. Dynamo reads it, up to the "or".
         def call(*arguments: Any, **options: Any) -> Any:
-            if torch._C._is_tracing() or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or torch._C._is_tracing():
                 return model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
+            called = sys._getframe(1).f_locals.get("self")  # of torch.nn.Module.__call__
+            if called is not model and isinstance(called, type(model)):  # a copy of its dictionary, as MAML makes it
+                return called._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
             return outer(*arguments, **options)
 
         vars(model)[SLOT] = self._call = call
@@ -52,8 +56,10 @@ class Layered(Change):
 
 
 def compiled_by_user(model: nn.Module) -> bool:
-    """Return whether the user compiles ``model``: it is left as it is."""
-    return vars(model).get(SLOT) is not None or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
+    """Return whether the user compiles ``model``: it is left as it is. Layers of this module do not count."""
+    call = vars(model).get(SLOT)
+    by_user = call is not None and getattr(call, "__module__", None) != __name__
+    return by_user or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
 
 
 def to_float32(value: Any) -> Any:

@@ -13,14 +13,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from autotune.probes.facts import Inventory
-from autotune.profiles.format import Profile
-from autotune.profiles.machine import MachineType, machine_type, versions
+from autotune.profiles.format import MachineType, Profile, machine_type, versions
 
 EXACT, COMPATIBLE, SIMILAR, NONE = VERDICTS = ("exact", "compatible", "similar", "none")
 APPLIED = (EXACT, COMPATIBLE)
 """Verdicts with which a profile is applied by itself."""
 MOST_TIMES = 2.0
 """A machine with up to so many times the threads or GPUs, or one of so many, is compatible."""
+SOFTWARE = {"torch": 2, "cuda": 1, "driver": 1}
+"""Versions that decide speed, and how many of their numbers do."""
 MISSING = "-"
 
 
@@ -164,7 +165,7 @@ def _gpus(theirs: Sequence[str], ours: Sequence[str]) -> Row:
 
 def _software(profile: Profile, here: Here) -> Iterator[Row]:
     """Compare versions that decide speed. Another PyTorch of the same major version is an update, else all is open."""
-    for name, parts in (("torch", 2), ("cuda", 1), ("driver", 1)):
+    for name, parts in SOFTWARE.items():
         theirs, ours = profile.software.get(name), here.software.get(name)
         known = theirs is not None and ours is not None
         differs = known and _version(theirs, parts) != _version(ours, parts)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.probes.facts import Gpu, Inventory
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.report import formatting
 
 Rows = list[tuple[str, str]]

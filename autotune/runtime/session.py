@@ -345,7 +345,8 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             if self.level == "max":
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
-        ranks = self.world_size if sharing.own_share(loader, self.world_size) else 1
+        alone = self._moves and sharing.own_share(loader, self.world_size) is None
+        ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = _why_not_resized(loader, wanted)
         grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone

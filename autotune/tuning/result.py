@@ -14,8 +14,18 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
 from autotune.knobs.task import TaskFacts
-from autotune.profiles.format import Ceiling, Evidence, Failure, LevelResult, NotOffered, Profile, Target, Written
-from autotune.profiles.machine import machine_type, versions
+from autotune.profiles.format import (
+    Ceiling,
+    Evidence,
+    Failure,
+    LevelResult,
+    NotOffered,
+    Profile,
+    Target,
+    Written,
+    machine_type,
+    versions,
+)
 from autotune.search.protocol import Observation
 from autotune.stats.decide import BASELINE, SAME, UNREACHED, decide
 from autotune.stats.outcome import NotApplied
@@ -69,7 +79,7 @@ def profile_of(
     task = context.task
     notes = (*task.warnings, *warnings, *_normalisation(context, results), *_replication(state))
     evidence = replace(_evidence(state, context, left_out), seconds=round(seconds, 1), partial=partial, why=why)
-    return Profile(
+    profile = Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
         target=_target(task),
@@ -80,6 +90,18 @@ def profile_of(
         evidence=replace(evidence, warnings=notes),
         written=written,
     )
+    return replace(profile, evidence=replace(profile.evidence, warnings=(*_doubts(profile), *notes)))
+
+
+def _doubts(profile: Profile) -> Iterator[str]:
+    """Gains above what is physically possible: something other than the settings made the baseline slow."""
+    for level, result in profile.levels.items():
+        most = profile.possible(level)
+        if result.proven and result.speedup.value > most:
+            yield (
+                f"{level}: do not believe {result.speedup.value:.0f}x: on this machine these settings bring about"
+                f" {most:.0f}x at most. Something else made your settings slow; tune again when nothing else runs"
+            )
 
 
 def _evidence(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:

@@ -21,9 +21,8 @@ from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles import file
-from autotune.profiles.format import Profile, Written
-from autotune.profiles.machine import machine_type
+from autotune.profiles import file, places
+from autotune.profiles.format import Profile, Written, machine_type
 from autotune.search.protocol import Observation
 from autotune.stats.neighbours import QUIET, Load, undisturbed
 from autotune.stats.outcome import Outcome
@@ -101,10 +100,10 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = file.checked_place(options.profile) if options.profile else None
+    path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
     check_pins_on(inventory, options.fix or {})
-    path = path or file.own_place(machine_type(inventory).key, target.name)
+    path = path or places.own_place(machine_type(inventory).key, target.name)
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
         neighbours, earlier = Neighbours(), earlier_profile(target, inventory)

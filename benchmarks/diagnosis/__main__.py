@@ -70,7 +70,7 @@ def score(case: str, found: dict[str, Any], gain: float) -> dict[str, Any]:
     return {
         "verdict": found["verdict"],
         "right": (found["verdict"] == bound.value and function in ("", named)) or (threads and gain > 1),
-        "cannot tell": found["verdict"] == Bound.UNKNOWN.value,
+        "cannot tell": not Bound(found["verdict"]).told,
         "bound": {name: round(limits[name], 2) for name in ("value", "low", "high")},
         "gain": round(gain, 2),
         "holds": gain <= limits["high"],

@@ -29,6 +29,7 @@ from benchmarks.recheck import BASELINE, distinct, profiled
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, BLOCK_SECONDS = 8, 0.8
+TESTS = "tests/processes/test_gpu.py"
 LONG_TESTS = "not ends_with_a_profile and not data_parallel"
 """What the other parts show, or what takes several GPUs."""
 
@@ -61,27 +62,27 @@ class Work:
         return self.folder / f"{self.subject.name}.yaml"
 
     def variables(self) -> dict[str, str]:
-        """The environment of what is started."""
+        """Return the environment of what is started."""
         found = dict(os.environ)
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), found.get("PYTHONPATH"))))
         found |= {"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {}
         return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {})
 
     def run(self, line: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
-        """``line`` to its end, and the seconds it took."""
+        """Run ``line`` to its end; return it with the seconds it took."""
         started = time.monotonic()
         ended = subprocess.run(line, cwd=ROOT, env=self.variables(), capture_output=True, text=True)
         return ended, round(time.monotonic() - started, 2)
 
     def write(self, **found: Any) -> None:
-        """What is known so far."""
+        """Write what is known so far."""
         path = self.folder / f"{self.name}.json"
         path.with_suffix(".new").write_text(json.dumps(found), "utf-8")
         path.with_suffix(".new").rename(path)
 
 
 def facts(work: Work) -> None:
-    """Machine, versions, and what nvidia-smi says."""
+    """Write machine, versions, and what nvidia-smi reports."""
     inventory = probe()
     work.write(**stamp.stamp(inventory))
     query = ("--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv,noheader")
@@ -93,14 +94,14 @@ def facts(work: Work) -> None:
 
 
 def tests(work: Work) -> None:
-    """tests/gpu, but for what takes long."""
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu", "-k", LONG_TESTS]
+    """Run the tests that need a GPU, but for what takes long."""
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, "-k", LONG_TESTS]
     ended, seconds = work.run(line)
     work.write(code=ended.returncode, seconds=seconds, tail=tail(ended.stdout))
 
 
 def tune(work: Work) -> None:
-    """A tuning run, as a user starts it."""
+    """Tune the subject as a user does."""
     assert work.subject is not None
     budget = REHEARSAL_BUDGET if work.rehearse else work.subject.budget
     line = [sys.executable, "tune.py", str(work.subject.path), "--budget", f"{budget:g}s", "--profile"]
@@ -115,7 +116,7 @@ def tune(work: Work) -> None:
 
 
 def claim(level: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What one level claims, and by which changes."""
+    """Return what one level claims, and by which changes."""
     own, settings = profile["baseline"]["settings"], level["settings"]
     changed = {name: value for name, value in settings.items() if value != own[name]}
     return {"changes": changed, "speedup": level["speedup"], "proven": level["proven"]}

@@ -11,10 +11,10 @@ import pytest
 from autotune import cli
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from benchmarks.simulation.simulator import inventory
 
-from ..profiles.records import profile
+from ..doubles.profiles import profile
 
 Say = Callable[..., tuple[int, str, str]]
 

@@ -20,11 +20,11 @@ from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeErro
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.trial.script import started_script
 from autotune.tuning import run
 from benchmarks.simulation.simulator import inventory
-from tests.profiles.records import BASELINE, MACHINE, TUNED, profile
+from tests.doubles.profiles import BASELINE, MACHINE, TUNED, profile
 
 ROOT = Path(__file__).resolve().parents[2]
 

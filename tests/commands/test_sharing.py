@@ -6,15 +6,15 @@ import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from autotune import cli
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 
-from ..profiles.servers import folder_server
+from ..doubles.servers import folder_server
 from .conftest import Say
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_said(
     made = profiles.read(saved)
     Path("linked", made.key).mkdir(parents=True)
     Path("linked", made.key, "resnet.yaml").symlink_to("nowhere.yaml")
-    monkeypatch.setattr("autotune.profiles.remote.read", lambda *_: None)
+    monkeypatch.setattr("autotune.profiles.registry.read_url", lambda *_: None)
     code, _out, err = say(*words)
     assert code == 2
     assert said in err
@@ -131,7 +131,7 @@ def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_pa
 
 def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_PROFILES", "s3://bucket/team")
-    monkeypatch.setattr("autotune.profiles.remote.names", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
+    monkeypatch.setattr("autotune.profiles.registry.list_url", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
     code, out, err = say("list")
     assert (code, out, err) == (0, "s3://bucket/team/key/resnet.yaml  resnet\n", "")
 
@@ -146,15 +146,33 @@ def test_match_explains_every_field(say: Say, saved: Path) -> None:
         assert any(line.startswith(field) for line in out.splitlines())
 
 
+def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
+    theirs = profiles.read(saved)
+    profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
+    code, out, _err = say("match", "tuned.yaml")
+    assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
+
+
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("old", "new", "why"),
     [
-        ({"device": "cuda"}, "device: profile cuda, here cpu"),
-        ({"nnodes": 1_000_000}, "nnodes: profile 1000000, here 1"),
+        ("  device: cpu", "  device: cpu\n  nnodes: 1000000", "target.nnodes: is no key of this format"),
+        ("    threads: 8\n    cores", "    threads: 10000000\n    cores", "threads: 10000000 is not between 1 and"),
+        ("rounds: 12", "rounds: 0", "proven: true, but nothing was compared"),
+        ("low: 1.55", "low: 0.1", "proven: true, but the settings may be slower"),
+        ("value: 1.62", "value: 1e6", "is not between low 1.55 and high 1.7"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path, change: dict[str, Any], why: str) -> None:
-    theirs = profiles.read(saved)
-    profiles.write(saved, replace(theirs, target=replace(theirs.target, **change)))
-    code, out, _err = say("match", "tuned.yaml")
-    assert (code, "(none)" in out, why in out) == (4, True, True)
+def test_a_file_that_nobody_can_have_measured_is_refused_everywhere(
+    old: str, new: str, why: str, say: Say, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = saved.read_text()
+    assert old in text
+    saved.write_text(text.replace(old, new, 1))
+    Path("train.py").write_text("import torch")
+    code, _out, err = say("match", "tuned.yaml")
+    assert (code, why in err) == (2, True)
+    for words in (["run", "--profile", "tuned.yaml", "--dry-run", "train.py"], ["validate", "tuned.yaml"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        assert (ended.value.code, why in capsys.readouterr().err) == (2, True)

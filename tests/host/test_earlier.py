@@ -10,7 +10,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.profiles.places import default_path
 from autotune.trial.task_file import TaskFile
 from autotune.tuning.host_earlier import Earlier, earlier_profile

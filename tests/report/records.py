@@ -23,8 +23,7 @@ from autotune.probes.facts import (
     Software,
     Storage,
 )
-from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target, machine_type
 from autotune.stats.proof import IDENTITY, Proof
 
 BASELINE = Settings(threads=8, batch_size=64)

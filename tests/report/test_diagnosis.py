@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.inspect.doctor import Finding
-from autotune.inspect.inspection import Bound, Diagnosis, Doubt, Part, Roofline
+from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
 from autotune.inspect.verdict import conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
 from autotune.report.formatting import WIDTH
-from tests.inspect.records import facts, gain, inspection, rounds
+from tests.doubles.inspections import facts, gain, inspection, rounds
 
 from .records import BASELINE
 
@@ -55,19 +55,19 @@ def test_a_function_with_less_than_half_says_how_much() -> None:
     assert "samples, 40% of that in __getitem__ (train.py:12)" in sentence(diagnosis(loader=0.6))
 
 
-@pytest.mark.parametrize("doubt", Doubt)
-def test_who_cannot_tell_says_why(doubt: Doubt) -> None:
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_who_cannot_tell_says_why(doubt: Bound) -> None:
     found = diagnosis()
-    judged = replace(found.verdict, bound=Bound.UNKNOWN, doubt=doubt)
+    judged = replace(found.verdict, bound=doubt)
     words = sentence(replace(found, verdict=judged, neighbours=1.26))
     assert words.startswith("cannot tell: 80% of a step is forward and backward, but ")
-    assert ("1.3 CPUs" in words) == (doubt is Doubt.NEIGHBOURS)
+    assert ("1.3 CPUs" in words) == (doubt is Bound.BUSY)
     assert "Try" not in text("m", replace(found, verdict=judged), 1.0)
 
 
 def test_every_bound_has_its_words() -> None:
-    assert set(MEANINGS) == set(ADVICE) == set(Bound) - {Bound.UNKNOWN}
-    assert set(DOUBTS) == set(Doubt)
+    assert set(MEANINGS) == set(ADVICE) == {each for each in Bound if each.told}
+    assert set(DOUBTS) == set(Bound) - set(MEANINGS)
 
 
 def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:

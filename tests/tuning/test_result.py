@@ -12,8 +12,7 @@ import pytest
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
-from autotune.profiles.format import LevelResult, Profile
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import LevelResult, Profile, machine_type
 from autotune.search.protocol import Observation
 from autotune.stats.decide import SAME, UNREACHED
 from autotune.stats.measurement import Block, Measurement
@@ -253,3 +252,15 @@ def _completed(rate: float) -> Completed:
     return Completed(
         measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
     )
+
+
+@pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
+def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
+    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
+    rounds = [Round(generation, {"baseline": 100.0, "safe": 100.0 * rate}) for generation in range(12)]
+    state = RunState(OWN, chosen={"safe": OTHER}, rounds=rounds)
+    state.add(Observation(OWN, _completed(100.0), "safe"))
+    state.add(Observation(OTHER, _completed(100.0 * rate), "safe"))
+    found = concluded(state)
+    assert found.levels["safe"].proven
+    assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted

@@ -19,7 +19,7 @@ from autotune.commands.init import TASK
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress, advanced
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers

@@ -15,7 +15,7 @@ from autotune.trial.parent.trial_environment import trial_environment
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Script, started_script
-from tests.script import corpus
+from tests.processes.scripts import corpus
 
 PATIENCE = 120.0
 STEPS = 100_000

@@ -19,7 +19,7 @@ from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
 from autotune.trial.spec import TrialReport
 from benchmarks.simulation.simulator import context, inventory
-from tests.script import corpus
+from tests.processes.scripts import corpus
 from tests.trial.parent.running_scripts import running
 from tests.trial.test_evidence import ALONE, ranks
 
