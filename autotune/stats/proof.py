@@ -211,7 +211,12 @@ def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | 
         return None
     distance = found.centre - math.log(MIN_GAIN)
     deviation = math.sqrt(found.variance)
-    return _first(lambda count: _reach(LOWER_ERROR, count) * deviation <= distance, found.replicates)
+    always = found.means[0] > math.log(MIN_GAIN)
+
+    def decided(count: int) -> bool:
+        return _reach(LOWER_ERROR, count) * deviation <= distance or (always and _by_luck(count) is not None)
+
+    return _first(decided, found.replicates)
 
 
 def to_narrow(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
