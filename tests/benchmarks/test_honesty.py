@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed
 from benchmarks.grid.file import Grid, Header, Recorded

@@ -19,7 +19,7 @@ from autotune.inspect.inspection import Bound, Part
 from autotune.inspect.verdict import QUARTER, STEP, conclude
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
-from autotune.stats.neighbours import QUIET
+from autotune.stats.load import QUIET
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
 from autotune.trial.spec import Without

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import LaunchError, NothingUsable
-from autotune.tuning import host_lock as lock
+from autotune.tuning import runner as lock
 
 HOLDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from autotune.tuning import host_lock as lock
+from autotune.tuning import runner as lock
 with lock.acquire(0, print, Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
