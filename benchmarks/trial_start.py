@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.knobs.settings import Settings
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts

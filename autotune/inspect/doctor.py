@@ -64,7 +64,7 @@ def examine() -> tuple[Finding, ...]:
 
 
 def findings(patient: Patient) -> tuple[Finding, ...]:
-    """Everything that costs speed, in the order of the rules."""
+    """Return everything that costs speed, in the order of the rules."""
     rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
     return tuple(found for rule in rules for found in rule(patient))
 
@@ -87,7 +87,7 @@ def _neighbour(patient: Patient) -> Iterator[Finding]:
             "neighbour",
             f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
             "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
-            f"up to {threads / left:.1f}x where all CPUs are used",
+            f"up to {threads / left:.1f}x if all CPUs are used",
         )
 
 
@@ -96,7 +96,7 @@ def _quota(patient: Patient) -> Iterator[Finding]:
     if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
         return
     whole = max(1, round(budget.quota + 0.5))
-    fraction = f"{budget.quota / budget.threads:.2f}x where the fraction can be used"
+    fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
     yield Finding(
         "cpu-quota",
         f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
@@ -111,7 +111,7 @@ def _threads(patient: Patient) -> Iterator[Finding]:
         value = set_by_user.get(name, "")
         if value.isdecimal() and int(value) != threads:
             what = f"{name}={value} is left in the environment, and {threads} threads fit"
-            more = f"up to {threads / max(1, int(value)):.1f}x where steps are large"
+            more = f"up to {threads / max(1, int(value)):.1f}x if steps are large"
             yield Finding(name, what, f"unset {name}", more if int(value) < threads else UNKNOWN)
     for name in BINDINGS:
         if set_by_user.get(name, "").lower() not in ("", "false"):
@@ -120,7 +120,7 @@ def _threads(patient: Patient) -> Iterator[Finding]:
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:
-    """Those through which loader workers hand batches over."""
+    """Check the folders through which loader workers hand batches over."""
     size, folder = patient.inventory.memory.shm_total, patient.switches.temporary
     if size is not None and size < LEAST_SHM:
         yield Finding(
@@ -159,7 +159,7 @@ def _vectors(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "vectors",
             f"this CPU has {widest}, but PyTorch uses {capability}",
-            "unset ATEN_CPU_CAPABILITY; where that changes nothing: pip install --force-reinstall torch",
+            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
             "elementwise operators: up to 2x for each step",
         )
 

@@ -40,7 +40,7 @@ SCHEMA = "autotune.profile"
 OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
-"""The most that a lower precision brings, if the machine's rates are not known."""
+"""The most that a lower precision brings, if the rates of the device are not known."""
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
@@ -192,6 +192,8 @@ class Evidence:
     ceiling: Ceiling | None = None
     why: str = ""
     """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
+    beside: Annotated[str, OMITTED] = ""
+    """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
 
 
 @dataclass(frozen=True)
@@ -260,14 +262,14 @@ class Profile:
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 
-        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all else
-        together brings at most `OTHER_EFFECTS`.
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all
+        else together brings at most `OTHER_EFFECTS`.
         """
-        own, ours, ceiling = self.levels[level].settings, self.baseline, self.evidence.ceiling
+        own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
         if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
-            known = ceiling is not None and ceiling.fp32_gflops > 0 and ceiling.bf16_gflops > 0
-            precision = ceiling.bf16_gflops / ceiling.fp32_gflops if known and ceiling else LOWER_PRECISION
+            known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
+            precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
         ratios = (
             self._busy(own) / self._busy(ours),
             (1 + own.num_workers) / (1 + ours.num_workers),

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.errors import MachineChanged
-from autotune.probes import budget
-from autotune.probes.bench import measure
+from autotune.probes import budget, software
 from autotune.probes.cpu import online_cpus
 from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
@@ -25,10 +24,8 @@ Key = tuple[int, float]
 
 
 def matrix_rates() -> dict[str, float]:
-    """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second; empty if the
-    measurement failed."""
-    facts = measure(System(), ["gemm"])["gemm"]
-    return {name: float(facts[name]) for name in ("fp32", "bf16") if isinstance(facts.get(name), int | float)}
+    """Return the rate of large matrix products by precision, in 1e9 operations per second; empty if it failed."""
+    return software.matrix_rates(System())
 
 
 def on_the_same_cpus(inventory: Inventory, observe: Observer, read: Callable[[], CpuBudget] | None = None) -> Observer:

@@ -319,7 +319,6 @@ def _result(
         seconds=round(host.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=(
-            *filter(None, [notes.load_note(load)]),
             *([notes.disturbed(apart)] if apart else []),
             *host.earlier.notes,
             *host.notes,
@@ -327,6 +326,7 @@ def _result(
             *notes.run_conditions(bench.no_fork_reason, bench.stood_still),
         ),
         why=host.bound.value if host.bound is not None else "",
+        beside=notes.load_note(load),
     )
     written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
     profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)

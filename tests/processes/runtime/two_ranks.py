@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 from autotune.knobs.settings import Settings
 from autotune.runtime import exchange
 from autotune.runtime.session import Session
-from tests.torch.records import dataset, network, shuffled, train
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.torch.records import dataset, network, shuffled, train
 
 ON_GPUS = ("cpu",)
 """Exchange during the backward pass, as on GPUs."""

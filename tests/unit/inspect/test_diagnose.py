@@ -18,14 +18,14 @@ from autotune.inspect.diagnose import HastySystem, contenders, diagnose, largest
 from autotune.inspect.inspection import Bound, Part
 from autotune.inspect.verdict import QUARTER, STEP, conclude
 from autotune.knobs.settings import Settings
-from autotune.stats.measurement import Measurement
 from autotune.stats.load import QUIET
+from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
 from autotune.trial.spec import Without
 from autotune.tuning.events import Event, StageStarted
 from tests.doubles.inspections import facts, inspection
-from tests.report.records import inventory
+from tests.doubles.results import inventory
 
 OWN = Settings(threads=2, batch_size=10)
 SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.LOOP: 0.05}

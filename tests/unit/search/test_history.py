@@ -7,21 +7,11 @@ import random
 
 import pytest
 
-from autotune.knobs.settings import Settings
-from autotune.search.history import USUAL_NOISE, History, Trial, effects, trial_noise
-from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed
+from autotune.search.history import USUAL_NOISE, History, effects, trial_noise
+from tests.doubles.results import OWN, WORKERS, tried
 
-OWN = Settings(threads=2, batch_size=64)
-WORKERS = OWN.but(num_workers=2)
 FUSED = OWN.but(optimizer_impl="fused")
 WINNER = WORKERS.but(optimizer_impl="fused")
-
-
-def tried(settings: Settings, rate: float, seconds: float = 0.0) -> Trial:
-    """A trial; a rate of 0 failed."""
-    blocks = tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3))
-    return Trial(settings, Completed(measurement=Measurement(blocks)) if rate else Crashed("no"), "safe", "", seconds)
 
 
 def test_a_failed_trial_has_no_rate() -> None:
