@@ -24,15 +24,15 @@ from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 LEAST_REPLICATES = 2
 
 
-class Verdict(Enum):
-    """What a check shows of the claim."""
+class Claim(Enum):
+    """What became of a profile's claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
     OPEN = "open"
 
 
-EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 4, Verdict.OPEN: 5}
+EXIT_CODES = {Claim.HOLDS: 0, Claim.FAILS: 4, Claim.OPEN: 5}
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class CheckResult:
     measured: Proof
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Claim:
         """`FAILS` if today's whole interval lies below the claimed one; `HOLDS` if all of it lies above half of the
         claimed gain (on the log scale, from the claim's lower end); else `OPEN`."""
         least = self.claimed.low
         if self.measured.high < least:
-            return Verdict.FAILS
-        return Verdict.HOLDS if self.measured.low >= min(least, math.sqrt(least)) else Verdict.OPEN
+            return Claim.FAILS
+        return Claim.HOLDS if self.measured.low >= min(least, math.sqrt(least)) else Claim.OPEN
 
 
 def check(
@@ -70,7 +70,7 @@ def check(
 
 
 def _check_same(path: Path, profile: Profile, target: Target, key: str) -> None:
-    """Raise `UsageError` if ``profile`` is for another task or machine: its claim says nothing of these."""
+    """Raise `UsageError` if ``profile`` is for another task or machine: its claim is not about these."""
     own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
     if own != here:
         raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
