@@ -256,6 +256,18 @@ class Profile:
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
 
+    def doubts(self) -> tuple[str, ...]:
+        """Return a sentence for each proven gain above what is possible: something else made the baseline slow."""
+        found = []
+        for name, result in self.levels.items():
+            most, value = self.possible(name), result.speedup.value
+            if result.proven and value > most:
+                found.append(
+                    f"{name}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at"
+                    " most. Something else made your settings slow; tune again when nothing else runs"
+                )
+        return tuple(found)
+
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 

@@ -90,18 +90,7 @@ def profile_of(
         evidence=replace(evidence, warnings=notes),
         written=written,
     )
-    return replace(profile, evidence=replace(profile.evidence, warnings=(*_doubts(profile), *notes)))
-
-
-def _doubts(profile: Profile) -> Iterator[str]:
-    """Gains above what is physically possible: something other than the settings made the baseline slow."""
-    for level, result in profile.levels.items():
-        most = profile.possible(level)
-        if result.proven and result.speedup.value > most:
-            yield (
-                f"{level}: do not believe {result.speedup.value:.0f}x: on this machine these settings bring about"
-                f" {most:.0f}x at most. Something else made your settings slow; tune again when nothing else runs"
-            )
+    return replace(profile, evidence=replace(profile.evidence, warnings=(*profile.doubts(), *notes)))
 
 
 def _evidence(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
