@@ -15,6 +15,7 @@ from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
+from autotune.report.notes import load_named
 from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
@@ -22,10 +23,8 @@ from autotune.trial.script import Script, Target
 from autotune.trial.spec import Without
 from autotune.tuning.baseline import settle_baseline
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.host_cpus import on_the_same_cpus
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.machine import Neighbours, on_the_same_cpus
+from autotune.tuning.runner import check_not_a_rank, open_runner
 
 MEASURED_BY = "autotune.inspect.parts:parts"
 PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3
@@ -104,7 +103,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
         found,
         threads=fewer[0].threads if fewer is not None else None,
         largest_batch=largest_batch(found, facts, inventory),
-        notes=(*filter(None, [load.named]), *notes),
+        notes=(*filter(None, [load_named(load)]), *notes),
     )
 
 

@@ -11,9 +11,10 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.switches import Switches
 from autotune.probes.system import System
-from autotune.stats.neighbours import Load
+from autotune.report.notes import named
+from autotune.stats.load import Load
 from autotune.trial import worker_socket
-from autotune.tuning.host_neighbours import Neighbours
+from autotune.tuning.machine import Neighbours
 
 LOOK_SECONDS = 1.0
 """How long other processes are watched."""
@@ -81,7 +82,7 @@ def _neighbour(patient: Patient) -> Iterator[Finding]:
     load, threads = patient.load, patient.inventory.budget.threads
     if load.taken >= WHOLE_CORE:
         left = max(threads - load.taken, threads / 10)
-        names = ", ".join(map(str, load.neighbours[:2])) or "none of them for long"
+        names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
         yield Finding(
             "neighbour",
             f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",

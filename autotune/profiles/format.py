@@ -33,11 +33,10 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.proof import Proof
+from autotune.stats.decide import Verdict
+from autotune.stats.proof import MOST_SPEEDUP, Proof
 
 SCHEMA = "autotune.profile"
-MOST_SPEEDUP = 1000.0
-"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
 OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
@@ -128,6 +127,8 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
+    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
         """Return why nobody can have measured this; None if it may be true."""
@@ -191,6 +192,8 @@ class Evidence:
     ceiling: Ceiling | None = None
     why: str = ""
     """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
+    beside: Annotated[str, OMITTED] = ""
+    """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
 
 
 @dataclass(frozen=True)
@@ -256,17 +259,11 @@ class Profile:
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
 
-    def doubts(self) -> tuple[str, ...]:
-        """Return a sentence for each proven gain above what is possible: something else made the baseline slow."""
-        found = []
-        for name, result in self.levels.items():
-            most, value = self.possible(name), result.speedup.value
-            if result.proven and value > most:
-                found.append(
-                    f"{name}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at"
-                    " most. Something else made your settings slow; tune again when nothing else runs"
-                )
-        return tuple(found)
+    def impossible(self) -> tuple[str, ...]:
+        """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""
+        return tuple(
+            name for name, own in self.levels.items() if own.proven and own.speedup.value > self.possible(name)
+        )
 
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.

@@ -130,7 +130,7 @@ class Machine:
         if settings.num_workers == 0:
             return compute + load
         cores = self.context.inventory.budget.threads
-        epochs = 0.0 if settings.persistent_workers else 0.01 * (compute + load)
+        epochs = 0.01 * (compute + load)  # workers start anew in each
         waiting = 0.02 * load / (settings.prefetch_factor or 2)
         passing = 1e-4 + 0.02 * load
         supply = load / settings.num_workers + waiting

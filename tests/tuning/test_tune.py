@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from autotune.store import profiles
 
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles

@@ -17,13 +17,13 @@ import typer
 import yaml
 
 from autotune.cli import app
-from autotune.commands.init import TASK
 from autotune.errors import NothingUsable, UsageError, UserCodeError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
+from autotune.trial.new_task import TASK
 from autotune.trial.task_file import OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
 

@@ -11,7 +11,7 @@ from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
 from autotune.stats.neighbours import QUIET, Load, Neighbour
-from tests.report.records import inventory
+from tests.doubles.results import inventory
 
 
 def healthy(**changes: Any) -> Patient:
