@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Operator, Part, Place
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Operator, Part, Place
 from autotune.report import formatting
 from autotune.stats.proof import Proof
 
@@ -59,10 +59,10 @@ ADVICE = {
     " operators (torch.compile)",
 }
 DOUBTS = {
-    Doubt.NEIGHBOURS: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
+    Bound.BUSY: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
     " they are done",
-    Doubt.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
-    Doubt.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
+    Bound.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
+    Bound.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
 }
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
@@ -111,8 +111,8 @@ def meaning(bound: str) -> str:
 def sentence(found: Diagnosis) -> str:
     """The verdict, where most of that time goes, and what else takes much of a step."""
     judged = found.verdict
-    if judged.doubt is not None:
-        doubt = DOUBTS[judged.doubt].format(neighbours=found.neighbours)
+    if not judged.bound.told:
+        doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
     words = meaning(judged.bound.value)

@@ -15,9 +15,9 @@ import torch
 import autotune
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.runtime.choice import _inventory, decide
-from tests.profiles.servers import folder_server
+from tests.doubles.servers import folder_server
 from tests.torch.records import quiet
 from tests.unit.records import inventory, profile
 

@@ -14,7 +14,7 @@ import autotune
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.runtime.choice import _inventory, decide
 from tests.torch.records import quiet, shuffled, train
 from tests.unit.records import inventory, profile
