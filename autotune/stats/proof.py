@@ -40,7 +40,7 @@ QUIET_CPUS = 0.2
 NARROW = 0.06
 """An interval is narrow if its half-width is no more..."""
 WIDE = 0.25
-"""...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
+"""...and wide from here on: its lower end is then worth more than its middle. Both on the log scale."""
 LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
@@ -78,7 +78,7 @@ class Proof:
     rounds: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as profiles store it."""
+        """Return plain data, as profiles store it."""
         return asdict(self)
 
     @property
@@ -211,7 +211,12 @@ def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | 
         return None
     distance = found.centre - math.log(MIN_GAIN)
     deviation = math.sqrt(found.variance)
-    return _first(lambda count: _reach(LOWER_ERROR, count) * deviation <= distance, found.replicates)
+    always = found.means[0] > math.log(MIN_GAIN)
+
+    def decided(count: int) -> bool:
+        return _reach(LOWER_ERROR, count) * deviation <= distance or (always and _by_luck(count) is not None)
+
+    return _first(decided, found.replicates)
 
 
 def to_narrow(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
