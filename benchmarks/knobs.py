@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autotune.knobs.settings import Settings
 from benchmarks import stamp
-from benchmarks.rivals.history import Ratio, ratio
-from benchmarks.side_by_side import Contender, rounds
+from benchmarks.neighbour import neighbour
+from benchmarks.plain.side_by_side import Contender, rounds
+from benchmarks.ratios import Ratio, paired
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 BATCHES = {"tabular_mlp": 128, "jpeg_folder": 64, "lstm_forecast": 32, "recommender": 256, "char_transformer": 16}
@@ -72,6 +70,7 @@ CANDIDATES = {
         "DDP gradient_as_bucket_view", SHARED, TWO, extra={"ddp": {"gradient_as_bucket_view": True}}
     ),
     "bf16_gradients": Candidate("DDP bf16 gradient compression", SHARED, TWO, extra={"hook": "bf16"}),
+    "mpi": Candidate("backend mpi, not gloo", SHARED, TWO, changed={"backend": "mpi"}),
     "zero": Candidate("ZeRO-1", ("recommender", *SHARED), TWO, extra={"zero": True}),
     "passive": Candidate(
         "OMP_WAIT_POLICY=passive beside a busy process", NOISY, variables={"OMP_WAIT_POLICY": "passive"}, neighbour=True
@@ -108,17 +107,17 @@ def main() -> None:
 
 
 def compare(candidate: Candidate, task: str, arguments: argparse.Namespace) -> Ratio | None:
-    """``candidate`` over the same training without it."""
+    """Return the rate with ``candidate`` over that of the same training without it."""
     sides = {"without": contender(candidate, task, False), "with": contender(candidate, task, True)}
     turns: list[dict[str, float]] = []
-    with neighbour() if candidate.neighbour else nullcontext():
+    with neighbour("steady" if candidate.neighbour else "none"):
         for seed in range(arguments.generations):
             turns += rounds(sides, arguments.rounds, arguments.seconds, seed=seed)
-    return ratio(turns, "with", "without")  # type: ignore[arg-type]
+    return paired(turns, "with", "without")
 
 
 def contender(candidate: Candidate, task: str, changed: bool) -> Contender:
-    """One side of the comparison."""
+    """Return one side of the comparison."""
     batch = BATCHES[task]
     if candidate.times > 1:
         batch *= LARGE * (candidate.times if changed else 1)
@@ -130,17 +129,6 @@ def contender(candidate: Candidate, task: str, changed: bool) -> Contender:
     return Contender(
         path, settings.as_dict(), candidate.extra if changed else {}, candidate.variables if changed else {}
     )
-
-
-@contextmanager
-def neighbour() -> AbstractContextManager[None]:  # type: ignore[misc]
-    """A process of equal priority that keeps one CPU busy."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        busy.kill()
-        busy.wait()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.stats.student import student_quantile
 from benchmarks import stamp
+from benchmarks.ratios import Ratio, ratio_of
 
 FOLDER = Path(__file__).parent / "scripts"
 SLOWER = 1.03
@@ -101,18 +101,6 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A ratio between two bounds."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f}x ({self.low:.2f} to {self.high:.2f})"
-
-
-@dataclass(frozen=True)
 class Row:
     """What is known of one script.
 
@@ -130,9 +118,9 @@ class Row:
     name: str
     seconds: float = 0.0
     level: str = ""
-    claim: Interval | None = None
-    step: Interval | None = None
-    run: Interval | None = None
+    claim: Ratio | None = None
+    step: Ratio | None = None
+    run: Ratio | None = None
     added: float | None = None
     failure: str = ""
 
@@ -147,28 +135,15 @@ class Row:
         return self.run.value < 1 / SLOWER if self.run else None
 
 
-def ratio_interval(logs: Sequence[float]) -> Interval:
-    """Return the geometric mean of ratios with Student's 95 % interval; without bounds if there is one ratio only.
-
-    Args:
-        logs: natural logarithms of the ratios, at least one.
-    """
-    mean = statistics.fmean(logs)
-    if len(logs) < 2:
-        return Interval(math.exp(mean), 0.0, math.inf)
-    half = student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-
-
-def overlapping(one: Interval, other: Interval) -> bool:
+def overlapping(one: Ratio, other: Ratio) -> bool:
     """Return whether two intervals share a ratio, or are apart by no more than `LUCK`."""
     return max(one.low, other.low) <= min(one.high, other.high) * (1 + LUCK)
 
 
-def compared(pairs: Sequence[tuple[Run, Run]]) -> tuple[Interval, Interval, float]:
+def compared(pairs: Sequence[tuple[Run, Run]]) -> tuple[Ratio, Ratio, float]:
     """Return the ratios of steps and of whole runs, and the seconds added at the start, from (plain, tuned) pairs."""
-    steps = ratio_interval([math.log(plain.mean / tuned.mean) for plain, tuned in pairs])
-    runs = ratio_interval([math.log(plain.wall / tuned.wall) for plain, tuned in pairs])
+    steps = ratio_of([math.log(plain.mean / tuned.mean) for plain, tuned in pairs])
+    runs = ratio_of([math.log(plain.wall / tuned.wall) for plain, tuned in pairs])
     starts = [statistics.median(run.start for run in runs) for runs in zip(*pairs, strict=True)]
     return steps, runs, starts[1] - starts[0]
 
@@ -254,7 +229,7 @@ def measure(script: Script, pairs: int, budget: str | None) -> tuple[Row, list[t
             profile = tune(script, budget, folder)
             seconds, level = time.perf_counter() - begun, str(profile["recommended"])
             speedup = profile["levels"][level]["speedup"]
-            claim = Interval(*(speedup[name] for name in ("value", "low", "high")))
+            claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
             row = Row(script.name, seconds, level, claim)
             tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line]
             for number in range(pairs):
@@ -276,9 +251,14 @@ def _pair(plain: list[str], tuned: list[str], folder: Path) -> tuple[Run, Run]:
 
 def record(rows: Sequence[Row], runs: dict[str, list[tuple[Run, Run]]], options: dict[str, Any], name: str) -> Path:
     """Write all that is known so far."""
-    found = [asdict(row) | {"overlap": row.overlap, "slower": row.slower} for row in rows]
+    found = [_data(row) | {"overlap": row.overlap, "slower": row.slower} for row in rows]
     processes = {script: [[asdict(run) for run in pair] for pair in pairs] for script, pairs in runs.items()}
     return stamp.write(name, {"options": options, "rows": found, "plain_and_tuned": processes})
+
+
+def _data(row: Row) -> dict[str, Any]:
+    """Return ``row`` as plain data."""
+    return {name: value.as_dict() if isinstance(value, Ratio) else value for name, value in vars(row).items()}
 
 
 def main() -> None:

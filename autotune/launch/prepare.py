@@ -117,7 +117,8 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     order = _order(profile, level, settings)
     alone = settings.processes == 1 and wishes.cluster is None
     if order is None and profile.target.script is not None and alone:
-        return _as_it_is(words, f"the script starts as it is: level {level} has your own settings", wishes.timeout)
+        own_settings = f"the script starts as it is: level {level} has your own settings"
+        return _as_it_is(words, "; ".join(said) or own_settings, wishes.timeout)
     own = {PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {}  # for `autotune.load`
     return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said))
 

@@ -277,8 +277,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             model.to(self.device)
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
-            layer = self.sync.model(model, find_unused_parameters=find_unused_parameters)
-            if layer is not None:
+            for layer in self.sync.model(model, find_unused_parameters=find_unused_parameters):
                 self._restore.callback(layer.undo)
             if normalises(model):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")

@@ -48,14 +48,20 @@ class Estimate:
         centre: its estimate.
         variance: of one replicate's part in it.
         df: degrees of freedom of ``variance``.
-        replicates, rounds: how many there are.
+        means: what each replicate measured, ascending.
+        rounds: how many there are.
     """
 
     centre: float
     variance: float
     df: int
-    replicates: int
+    means: tuple[float, ...]
     rounds: int
+
+    @property
+    def replicates(self) -> int:
+        """Number of replicates."""
+        return len(self.means)
 
     @property
     def error(self) -> float:
@@ -79,7 +85,8 @@ def estimate(replicates: Sequence[Sequence[Sample]]) -> Estimate:
     seen = sum(statistics.fmean(each) ** 2 for each in scores)
     prior = PRIOR_SPREAD**2 + _within(scores) * count / rounds
     df = PRIOR_REPLICATES + count - 1
-    return Estimate(centre, (PRIOR_REPLICATES * prior + seen) / df, df, count, rounds)
+    means = tuple(sorted(statistics.fmean(sample.log for sample in samples) for samples in replicates))
+    return Estimate(centre, (PRIOR_REPLICATES * prior + seen) / df, df, means, rounds)
 
 
 def _limit(replicates: Sequence[Sequence[Sample]]) -> float:

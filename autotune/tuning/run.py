@@ -37,7 +37,7 @@ from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
-from autotune.tuning.proof import prove
+from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
 from autotune.tuning.result import advised, evidence_of, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
@@ -52,6 +52,8 @@ MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
+MOST_SECONDS_MORE = 30.0
+"""A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
 
@@ -143,6 +145,7 @@ def _run_phases(host: _Host) -> Result:
     ended: Interrupted | LaunchError | None = None
     try:
         search_race_prove(state)
+        _decide(host, state)
         host.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
@@ -159,6 +162,14 @@ def search_race_prove(state: RunState) -> None:
     state.chosen = race(state, candidates)
     state.chosen = compare_first_steps(state)
     prove(state)
+
+
+def _decide(host: _Host, state: RunState) -> None:
+    """Take a little more time than the usual budget if that decides what is open."""
+    more = seconds_to_decide(state)
+    if host.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
+        host.set_budget(host.schedule.budget + more)
+        prove(state)
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu [--out FILE] [--only NAME...] [--rehearse]
 
-Runs tests/processes/test_gpu.py, tunes three tasks on the GPU and one on the CPU cores, asks the rivals that are installed, and measures
-every claim again in plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost
-the rest. The result file is written after every part. ``--rehearse`` runs a small task on the CPU.
+Runs the tests that need a GPU, tunes three tasks on the GPU and one on the CPU cores, and measures every claim again in
+plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result
+file is written after every part. ``--rehearse`` runs a small task on the CPU.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.parts import tail
 from benchmarks.gpu.plan import TOTAL_SECONDS, Part, parts
+from benchmarks.plain.side_by_side import tail
 
 LEAST_SECONDS = 5.0
 """With less left, a part does not begin."""

@@ -129,16 +129,3 @@ def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = 
         "half_width": round(statistics.median(answer.interval.half_width for answer in answers), 3),
         "generations": round(statistics.mean(answer.generations for answer in answers), 1),
     }
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal keys as Markdown; empty where there are none."""
-    if not rows:
-        return ""
-    head = [name.replace("_", " ") for name in rows[0]]
-    cells = [[_cell(value) for value in row.values()] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *cells])
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

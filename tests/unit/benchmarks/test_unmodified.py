@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import math
 
 import pytest
 
+from benchmarks.ratios import Ratio
 from benchmarks.unmodified import (
     FOLDER,
     SCRIPTS,
     Failed,
-    Interval,
     Row,
     Run,
     compared,
     overlapping,
-    ratio_interval,
     summary,
     table,
 )
@@ -27,17 +25,6 @@ def pair(plain_step: float, tuned_step: float, start: float = 0.0) -> tuple[Run,
     plain, tuned = (Run(3 + added + 100 * step, step, step, 3 + added) for step, added in
                     ((plain_step, 0.0), (tuned_step, start)))  # fmt: skip
     return plain, tuned
-
-
-def test_the_interval_is_students() -> None:
-    found = ratio_interval([0.1, 0.2, 0.3])
-    assert found.value == pytest.approx(math.exp(0.2))
-    half = 4.302653 * 0.1 / math.sqrt(3)  # t of 2 degrees of freedom, standard deviation 0.1
-    assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.2 - half, 0.2 + half))
-
-
-def test_one_pair_has_no_bounds() -> None:
-    assert ratio_interval([math.log(2)]) == Interval(2.0, 0.0, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +38,7 @@ def test_one_pair_has_no_bounds() -> None:
     ],
 )
 def test_intervals_overlap(one: tuple[float, float], other: tuple[float, float], expected: bool) -> None:
-    intervals = [Interval(sum(ends) / 2, *ends) for ends in (one, other)]
+    intervals = [Ratio(sum(ends) / 2, *ends) for ends in (one, other)]
     assert overlapping(*intervals) is expected
     assert overlapping(*reversed(intervals)) is expected
 
@@ -65,8 +52,8 @@ def test_pairs_give_steps_runs_and_what_was_added() -> None:
 
 def test_the_table_says_what_overlaps_and_what_is_slower() -> None:
     rows = [
-        Row("kept", 60, "amp", Interval(1.5, 1.4, 1.6), Interval(1.5, 1.45, 1.55), Interval(1.2, 1.1, 1.3), 0.3),
-        Row("false", 61, "safe", Interval(1.2, 1.1, 1.3), Interval(1.0, 0.97, 1.03), Interval(0.95, 0.9, 0.99), 2.5),
+        Row("kept", 60, "amp", Ratio(1.5, 1.4, 1.6), Ratio(1.5, 1.45, 1.55), Ratio(1.2, 1.1, 1.3), 0.3),
+        Row("false", 61, "safe", Ratio(1.2, 1.1, 1.3), Ratio(1.0, 0.97, 1.03), Ratio(0.95, 0.9, 0.99), 2.5),
         Row("ended", failure="exit 3: ValueError: no files"),
     ]
     *written, _empty, end = table(rows).splitlines()[2:]

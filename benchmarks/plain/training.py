@@ -1,12 +1,11 @@
-"""One neutral trial: plain PyTorch trains a task file with given settings for a fixed time. Nothing of autotune's.
+"""Plain PyTorch trains a task file with given settings, and measures when it is asked. Nothing of autotune's.
 
-    python benchmarks/rivals/trial.py FOLDER
+    python benchmarks/plain/training.py FOLDER
 
-``FOLDER/trial.json`` holds ``task`` (path), ``settings``, ``seconds``, and perhaps ``device`` and ``extra``: what no
-knob says (see `Training`). Rank 0 writes items per second to ``FOLDER/rate``; with ``serve`` it stays, and answers each
-number of seconds on stdin with a rate on stdout. Ranks are told by ``RANK`` and ``WORLD_SIZE``, as torchrun does, and
-meet through ``FOLDER/store``. Where the backend is mpi, the entry that starts this script under mpiexec puts it in the
-place of gloo.
+``FOLDER/trial.json`` holds ``task`` (path), ``settings``, and perhaps ``device`` and ``extra``: what no knob says (see
+`Training`). Rank 0 prints ``ready`` when it is warm, and answers each number of seconds on stdin with a rate on stdout.
+Ranks get ``RANK`` and ``WORLD_SIZE``, as from torchrun, and meet through ``FOLDER/store``. If the backend is mpi, the
+entry that starts this script under mpiexec puts it in the place of gloo.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
-LEAST_WARMUP = 1.0
-WARMUP_SHARE = 1 / 3
+WARMUP_SECONDS = 1.0
+WAKE_SECONDS = 0.1
+"""Before each block: threads and caches have slept meanwhile. A trial's threads exchange data before a block too."""
 
 Settings = Mapping[str, Any]
 
 
 def load(path: str) -> ModuleType:
-    """The task file as a module, its folder first on the module path."""
+    """Import the task file as a module, its folder first on the module path."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("task", path)
     assert spec is not None
@@ -43,7 +43,7 @@ def load(path: str) -> ModuleType:
 
 
 def optimizer_of(task: ModuleType, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The task's optimizer; AdamW where it names none."""
+    """Build the task's optimizer; AdamW if it names none."""
     build = getattr(task, "build_optimizer", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
     return build(model.parameters())
 
@@ -51,8 +51,8 @@ def optimizer_of(task: ModuleType, model: torch.nn.Module) -> torch.optim.Optimi
 def loader_of(
     task: ModuleType, dataset: Dataset[Any], settings: Settings, world: int = 1, extra: Settings | None = None
 ) -> DataLoader[Any]:
-    """The loader that ``settings`` describe; ``extra`` arguments where it has workers."""
-    options = {"num_workers": settings["num_workers"], "collate_fn": getattr(task, "collate_fn", None)}
+    """Build the loader that ``settings`` describe; ``extra`` are arguments for one with workers."""
+    options: dict[str, Any] = {"num_workers": settings["num_workers"], "collate_fn": getattr(task, "collate_fn", None)}
     options["pin_memory"] = settings.get("pin_memory", False)
     if settings["num_workers"]:
         options |= {name: settings[name] for name in ("prefetch_factor", "persistent_workers")}
@@ -60,7 +60,10 @@ def loader_of(
         options |= {"multiprocessing_context": method} if method != "default" else {}
         options |= extra or {}
     if not isinstance(dataset, IterableDataset):
-        options |= {"sampler": DistributedSampler(dataset)} if world > 1 else {"shuffle": True}
+        if world > 1:
+            options["sampler"] = DistributedSampler(dataset)
+        else:
+            options["shuffle"] = True
     return DataLoader(dataset, settings["batch_size"], **options)
 
 
@@ -73,14 +76,14 @@ LOADER_EXTRAS = ("in_order", "worker_init_fn")
 
 
 def keep_freed_memory() -> None:
-    """What the knob ``malloc`` asks of glibc: large blocks are reused."""
+    """Ask glibc for what the knob ``malloc`` does: large blocks are reused."""
     libc = ctypes.CDLL(None)
     for option, value in ((-3, 2**30), (-1, 2**31 - 1), (-2, 64 * 2**20)):
         libc.mallopt(ctypes.c_int(option), ctypes.c_int(value))
 
 
 def apply_switches(settings: Settings, device: str, extra: Settings) -> None:
-    """What belongs to the process."""
+    """Apply what belongs to the process."""
     torch.set_num_threads(settings["threads"])
     torch.set_num_interop_threads(settings["interop_threads"])
     if settings.get("malloc") == "keep":
@@ -88,7 +91,7 @@ def apply_switches(settings: Settings, device: str, extra: Settings) -> None:
     if settings.get("matmul_precision", "highest") != "highest":
         torch.set_float32_matmul_precision(settings["matmul_precision"])
     if "sharing" in extra:
-        torch.multiprocessing.set_sharing_strategy(extra["sharing"])
+        torch.multiprocessing.set_sharing_strategy(extra["sharing"])  # type: ignore[no-untyped-call]
     if device == "cuda":
         torch.backends.cudnn.benchmark = bool(settings.get("cudnn_benchmark"))
         if settings["precision"] == "tf32":
@@ -96,7 +99,7 @@ def apply_switches(settings: Settings, device: str, extra: Settings) -> None:
 
 
 def several_threads(_worker: int) -> None:
-    """For loader workers: as many threads as there are CPUs."""
+    """Give a loader worker as many threads as there are CPUs."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
@@ -169,7 +172,7 @@ class Training:
         return {name: self._placed(each) for name, each in batch.items()} if isinstance(batch, dict) else batch
 
     def step(self) -> int:
-        """One optimizer step; returns the items of this rank."""
+        """Take one optimizer step; return the items of this rank."""
         batch = self._placed(next(self.stream))
         low = DTYPES.get(self.settings["precision"])
         with torch.autocast(self.device.type, low or torch.bfloat16, enabled=low is not None):
@@ -181,7 +184,7 @@ class Training:
         return self.count(batch)
 
     def run(self, duration: float) -> float:
-        """Whole steps for ``duration`` seconds; items per second over all ranks. Rank 0 says when it is over."""
+        """Take whole steps for ``duration`` seconds, by rank 0's clock; return items per second over all ranks."""
         items, started, going = 0, time.perf_counter(), torch.ones(1)
         while going.item():
             items += self.step()
@@ -193,7 +196,7 @@ class Training:
         return items * self.world / (time.perf_counter() - started)
 
     def serve(self, rank: int) -> None:
-        """A rate on stdout for each number of seconds on stdin, until there is none."""
+        """Print a rate for each number of seconds on stdin, until it ends."""
         seconds = torch.zeros(1)
         if rank == 0:
             print("ready", flush=True)
@@ -204,16 +207,16 @@ class Training:
                 torch.distributed.broadcast(seconds, 0)
             if seconds.item() <= 0:
                 return
+            self.run(WAKE_SECONDS)
             rate = self.run(seconds.item())
             if rank == 0:
                 print(rate, flush=True)
 
 
 def main(folder: Path) -> None:
-    """Warm up, measure, write the rate; or serve."""
+    """Warm up and serve."""
     spec = json.loads((folder / "trial.json").read_text("utf-8"))
-    settings, seconds, extra = spec["settings"], spec["seconds"], spec.get("extra", {})
-    device = spec.get("device", "cpu")
+    settings, extra, device = spec["settings"], spec.get("extra", {}), spec.get("device", "cpu")
     apply_switches(settings, device, extra)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world != settings["processes"]:
@@ -222,13 +225,8 @@ def main(folder: Path) -> None:
         store = f"file://{folder}/store"
         torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     training = Training(load(spec["task"]), settings, world, device, extra)
-    training.run(max(LEAST_WARMUP, seconds * WARMUP_SHARE))
-    if spec.get("serve"):
-        training.serve(rank)
-    else:
-        rate = training.run(seconds)
-        if rank == 0:
-            (folder / "rate").write_text(str(rate), "utf-8")
+    training.run(WARMUP_SECONDS)
+    training.serve(rank)
     if settings["backend"] == "mpi":
         torch.distributed.destroy_process_group()
     else:
