@@ -21,7 +21,7 @@ from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.knobs.pins import read_pin
 from autotune.launch.cluster import check_one_machine, from_options, from_slurm
-from autotune.trial.script import recognise_target, started_script
+from autotune.trial.target import recognise_target, started_script
 
 app = typer.Typer(
     name="autotune",

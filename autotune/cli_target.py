@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.errors import UsageError
-from autotune.trial.script import is_script
+from autotune.trial.target import is_script
 
 
 class ScriptCommand(TyperCommand):

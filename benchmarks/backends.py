@@ -25,13 +25,12 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
+from autotune.trial.messages import TrialSpec
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.spec import TrialSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOATS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

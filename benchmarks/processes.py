@@ -25,7 +25,7 @@ from autotune.stats.decide import BASELINE
 from autotune.stats.outcome import Completed
 from autotune.stats.proof import compare
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.host_runner import open_runner
 from benchmarks import quality, stamp
 

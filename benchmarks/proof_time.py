@@ -16,11 +16,11 @@ from pathlib import Path
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.stats.measurement import Block
+from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.spec import TrialSpec
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.host_runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 

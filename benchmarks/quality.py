@@ -25,7 +25,7 @@ from autotune.profiles import file as profiles
 from autotune.stats.decide import BASELINE
 from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.host_runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file

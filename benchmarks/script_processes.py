@@ -2,7 +2,7 @@
 
     python -m benchmarks.script_processes [SCRIPT...]
 
-For each script of ``tests/script/corpus`` that knows of processes, or those named: seconds until it trains as one
+For each script of ``tests/processes/scripts/corpus`` that knows of processes, or those named: seconds until it trains as one
 process, seconds that the trials with one and two processes take on top, and the answer. Last, samples per second of two
 processes against one, with one thread each (beside load, threads of one process wait for each other), for one of those
 that train together, as blocks in turns.
@@ -24,9 +24,9 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import started_script
+from autotune.trial.target import started_script
 from autotune.tuning.host_runner import open_runner
-from tests.script import corpus
+from tests.processes.scripts import corpus
 
 STEPS, ROUNDS = 1_000_000, 8
 TOGETHER = "torchrun_style"

@@ -35,9 +35,9 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import Target
 from autotune.profiles.machine import machine_type, versions
 from autotune.runtime.session import Session
+from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.script import recognise_target
-from autotune.trial.spec import TrialSpec
+from autotune.trial.target import recognise_target
 from autotune.tuning.host_runner import open_runner
 from benchmarks.runtime_overhead import bare
 from benchmarks.simulation.profiles import profile

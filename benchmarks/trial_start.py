@@ -20,12 +20,11 @@ from pathlib import Path
 
 from autotune.commands.init import TASK
 from autotune.knobs.settings import Settings
+from autotune.trial.messages import TrialSpec
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.spec import TrialSpec
 
 FRESH = """
 import torch, model

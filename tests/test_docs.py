@@ -19,7 +19,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import strict_yaml
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
-from autotune.trial.task_file import OPTIONAL, REQUIRED
+from autotune.trial.target import OPTIONAL, REQUIRED
 from benchmarks.simulation.profiles import MACHINE, profile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,7 @@ import yaml
 from autotune.cli import app
 from autotune.errors import AutotuneError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.knob import LEVELS
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

@@ -17,7 +17,7 @@ from autotune.profiles.machine import machine_type
 from autotune.stats.decide import BASELINE
 from autotune.stats.proof import Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.tuning.host_cpus import on_the_same_cpus
 from autotune.tuning.host_runner import open_runner

@@ -32,7 +32,7 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare
 from autotune.profiles.places import places
-from autotune.trial.script import Script
+from autotune.trial.target import Script
 
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 

@@ -12,7 +12,7 @@ from autotune.commands import report
 from autotune.commands.live_view import live_view
 from autotune.profiles.file import to_data
 from autotune.report import final
-from autotune.trial.script import Script, Target
+from autotune.trial.target import Script, Target
 from autotune.tuning import run
 from autotune.tuning.options import Options
 

@@ -19,7 +19,7 @@ from autotune.probes.inventory import probe
 from autotune.profiles import registry
 from autotune.profiles.match import Here
 from autotune.profiles.places import default_path, named_places, places
-from autotune.trial.script import Script
+from autotune.trial.target import Script
 from autotune.tuning.options import Options
 
 WAIT_SECONDS = 1800.0

@@ -12,7 +12,7 @@ from autotune.probes.inventory import probe
 from autotune.probes.switches import Switches
 from autotune.probes.system import System
 from autotune.stats.neighbours import Load
-from autotune.trial import worker_socket
+from autotune.trial import paths as worker_socket
 from autotune.tuning.host_neighbours import Neighbours
 
 LOOK_SECONDS = 1.0

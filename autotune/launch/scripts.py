@@ -6,9 +6,8 @@ from autotune.environment import SCRIPT_VARIABLE
 from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
-from autotune.scripts.apply import Order
-from autotune.scripts.shared_batch import SharedBatch
-from autotune.trial.script import Script
+from autotune.scripts.apply import Order, SharedBatch
+from autotune.trial.target import Script
 
 
 def order(profile: Profile, level: str, settings: Settings) -> Order | None:

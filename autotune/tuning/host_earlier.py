@@ -13,7 +13,7 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import registry
 from autotune.profiles.match import Here
 from autotune.profiles.places import places
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 
 
 @dataclass(frozen=True)

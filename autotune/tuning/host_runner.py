@@ -16,11 +16,10 @@ from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths, remove_abandoned
-from autotune.trial.script import Script, Target
+from autotune.trial.target import Script, Target
 from autotune.tuning import host_lock as lock
 from autotune.tuning.events import Observer, StageStarted, ignore
 from autotune.tuning.host_signals import interrupt_on_signals
@@ -80,7 +79,7 @@ def _working_folder() -> Path:
 
 
 def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
-    """Environment of the zygote for what a process must start with of ``settings``."""
+    """Environment of the fork server for what a process must start with of ``settings``."""
     waiting = {name: value for name, value in os.environ.items() if name in WAIT_VARIABLES}
     tuned = environment(settings, inventory, waiting).set
     inherited = {name: value for name, value in tuned.items() if name in INHERITED}

@@ -30,7 +30,7 @@ from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning import host_compile_cache as compile_cache
 from autotune.tuning.advice import advised
 from autotune.tuning.baseline import Baseline, settle_baseline

@@ -27,16 +27,17 @@ from typing import Any
 from autotune.commands.diagnose import measure
 from autotune.diagnosis.passes import BANDWIDTH, OVERHEAD
 from autotune.diagnosis.verdict import DISK, KINDS, MAIN_PROCESS, SLOW_SOURCE, THREADS
+from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
+
+from autotune.inspect.verdict import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.report.diagnosis import bound
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.parts import EXCHANGE, LOADER, UPDATE
-from autotune.trial.script import recognise_target
+from autotune.trial.target import recognise_target
 from autotune.tuning.events import ignore
 from autotune.tuning.host_runner import open_runner
-from autotune.inspect.verdict import Bound
 
 SCRIPT = str(Path(__file__).with_name("train.py"))
 TRUTH = {

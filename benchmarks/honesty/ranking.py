@@ -13,10 +13,10 @@ from typing import Any
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Outcome
+from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.spec import TrialSpec
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.host_runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file

@@ -15,7 +15,7 @@ from autotune.knobs.space import Space, build
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.host_runner import open_runner
 from benchmarks.rivals.history import Choice, Trial
 from benchmarks.rivals.measuring import Failed, TimeUp, rate

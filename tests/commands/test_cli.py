@@ -21,7 +21,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
-from autotune.trial.script import started_script
+from autotune.trial.target import started_script
 from autotune.tuning import run
 from benchmarks.simulation.simulator import inventory
 from tests.profiles.records import BASELINE, MACHINE, TUNED, profile

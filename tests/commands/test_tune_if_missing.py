@@ -16,7 +16,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type, versions
-from autotune.trial.script import Script
+from autotune.trial.target import Script
 from benchmarks.simulation.profiles import profile
 from benchmarks.simulation.simulator import inventory
 

@@ -13,8 +13,8 @@ from autotune.probes import inventory
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
+from autotune.trial.parent.fork_servers import trial_environment
+from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.paths import StudyPaths
 from tests.end_to_end.harness import autotune
 

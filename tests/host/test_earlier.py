@@ -12,7 +12,7 @@ from autotune.probes.inventory import probe
 from autotune.profiles import file as profiles
 from autotune.profiles.machine import machine_type
 from autotune.profiles.places import default_path
-from autotune.trial.task_file import TaskFile
+from autotune.trial.target import TaskFile
 from autotune.tuning.host_earlier import Earlier, earlier_profile
 from benchmarks.simulation.profiles import profile
 

@@ -23,7 +23,7 @@ from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import HastySystem, contenders, diagnose, quick_verdict
 from autotune.inspect.inspection import Bound, Part
 from autotune.inspect.verdict import QUARTER, STEP
-from autotune.trial.spec import Without
+from autotune.trial.messages import Without
 from tests.report.records import inventory
 
 from .records import facts, inspection

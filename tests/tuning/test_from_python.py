@@ -13,8 +13,8 @@ import autotune
 from autotune.commands.init import TASK
 from autotune.errors import UsageError, UserCodeError
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import Target, started_script
-from autotune.trial.task_file import recognise
+from autotune.trial.target import Target, started_script
+from autotune.trial.target import recognise
 from autotune.tuning import from_python
 from autotune.tuning.options import Options
 

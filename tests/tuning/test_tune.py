@@ -23,8 +23,8 @@ from autotune.profiles.machine import machine_type
 from autotune.report.live import RunProgress, advanced
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.trial.parent.trial_setup import TrialSetup
-from autotune.trial.task_file import TaskFile
+from autotune.trial.parent.fork_servers import TrialSetup
+from autotune.trial.target import TaskFile
 from autotune.tuning import host_cpus as cpus
 from autotune.tuning import host_runner as host_runner
 from autotune.tuning import run, speed

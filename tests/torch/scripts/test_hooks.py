@@ -1,0 +1,128 @@
+"""What a script trains with is seen, and nothing of the hooks is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.utils.data import DataLoader, TensorDataset
+
+from autotune.scripts.hooks import Begin, Hooks, Listener
+
+
+class Written(Listener):
+    """Writes down what it is called with."""
+
+    def __init__(self) -> None:
+        self.calls_seen: list[tuple[str, Any]] = []
+
+    def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        self.calls_seen.append(("iterates", loader))
+        return begin()
+
+    def calls(self, model: nn.Module) -> None:
+        self.calls_seen.append(("calls", model))
+
+    def goes_backward(self, loss: Tensor) -> None:
+        self.calls_seen.append(("backward", loss.item()))
+
+    def steps(self, optimizer: Optimizer) -> None:
+        self.calls_seen.append(("steps", optimizer))
+
+    @property
+    def words(self) -> list[str]:
+        return [word for word, _ in self.calls_seen]
+
+
+@pytest.fixture
+def hooks() -> Iterator[Hooks]:
+    found = Hooks(Written())
+    found.install()
+    found.look_at_calls()
+    yield found
+    found.remove()
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
+
+
+class TestSeen:
+    def test_a_training_loop(self, hooks: Hooks) -> None:
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for (batch,) in loader():
+            model(batch).mean().backward()
+            optimizer.step()
+        assert hooks.listener.words == ["iterates", *["calls", "backward", "steps"] * 2]
+        assert hooks.optimizers == [optimizer]
+
+    def test_only_the_outermost_model(self, hooks: Hooks) -> None:
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+        model(torch.ones(1, 2))
+        assert hooks.listener.calls_seen == [("calls", model)]
+
+    def test_no_evaluation(self, hooks: Hooks) -> None:
+        model = nn.Linear(2, 1)
+        with torch.no_grad():
+            model(torch.ones(1, 2))
+        model.eval()(torch.ones(1, 2))
+        assert hooks.listener.calls_seen == []
+
+    def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
+        SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+        assert hooks.optimizers == []
+
+    def test_threads_that_the_script_sets(self, hooks: Hooks) -> None:
+        assert hooks.threads is None
+        torch.set_num_threads(torch.get_num_threads())
+        assert hooks.threads == torch.get_num_threads()
+
+    def test_backward_by_function(self, hooks: Hooks) -> None:
+        torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
+        assert hooks.listener.calls_seen == [("backward", 1.0)]
+
+    def test_nothing_of_what_is_done_unwatched(self, hooks: Hooks) -> None:
+        model = nn.Linear(2, 1)
+        hooks.unseen(lambda: [model(batch) for (batch,) in loader()])
+        assert hooks.listener.calls_seen == []
+
+
+HOOKED = [
+    (DataLoader, "__iter__"),
+    (Optimizer, "__init__"),
+    (torch.autograd, "backward"),
+    (torch, "set_num_threads"),
+]
+
+
+class TestUnseen:
+    def test_everything_is_put_back(self) -> None:
+        before = [getattr(owner, name) for owner, name in HOOKED]
+        found = Hooks()
+        found.install()
+        assert all(getattr(owner, name) is not old for (owner, name), old in zip(HOOKED, before, strict=True))
+        found.remove()
+        assert [getattr(owner, name) for owner, name in HOOKED] == before
+
+    def test_signatures_are_pytorchs(self, hooks: Hooks) -> None:
+        ours = inspect.signature(Optimizer.__init__), inspect.signature(DataLoader.__iter__)
+        hooks.remove()
+        assert (inspect.signature(Optimizer.__init__), inspect.signature(DataLoader.__iter__)) == ours
+
+    def test_objects_hold_nothing_of_it(self, hooks: Hooks) -> None:
+        found = loader()
+        model = nn.Linear(2, 1)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        before = set(vars(found)), set(vars(model)), set(vars(optimizer))
+        for (batch,) in found:
+            model(batch).mean().backward()
+            optimizer.step()
+        hooks.remove()
+        plain = loader()
+        assert before == (set(vars(plain)), set(vars(nn.Linear(2, 1))), set(vars(SGD(model.parameters(), lr=0.1))))
