@@ -32,7 +32,7 @@ from autotune.cli_parsing import (
 )
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
-from autotune.trial.script import Script, Target, started_script
+from autotune.trial.target import Script, Target, started_script
 from autotune.version import VERSION
 
 app = typer.Typer(

@@ -39,9 +39,8 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare
 from autotune.profiles.places import places
-from autotune.scripts.apply import Order
-from autotune.scripts.shared_batch import SharedBatch
-from autotune.trial.script import Script
+from autotune.scripts.apply import Order, SharedBatch
+from autotune.trial.target import Script
 
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 

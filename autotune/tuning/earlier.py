@@ -17,7 +17,7 @@ from autotune.profiles import registry
 from autotune.profiles.clamp import clamp
 from autotune.profiles.match import Here
 from autotune.profiles.places import places
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 
 LOCKS = "locks"
 

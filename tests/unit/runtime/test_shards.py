@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from autotune.runtime.dealing import batch_to_train_with, cut, deal, largest_part, length, said_of
+from autotune.runtime.dealing import batch_to_train_with, deal, largest_part, said_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from autotune.knobs.settings import Settings
+from autotune.runtime.loaders import length
+from autotune.runtime.shards import cut
 
 
 @given(
