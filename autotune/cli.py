@@ -93,7 +93,7 @@ class TuneOptions(TargetOptions):
 def tune(options: TuneOptions) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.pins import read_pin
+    from autotune.knobs.fixed import read_fixed
     from autotune.launch.command import check_one_machine
     from autotune.tuning.options import Options
 
@@ -104,7 +104,7 @@ def tune(options: TuneOptions) -> None:
         seed=options.seed,
         resume=options.resume,
         train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
-        fix=dict(read_pin(text) for text in options.fix or ()),
+        fix=dict(read_fixed(text) for text in options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
     check_one_machine(os.environ)

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.errors import UsageError
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_names, check_pins
+from autotune.knobs.fixed import check_names, check_fixed
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
@@ -62,7 +62,7 @@ class Options:
         if self.level is not None and self.level not in LEVELS:
             raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
         check_names(self.only, "--only")
-        check_pins(self.fix or {})
+        check_fixed(self.fix or {})
 
     def spaces(self, context: Context) -> dict[str, Space]:
         """Return the space of every level, lowest first, with the user's fixed knobs."""

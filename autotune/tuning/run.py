@@ -13,7 +13,7 @@ from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_pins_on
+from autotune.knobs.fixed import check_fixed_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
@@ -95,7 +95,7 @@ def run(
     check_not_a_rank()
     path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
-    check_pins_on(inventory, options.fix or {})
+    check_fixed_on(inventory, options.fix or {})
     path = path or places.own_place(machine_type(inventory).key, target.name)
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())

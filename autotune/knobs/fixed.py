@@ -1,4 +1,4 @@
-"""Knobs that the user pins with ``--fix``, and the checks of knobs' names and values that people write."""
+"""Knobs that the user fixes with ``--fix``, and the checks of knobs' names and values that people write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CROWDING = ("processes", "threads", "num_workers")
 """Knobs of which a machine bears only so much, whatever the task."""
 
 
-def read_pin(text: str) -> tuple[str, Any]:
+def read_fixed(text: str) -> tuple[str, Any]:
     """``knob=value`` with the value read as Python would: whole number, true/false/none, else a word.
 
     Raises:
@@ -42,10 +42,10 @@ def check_names(names: Iterable[str], option: str) -> None:
             raise UsageError(f"{option} {name}: no such knob{hint}")
 
 
-def check_pins(pins: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if ``pins`` name no knob, or a value that the knob never takes."""
-    check_names(pins, "--fix")
-    for name, value in pins.items():
+def check_fixed(fixed: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if ``fixed`` name no knob, or a value that the knob never takes."""
+    check_names(fixed, "--fix")
+    for name, value in fixed.items():
         wanted = BY_NAME[name].why_not(value)
         if wanted is not None:
             kind = BY_NAME[name].kind
@@ -53,9 +53,9 @@ def check_pins(pins: Mapping[str, Any]) -> None:
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
 
 
-def check_pins_on(inventory: Inventory, pins: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if ``pins`` alone are more than this machine bears: no settings could hold them."""
-    given = {name: pins[name] for name in CROWDING if name in pins}
+def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if ``fixed`` alone are more than this machine bears: no settings could hold them."""
+    given = {name: fixed[name] for name in CROWDING if name in fixed}
     reason = crowding(Settings(**given), inventory)
     if reason is not None:
         written = " ".join(f"--fix {name}={value}" for name, value in given.items())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.pins import check_pins, check_pins_on, read_pin
+from autotune.knobs.fixed import check_fixed, check_fixed_on, read_fixed
 from benchmarks.simulation.simulator import inventory
 
 
@@ -25,20 +25,20 @@ class TestReadPin:
         ],
     )
     def test_values_are_read_as_python_would(self, text: str, expected: tuple[str, Any]) -> None:
-        assert read_pin(text) == expected
+        assert read_fixed(text) == expected
 
     @pytest.mark.parametrize("text", ["threads=--3", "threads=²", "threads=" + "9" * 5000])
     def test_near_numbers_are_words_not_a_traceback(self, text: str) -> None:
-        assert read_pin(text) == ("threads", text.partition("=")[2])
+        assert read_fixed(text) == ("threads", text.partition("=")[2])
 
 
 class TestCheckPins:
-    @pytest.mark.parametrize("pins", [{}, {"threads": 2, "backend": None, "precision": "bf16", "pin_memory": True}])
-    def test_what_knobs_take_is_accepted(self, pins: dict[str, Any]) -> None:
-        check_pins(pins)
+    @pytest.mark.parametrize("fixed", [{}, {"threads": 2, "backend": None, "precision": "bf16", "pin_memory": True}])
+    def test_what_knobs_take_is_accepted(self, fixed: dict[str, Any]) -> None:
+        check_fixed(fixed)
 
     @pytest.mark.parametrize(
-        ("pins", "words"),
+        ("fixed", "words"),
         [
             ({"thread": 2}, "--fix thread: no such knob; did you mean threads?"),
             ({"workers": 2}, "did you mean num_workers?"),
@@ -49,15 +49,15 @@ class TestCheckPins:
         ],
         ids=str,
     )
-    def test_others_are_refused_with_what_is_wanted(self, pins: dict[str, Any], words: str) -> None:
+    def test_others_are_refused_with_what_is_wanted(self, fixed: dict[str, Any], words: str) -> None:
         with pytest.raises(UsageError) as error:
-            check_pins(pins)
+            check_fixed(fixed)
         assert words in str(error.value)
 
-    @pytest.mark.parametrize("pins", [{"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9}], ids=str)
-    def test_more_than_the_machine_bears_is_refused(self, pins: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("fixed", [{"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9}], ids=str)
+    def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match=r"CPU budget of 8.*oversubscription: nothing would be left to search"):
-            check_pins_on(inventory(8, 8), pins)
+            check_fixed_on(inventory(8, 8), fixed)
 
     def test_what_the_machine_bears_is_accepted(self) -> None:
-        check_pins_on(inventory(8, 8), {"threads": 4, "processes": 2, "num_workers": 2})
+        check_fixed_on(inventory(8, 8), {"threads": 4, "processes": 2, "num_workers": 2})
