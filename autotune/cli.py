@@ -42,9 +42,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-MOST_SEED = 2**32 - 1
-"""NumPy takes no larger one."""
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -74,7 +71,7 @@ class TuneOptions(TargetOptions):
             show_default="60s to 150s by the step; more with --train-time",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of data order, weights and search.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False
     train_time: Annotated[
         str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
@@ -274,6 +271,8 @@ class CheckOptions(TargetOptions):
 def check(options: CheckOptions) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""
     started = time.monotonic()
+    if options.profile.suffix == ".py" and options.target.endswith((".yaml", ".yml")):
+        raise UsageError(f"the profile comes first: autotune check {options.target} {options.profile}")
     limit, found = seconds(options.budget, "--budget"), options.recognised()
     from autotune.report import profile as words
     from autotune.report.live import live_view
