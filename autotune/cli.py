@@ -43,6 +43,9 @@ app = typer.Typer(
 )
 
 
+NOTHING_SAVED = "autotune: interrupted by {}; nothing was saved"
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"torch-autotune {__version__}")
@@ -305,6 +308,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         try:
             app(args=arguments)
+        except SystemExit as ended:
+            if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
+                say(NOTHING_SAVED.format("SIGINT"))
+            raise
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -321,10 +328,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except Interrupted as interruption:
         name = signal.Signals(interruption.signal).name
-        saved = f" the best so far, not proven, is in {interruption.saved};" if interruption.saved else ""
-        given = sys.argv[1:] if arguments is None else arguments
-        more = " --resume goes on from here" if given[:1] == ["tune"] else ""
-        say(f"autotune: interrupted by {name};{saved}{more}".rstrip(";"))
+        saved = f"the best so far, not proven, is in {interruption.saved}; --resume goes on from here"
+        say(f"autotune: interrupted by {name}; {saved}" if interruption.saved else NOTHING_SAVED.format(name))
         sys.exit(interruption.exit_code)
     sys.exit(0)
 
