@@ -14,7 +14,11 @@ _PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGN
 
 
 def seconds(text: str, option: str) -> float:
-    """``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds; ``option`` is where the user typed it.
+    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds.
+
+    Args:
+        text: as the user typed it.
+        option: after which it was typed.
 
     Raises:
         UsageError: not a duration.
