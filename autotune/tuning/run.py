@@ -12,8 +12,8 @@ from autotune.errors import Interrupted, LaunchError
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.fixed import check_fixed_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
@@ -111,6 +111,7 @@ def _run_phases(host: _Host) -> Result:
     """Run all phases, from the open runner to the written profile."""
     gflops = _matrix_rates(host)
     task = _probe_run(host)
+    check_fixed_for(task, host.options.fix or {})
     wanted = baseline_settings(task, host.inventory)
     study = _open_study(host, wanted)
     bench = TrialBench(host.runner, wanted, host.options.seed, host.schedule.patience)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.fixed import check_fixed, check_fixed_on, read_fixed
-from benchmarks.simulation.simulator import inventory
+from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, read_fixed
+from autotune.probes.facts import Backend
+from benchmarks.simulation.simulator import context, inventory
 
 
 class TestReadPin:
@@ -58,6 +60,44 @@ class TestCheckPins:
     def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match=r"CPU budget of 8.*oversubscription: nothing would be left to search"):
             check_fixed_on(inventory(8, 8), fixed)
+
+    @pytest.mark.parametrize(
+        ("only", "level", "words"),
+        [
+            (("num_workers",), None, "--fix num_workers=2 --only num_workers: a fixed knob cannot move"),
+            ((), "safe", "--fix precision=bf16 --level safe: precision moves from level amp on"),
+        ],
+    )
+    def test_what_contradicts_another_option_is_refused(
+        self, only: tuple[str, ...], level: str | None, words: str
+    ) -> None:
+        with pytest.raises(UsageError, match=words):
+            check_fixed({"num_workers": 2, "precision": "bf16"}, only, level)
+        check_fixed({"num_workers": 2, "precision": "fp32"}, ("threads",), "safe")
+
+    @pytest.mark.parametrize(
+        ("fixed", "words"),
+        [
+            ({"backend": "nccl"}, "--fix backend=nccl: no CUDA device is visible"),
+            ({"pin_memory": True}, "--fix pin_memory=True: it does nothing without a GPU"),
+            ({"allocator": "jemalloc"}, "--fix allocator=jemalloc: library not installed"),
+        ],
+        ids=str,
+    )
+    def test_what_the_machine_lacks_is_refused(self, fixed: dict[str, Any], words: str) -> None:
+        plain = inventory(8, 8)
+        backends = (Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device is visible"))
+        machine = replace(plain, software=replace(plain.software, backends=backends, allocators=()))
+        with pytest.raises(UsageError, match=words):
+            check_fixed_on(machine, fixed)
+        check_fixed_on(machine, {"backend": "gloo", "pin_memory": False, "allocator": "default"})
+
+    def test_processes_of_a_task_that_has_none_are_refused(self) -> None:
+        alone = replace(context(inventory(8, 8), 32).task, why_not_several="each process would train on its own")
+        with pytest.raises(UsageError, match="--fix processes=2: each process would train on its own"):
+            check_fixed_for(alone, {"processes": 2})
+        check_fixed_for(alone, {"processes": 1, "threads": 2})
+        check_fixed_for(replace(alone, why_not_several=None), {"processes": 2})
 
     def test_what_the_machine_bears_is_accepted(self) -> None:
         check_fixed_on(inventory(8, 8), {"threads": 4, "processes": 2, "num_workers": 2})
