@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu [--out FILE] [--only NAME...] [--rehearse]
 
-Runs the tests that need a GPU, tunes three tasks on the GPU and one on the CPU cores, and measures every claim again in
+Runs the tests that need a GPU, tunes two tasks on the GPU and one on the CPU cores, and measures every claim again in
 plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result
 file is written after every part. ``--rehearse`` runs a small task on the CPU.
 """

@@ -33,10 +33,9 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject(TASKS / "cnn.py", "cuda", 75.0),
-    Subject(TASKS / "transformer.py", "cuda", 80.0),
-    Subject(TASKS / "images.py", "cuda", 60.0),
-    Subject(EXAMPLES / "tabular_mlp.py", "cpu", 45.0),
+    Subject(TASKS / "cnn.py", "cuda", 100.0),
+    Subject(TASKS / "transformer.py", "cuda", 100.0),
+    Subject(EXAMPLES / "tabular_mlp.py", "cpu", 60.0),
 )
 
 
