@@ -19,10 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.commands.init import TASK
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
+from autotune.trial.new_task import TASK
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
 from autotune.trial.parent.trial_environment import trial_environment

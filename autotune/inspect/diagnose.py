@@ -15,6 +15,7 @@ from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
+from autotune.report.notes import load_named
 from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
@@ -22,16 +23,14 @@ from autotune.trial.script import Script, Target
 from autotune.trial.spec import Without
 from autotune.tuning.baseline import settle_baseline
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.host_cpus import on_the_same_cpus
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.machine import Neighbours, on_the_same_cpus
+from autotune.tuning.runner import check_not_a_rank, open_runner
 
 MEASURED_BY = "autotune.inspect.parts:parts"
 PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3
-"""Of the time that is left."""
+"""Shares of the time that is left."""
 MOST_SECONDS, QUICK_SECONDS = 3.0, 1.0
-"""That an inspection takes, and one within a tuning run."""
+"""Longest inspection, and longest one within a tuning run."""
 END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
@@ -104,13 +103,13 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
         found,
         threads=fewer[0].threads if fewer is not None else None,
         largest_batch=largest_batch(found, facts, inventory),
-        notes=(*filter(None, [load.named]), *notes),
+        notes=(*filter(None, [load_named(load)]), *notes),
     )
 
 
 def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
-    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if unknown, and for
-    scripts, which keep theirs."""
+    """Predict the global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if that is
+    unknown, and for scripts, which keep theirs."""
     if facts.script is not None or facts.samples is None:
         return None
     settings, sizes = found.settings, found.inspection.sizes
@@ -122,7 +121,7 @@ def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> i
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
-    """The inspection of the user's settings, or of the gentlest change of them that fits the memory."""
+    """Inspect the user's settings, or of the gentlest change of them that fits the memory."""
     found: list[Mapping[str, object]] = []
 
     def measure(settings: Settings) -> Outcome:
@@ -140,7 +139,7 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
 def contenders(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
-    """What runs in turn: settings and the part that each leaves out, by name. Small parts are not worth the time.
+    """Return what runs in turn: settings and the part that each leaves out, by name. Small parts are left out.
 
     Args:
         settings: the user's.
@@ -167,7 +166,7 @@ def contenders(
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """All contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
+    """Run all contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []
@@ -184,7 +183,7 @@ def _rounds(
 
 
 def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bound | None:
-    """What bounds a step of ``settings``, by one more trial; None if that cannot be told."""
+    """Return what bounds a step of ``settings``, by one more trial; None if it cannot be told."""
     _, data = bench.inspect(settings, MEASURED_BY, QUICK_SECONDS, deadline)
     if not data:
         return None

@@ -152,7 +152,7 @@ class Inspection:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
         own: dict[str, Callable[[Any], Any]] = {"shapes": lambda shapes: tuple(map(tuple, shapes)), "part": Part}
         slowest = [
             {name: own.get(name, lambda same: same)(value) for name, value in row.items()} for row in data["slowest"]

@@ -48,7 +48,7 @@ CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
-    """`Inspection` of a warm loop as plain data. All ranks do the same; rank 0's counts.
+    """Measure a warm loop and return its `Inspection` as plain data. All ranks do the same; rank 0's counts.
 
     Args:
         loop: warm.
@@ -73,7 +73,7 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
 
 
 def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
-    """Blocks of steps on the clock, about ``seconds`` in all."""
+    """Run blocks of steps on the clock, about ``seconds`` in all."""
     least, most = BLOCKS
     count = loop.agree(max(least, min(most, int(seconds / max(pace, 1e-6)))))
     steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
@@ -98,7 +98,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:
-    """Seconds on a CPU, seconds of waiting for one, and bytes from storage, of the main threads of ``pids`` so far."""
+    """Return what the main threads of ``pids`` have so far: seconds on a CPU, of waiting for one, and bytes read."""
     ran = waited = read = 0.0
     for pid in pids:
         try:
@@ -112,7 +112,7 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
 
 
 def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
-    """The operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
+    """Return the operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
     with _profile() as profiler:
         began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -174,7 +174,7 @@ class Rates:
 
 
 def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -> Roofline:
-    """What bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
+    """Return what bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
 
     Args:
         operators: of the passes of one step.
@@ -204,7 +204,7 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
 
 @torch.no_grad()
 def _machine_rates(loop: MeasuredLoop) -> Rates:
-    """Measured in a fraction of a second."""
+    """Measure the machine in a fraction of a second."""
     device = loop.session.device
     kind = torch.bfloat16 if loop.spec.settings.precision == "bf16" else torch.float32
     rows, count = ROWS[device.type], COPIED[device.type]

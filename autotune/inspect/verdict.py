@@ -1,7 +1,7 @@
 """What a training step is bound by: measured parts in, a verdict out. Pure; `autotune.report.diagnosis` has the words.
 
 Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
-The interleaved rounds without a part show what its removal brings; they count where they contradict the clock, or are
+The interleaved rounds without a part show what its removal brings; they count if they contradict the clock, or are
 narrower.
 """
 
@@ -34,7 +34,7 @@ BUSY_CPUS = 0.5
 
 
 def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, rounds: Sequence[Round]) -> Diagnosis:
-    """The diagnosis by what was measured. Step time and rate are of the same blocks."""
+    """Return the diagnosis by what was measured. Step time and rate are of the same blocks."""
     items = settings.global_batch if facts.unit == "samples" else inspection.items
     rates = [turn.rates[STEP] for turn in rounds if STEP in turn.rates]
     rate = statistics.median(rates) if rates else items / inspection.step_seconds
@@ -45,7 +45,7 @@ def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, round
 
 
 def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, Proof]:
-    """How many times as fast the step could be at most without a part, or without another cause of its length."""
+    """Return how many times as fast the step could be at most without a part, or without another cause."""
     found = {part: _clocked([block[part] / sum(block.values()) for block in inspection.blocks]) for part in CLOCKED}
     for part in Part:
         removed, clock = compare(rounds, part.value, STEP), found.get(part)
@@ -65,7 +65,7 @@ def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, P
 
 
 def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Settings, neighbours: float) -> Verdict:
-    """What bounds the step.
+    """Return what bounds the step, and what else takes much of it.
 
     Args:
         found: `bounds`.
@@ -92,7 +92,7 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
 
 
 def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
-    """Of the step's time by part; the passes take what the others leave."""
+    """Return shares of the step's time by part; the passes take what the others leave."""
     own: dict[Part, float] = {part: share_of(found[part]) for part in CLOCKED if part is not Part.PASSES}
     whole = max(1.0, sum(own.values()))
     own = {part: share / whole for part, share in own.items()}
@@ -100,8 +100,8 @@ def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
 
 
 def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
-    """What bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it: neither
-    calls of operators nor the traffic of weights do."""
+    """Return what bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it:
+    neither calls of operators nor the traffic of weights do."""
     roofline, fixed = inspection.roofline, found.get(Part.OVERHEAD)
     seconds = {
         Bound.COMPUTE: roofline.compute,
@@ -121,7 +121,7 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
 
 
 def _clocked(shares: Sequence[float]) -> Proof:
-    """The bound by a part's share of several blocks. How much processes differ is known beforehand."""
+    """Return the bound by a part's share of several blocks. How much processes differ is known beforehand."""
     share, count = statistics.fmean(shares), len(shares)
     if count < 2:
         return _gain(share, 0.0, 1.0, count)
@@ -131,18 +131,18 @@ def _clocked(shares: Sequence[float]) -> Proof:
 
 
 def _gain(share: float, low: float, high: float, rounds: int) -> Proof:
-    """How many times as fast a step is without a share of it."""
+    """Return how many times as fast a step is without a share of it."""
     value, least, most = (1 / (1 - each) if each < 1 else math.inf for each in (share, low, high))
     return Proof(value, least, most, CONFIDENCE, rounds)
 
 
 def share_of(gain: Proof) -> float:
-    """The share of the step that a part takes, 0..1, by what its removal brings."""
+    """Return the share of the step that a part takes, 0..1, by what its removal brings."""
     return max(0.0, 1 - 1 / gain.value)
 
 
 def _fixed_share(ratio: float, loader: float) -> float:
-    """Share of a step that does not shrink with the batch, if a quarter of it has ``ratio`` times the rate.
+    """Return the share of a step that does not shrink with the batch, if a quarter of it has ``ratio`` times the rate.
 
     Without the loader's share, a quarter of the batch takes ``a + c / 4`` seconds, and the whole ``a + c``.
     """

@@ -43,7 +43,9 @@ def _why_left_alone(model: nn.Module) -> str | None:
     if any(map(is_lazy, tensors)):
         return "the model has layers that take their shape from the first batch"
     storages = [tensor.untyped_storage() for tensor in tensors]
-    shared = len({storage.data_ptr() for storage in storages if storage.nbytes()}) < sum(s.nbytes() > 0 for s in storages)
+    shared = len({storage.data_ptr() for storage in storages if storage.nbytes()}) < sum(
+        s.nbytes() > 0 for s in storages
+    )
     views = any(s.nbytes() != t.numel() * t.element_size() for s, t in zip(storages, tensors, strict=True))
     if shared or views or any(storage.is_shared() for storage in storages if storage.device.type == "cpu"):
         return "tensors of the model share their memory with others"
@@ -111,4 +113,5 @@ CHANNELS_LAST = Knob(
     keeps=ROUNDING,
     on_model=_on_model,
     on_optimizer=_on_optimizer,
+    plain=lambda _plan: "model = model.to(memory_format=torch.channels_last)",
 )

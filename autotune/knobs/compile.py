@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
 from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
 from autotune.knobs.precision import capability
 from autotune.probes.facts import Inventory
@@ -334,6 +335,19 @@ def _on_model(value: str, model: nn.Module, training: Training) -> Change | None
     return Compiled(model, value, training)
 
 
+def _accelerate(plan: Plan) -> Said:
+    if plan.settings.compile == "off":
+        return ()
+    mode = f"  dynamo_mode: {plan.settings.compile}"
+    return Line(CONFIG, "dynamo_config:"), Line(CONFIG, "  dynamo_backend: INDUCTOR"), Line(CONFIG, mode)
+
+
+def _transformers(plan: Plan) -> Said:
+    if plan.settings.compile == "off":
+        return ()
+    return Line(ARGUMENTS, "torch_compile=True"), Line(ARGUMENTS, f'torch_compile_mode="{plan.settings.compile}"')
+
+
 COMPILE = Knob(
     name="compile",
     what="torch.compile mode",
@@ -361,4 +375,6 @@ COMPILE = Knob(
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),
     first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},
     on_model=_on_model,
+    plain=lambda plan: f'model = torch.compile(model, mode="{plan.settings.compile}")',
+    export={ACCELERATE: _accelerate, TRANSFORMERS: _transformers},
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -228,6 +229,8 @@ class Knob:
         on_model, on_optimizer: change one model or optimizer, of which the value differs from its own; None if there is
             nothing to change.
         on_loader: returns the attributes of a data loader that the value changes.
+        plain: what a script of plain PyTorch would say; None if only this project knows the knob.
+        export: how other launchers and trainers say it, by target.
     """
 
     name: str
@@ -260,6 +263,8 @@ class Knob:
     on_model: Callable[[Any, nn.Module, Training], Change | None] | None = field(default=None, repr=False)
     on_optimizer: Callable[[Any, Optimizer, Training], Change | None] | None = field(default=None, repr=False)
     on_loader: Callable[[Chosen, DataLoader[Any], Training], dict[str, Any]] | None = field(default=None, repr=False)
+    plain: Callable[[Plan], str] | None = field(default=None, repr=False)
+    export: Mapping[str, Row] = field(default_factory=dict, repr=False)
 
     @property
     def ordinal(self) -> bool:

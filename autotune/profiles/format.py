@@ -33,15 +33,14 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.proof import Proof
+from autotune.stats.decide import Verdict
+from autotune.stats.proof import MOST_SPEEDUP, Proof
 
 SCHEMA = "autotune.profile"
-MOST_SPEEDUP = 1000.0
-"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
 OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
-"""The most that a lower precision brings, if the machine's rates are not known."""
+"""The most that a lower precision brings, if the rates of the device are not known."""
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
@@ -128,6 +127,8 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
+    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
         """Return why nobody can have measured this; None if it may be true."""
@@ -191,6 +192,8 @@ class Evidence:
     ceiling: Ceiling | None = None
     why: str = ""
     """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
+    beside: Annotated[str, OMITTED] = ""
+    """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
 
 
 @dataclass(frozen=True)
@@ -259,14 +262,14 @@ class Profile:
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 
-        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all else
-        together brings at most `OTHER_EFFECTS`.
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all
+        else together brings at most `OTHER_EFFECTS`.
         """
-        own, ours, ceiling = self.levels[level].settings, self.baseline, self.evidence.ceiling
+        own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
         precision = 1.0
         if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
-            known = ceiling is not None and ceiling.fp32_gflops > 0 and ceiling.bf16_gflops > 0
-            precision = ceiling.bf16_gflops / ceiling.fp32_gflops if known and ceiling else LOWER_PRECISION
+            known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
+            precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
         ratios = (
             self._busy(own) / self._busy(ours),
             (1 + own.num_workers) / (1 + ours.num_workers),

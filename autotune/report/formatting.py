@@ -119,8 +119,8 @@ def _words(knob: str, setting: Any) -> str:
     return (BY_NAME[knob].words or f"{knob} {{}}").format(setting, s="s" * (setting != 1), es="es" * (setting != 1))
 
 
-def summary(settings: Settings) -> str:
-    """The knobs that people ask for first, on one line."""
-    workers = f"{settings.num_workers} workers"
+def summary(settings: Settings, *, loader: bool = True) -> str:
+    """Return the knobs that people ask for first, on one line; those of the loader only if there is a ``loader``."""
     shape = f"{settings.processes} x {count(settings.threads, 'thread')}"
-    return f"{shape}, {workers}, batch {settings.batch_size}, {settings.precision}"
+    own = f", {count(settings.num_workers, 'worker')}, batch {settings.batch_size}" if loader else ""
+    return f"{shape}{own}, {settings.precision}"

@@ -45,10 +45,8 @@ def _cpu(inventory: Inventory) -> Rows:
     kinds = {kind: sum(c.kind == kind for c in cpu.logical) for kind in ("performance", "efficiency")}
     if any(kinds.values()):
         shape += f" ({kinds['performance']} performance, {kinds['efficiency']} efficiency)"
-    caches = [f"L{cache.level} {formatting.size(cache.size)}" for cache in cpu.caches if cache.type != "Instruction"]
     rows = [("model", cpu.model), ("shape", f"{shape}, {cpu.architecture}, {cpu.family}")]
     rows.append(("NUMA nodes", str(len(cpu.nodes)) if cpu.nodes else "unknown"))
-    rows.append(("caches", ", ".join(dict.fromkeys(caches)) or "unknown"))
     return [*rows, ("instructions", ", ".join(cpu.features) or "unknown")]
 
 
@@ -92,8 +90,10 @@ def _gpu(gpu: Gpu) -> str:
 
 def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
     hints = []
-    if gpu.foreign_processes:
-        others = formatting.count(gpu.foreign_processes, "process").replace("processs", "processes")
+    hidden = gpu.foreign_processes is None and gpu.foreign_memory
+    if gpu.foreign_processes or hidden:
+        count = "hidden processes" if hidden else formatting.count(gpu.foreign_processes or 0, "process")
+        others = count.replace("processs", "processes")
         hints.append(f"{others} of others on it ({formatting.size(gpu.foreign_memory)}): timings will be uneven")
     if gpu.clocks_throttled:
         hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
@@ -107,17 +107,10 @@ def _limits(inventory: Inventory) -> Rows:
     return [("open files", files), ("processes", processes)]
 
 
-def _storage(inventory: Inventory) -> Rows:
-    storage = inventory.storage
-    return [("this folder", f"{storage.kind}, {storage.filesystem}, {formatting.size(storage.free)} free")]
-
-
 def _network(inventory: Inventory) -> Rows:
     rows = []
     for interface in inventory.network:
         words = ["up" if interface.up else "down"] + ["loopback"] * interface.loopback
-        if interface.speed:
-            words.append(f"{interface.speed / 1e9:g} Gbit/s")
         rows.append((interface.name, ", ".join(words)))
     return rows or [("none", "no interface found")]
 
@@ -160,7 +153,6 @@ SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (
     ("Memory", _memory),
     ("GPUs", _gpus),
     ("Limits", _limits),
-    ("Storage", _storage),
     ("Network", _network),
     ("Software", _software),
     ("Backends", _backends),

@@ -23,7 +23,7 @@ from autotune.knobs.table import BY_NAME
 from autotune.launch.environment import own_threads
 from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
-from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
+from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software
 from autotune.probes.system import System
 from autotune.profiles import file as profiles
 from autotune.profiles import registry
@@ -217,7 +217,6 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
         limits=ResourceLimits(None, None, None),
-        storage=Storage("unknown", "unknown", None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs import precision
+from autotune.knobs import precision_modes
 from autotune.knobs.affinity import own_affinity
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import Change, Refused, Training
@@ -107,7 +107,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         except BaseException:
             self._restore.close()
             raise
-        self._precision = precision.of(self._training)
+        self._precision = precision_modes.of(self._training)
         self.autocast = self._precision.autocast
 
     def _join(self, init_method: str | None, timeout: float | None) -> None:
@@ -277,8 +277,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             model.to(self.device)
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
-            layer = self.sync.model(model, find_unused_parameters=find_unused_parameters)
-            if layer is not None:
+            for layer in self.sync.model(model, find_unused_parameters=find_unused_parameters):
                 self._restore.callback(layer.undo)
             if normalises(model):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
 from benchmarks.honesty import aa

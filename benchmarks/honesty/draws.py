@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
 NAMES = ("a", "b", "c", "d")

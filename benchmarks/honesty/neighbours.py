@@ -19,8 +19,8 @@ from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
 from autotune.trial.spec import TrialSpec
 from autotune.trial.task_file import recognise
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.machine import Neighbours
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.neighbour import NICED, NONE, neighbour
 from benchmarks.plain.side_by_side import Contender, Trainer

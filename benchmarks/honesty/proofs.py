@@ -12,16 +12,11 @@ from typing import Any
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
-from autotune.search.protocol import Search
-from autotune.stats.decide import BASELINE
 from autotune.stats.outcome import Outcome, Skipped
-from autotune.stats.proof import LOOKS, Proof, compare
+from autotune.stats.proof import ANALYSES, BASELINE, Proof, compare
 from autotune.tuning import proof
-from autotune.tuning.result import proven_results
-from autotune.tuning.schedule import Schedule
-from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
+from autotune.tuning.result import proven_answers
+from autotune.tuning.state import RunState, Schedule
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Turn:
 
 Generation = Sequence[Turn]
 """Round by round; the proof may use fewer rounds than there are."""
-NEEDED = max(LOOKS)
+NEEDED = max(ANALYSES)
 """Generations of the longest proof."""
 RECORDED = 8
 """Generations of a proof that is drawn from a recording: what most budgets allow."""
@@ -91,7 +86,7 @@ class Turns:
     """See `autotune.tuning.tools.Contest`."""
 
     def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
-        self.turns, self.roles, self.neighbours, self.missed = turns, roles, 0.0, 0.0
+        self.turns, self.roles, self.neighbours, self.cpu_wait = turns, roles, 0.0, 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
         """The next recorded round; empty where no more were recorded."""
@@ -108,26 +103,20 @@ def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer
         roles: ``"baseline"`` and levels -> the contender that stands for it.
     """
     levels = [level for level in LEVELS if level in roles]
-    state = RunState(BASE, START_SECONDS, chosen={level: STAND_INS[level] for level in levels})
-    state.estimates[BASE] = math.inf
     bench = Replayed(generations, roles)
-    proof.prove(
-        state,
-        Tools(
-            bench=bench,
-            spaces={},
-            schedule=Schedule(bench.clock, 0.0, BUDGET),
-            new_search=_no_search,
-            rank=lambda history, space, count: (),
-        ),
+    state = RunState(
+        baseline=BASE,
+        bench=bench,
+        spaces={},
+        schedule=Schedule(bench.clock, 0.0, BUDGET),
+        start_seconds=START_SECONDS,
+        chosen={level: STAND_INS[level] for level in levels},
     )
-    results = proven_results(state, levels)
+    state.estimates[BASE] = math.inf
+    proof.prove(state)
+    results = proven_answers(state, levels)
     claims = sum(result.proven and result.settings == STAND_INS[level] for level, result in results.items())
-    return Answer(compare(state.rounds, levels[0], BASELINE), claims, state.generations)
-
-
-def _no_search(space: Space, start: Settings, thorough: bool) -> Search:
-    raise NotImplementedError("only proofs are replayed")
+    return Answer(compare(state.rounds, levels[0], BASELINE), claims, state.replicates)
 
 
 def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report import browser
+from tests.slow import browser
 
 from .harness import autotune
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.errors import ContractError, UsageError
 from autotune.trial.task_file import OPTIONAL, REQUIRED, TaskFile, recognise
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.commands.init import TASK
+from autotune.trial.new_task import TASK
 from autotune.errors import UsageError, UserCodeError
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target, started_script

@@ -17,13 +17,13 @@ import typer
 import yaml
 
 from autotune.cli import app
-from autotune.commands.init import TASK
 from autotune.errors import NothingUsable, UsageError, UserCodeError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
-from autotune.profiles import strict_yaml
+from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
+from autotune.trial.new_task import TASK
 from autotune.trial.task_file import OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
 
@@ -277,7 +277,7 @@ def merged(data: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_formats_example_is_part_of_a_profile() -> None:
     (example,) = blocks(FORMAT, "yaml")
-    part, _lines = strict_yaml.load(example)
+    part, _lines = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
     assert from_data(merged(whole_profile(), part)).recommended == part["recommended"]
     with pytest.raises(Refused, match="recommended"):

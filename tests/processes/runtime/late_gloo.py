@@ -1,4 +1,4 @@
-"""Run by `test_processes` as each of two ranks: trains while gloo's threads get almost no time, and ends.
+"""Run by `test_two_ranks` as each of two ranks: trains while gloo's threads get almost no time, and ends.
 
 Their last work then falls into the interpreter's end, as it does now and then on a busy machine.
 """

@@ -11,16 +11,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
 from autotune.runtime.session import Session
-
-from .records import dataset, network
+from tests.torch.records import dataset, network
 
 Scene = Callable[[Session], list[float]]
 SCENES: dict[str, Scene] = {}
 LOSS = nn.functional.mse_loss
-NOT_OVERLAPPED = ("two heads", "inner steps", "parts that take turns")
+NOT_OVERLAPPED = (
+    *("two heads", "inner steps", "parts that take turns"),
+    *("a batch is skipped by its loss", "a batch is skipped since a sample is broken"),
+)
 """What `DistributedDataParallel` cannot do, and so several GPUs cannot: it raises."""
 
 
@@ -47,7 +49,7 @@ def fitted(
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model, optimizer, loader = session.prepare(model, optimizer, loader)
-    for _ in range(2):
+    for _ in range(epochs):
         if before is not None:
             before(loader)
         for inputs, targets in loader:
@@ -261,6 +263,56 @@ def a_bad_batch_is_left_out(session: Session) -> list[float]:
         optimizer.step()
         break
     return numbers(model)
+
+
+class Odd(Dataset[Any]):
+    """Samples of which one is not a number, or cannot be read."""
+
+    def __init__(self, *, broken: bool) -> None:
+        self.data, self.broken = dataset(32), broken
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, targets = self.data[index]
+        if index == 9 and self.broken:
+            raise ValueError("this sample is broken")
+        return inputs, targets * float("nan") if index == 9 else targets
+
+
+@scene
+def a_batch_is_skipped_by_its_loss(session: Session) -> list[float]:
+    """Only one process sees that it is not a number."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(Odd(broken=False), batch_size=8))
+    for inputs, targets in loader:
+        loss = LOSS(model(inputs), targets)
+        if not torch.isfinite(loss):
+            continue
+        optimizer.zero_grad()
+        session.backward(loss)
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def a_batch_is_skipped_since_a_sample_is_broken(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(Odd(broken=True), batch_size=8))
+    batches = iter(loader)
+    while True:
+        try:
+            inputs, targets = next(batches)
+        except ValueError:
+            continue
+        except StopIteration:
+            return numbers(model)
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
 
 
 class Heads(nn.Module):

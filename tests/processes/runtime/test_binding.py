@@ -17,10 +17,9 @@ from autotune.knobs import cpu_binding as binding
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
 from autotune.runtime.session import Session
 from tests.slow.harness import cgroup, inside
+from tests.torch.records import quiet
 
-from .records import quiet
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 linux = pytest.mark.skipif(not CPUS, reason="needs CPU masks, which only Linux has")
@@ -35,7 +34,8 @@ IN_TRAINING = """
 import json, os
 import torch
 from torch.utils.data import DataLoader, Dataset
-import autotune
+from autotune.knobs.settings import Settings
+from autotune.runtime.session import Session
 
 class Masks(Dataset):
     def __len__(self): return 8
@@ -43,13 +43,12 @@ class Masks(Dataset):
 
 def init(worker): os.environ["OWN"] = str(worker)
 
-tuned = autotune.load(level="safe")
+tuned = Session(Settings(interop_threads=torch.get_num_interop_threads(), num_workers=1, binding="cores"), device="cpu")
 loader = tuned.prepare(DataLoader(Masks(), batch_size=2, num_workers=1, worker_init_fn=init))
 workers = next(iter(loader))[0].tolist()
 torch.ones(512, 512) @ torch.ones(512, 512)
 tasks = {cpu for task in os.listdir("/proc/self/task") for cpu in os.sched_getaffinity(int(task))}
-print(json.dumps({"workers": workers, "tasks": sorted(tasks), "settings": tuned.settings.as_dict(),
-                  "not_applied": tuned.not_applied, "notes": tuned.notes}))
+print(json.dumps({"workers": workers, "tasks": sorted(tasks), "not_applied": tuned.not_applied, "notes": tuned.notes}))
 """
 
 
@@ -89,27 +88,15 @@ def test_training_starts_even_where_its_cpus_are_gone(tmp_path: Path) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("variables", [{}, {"OMP_PROC_BIND": "close"}], ids=["plain", "OMP_PROC_BIND"])
 def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, str], tmp_path: Path) -> None:
-    """A09: workers inherit one core from a library's own binding, and are moved to the planned ones."""
-    profile = tmp_path / "own.yaml"
-    _write_profile(profile, workers=1)
+    """Workers inherit one core from a library's own binding, and are moved to the planned ones."""
     (tmp_path / "train.py").write_text(IN_TRAINING)
     plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (*CPUS[:2],)),))
     start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "train.py"]
-    own = {VARIABLE: plan.text, "AUTOTUNE_PROFILE": str(profile), "OMP_NUM_THREADS": "1", **variables}
+    own = {VARIABLE: plan.text, "OMP_NUM_THREADS": "1", **variables}
     found = run(*start, cwd=tmp_path, **own)
     assert [cpu for cpu in found["workers"] if cpu >= 0] == CPUS[:2]
     assert found["tasks"] == [CPUS[0]]
-    assert found["settings"]["binding"] == "cores"
-    assert found["settings"]["num_workers"] == 1
     assert [knob for knob, _ in found["not_applied"]] == []
-
-
-def _write_profile(path: Path, workers: int) -> None:
-    from autotune.profiles import file as profiles
-    from tests.unit.records import profile
-
-    tuned = quiet(threads=1, interop_threads=1, num_workers=workers, batch_size=2, binding="cores")
-    path.write_text(profiles.dump(profile(tuned)))
 
 
 IN_CPUSET = """
@@ -195,8 +182,6 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
 IN_CHILD = """
 import json
 from autotune.knobs.affinity import Affinity
-from autotune.knobs import cpu_binding as binding, memory_policy
-from autotune.knobs.affinity import Affinity
 from autotune.knobs import cpu_binding as binding
 try:
     before = binding.memory_policy()
@@ -233,7 +218,7 @@ def test_memory_policies_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("permitted", [(), (binding.PREFERRED,), (binding.BIND, binding.PREFERRED)])
 def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> None:
-    """A08: bound, else preferred, else the CPUs alone; which of them is read back."""
+    """Bound, else preferred, else the CPUs alone; which of them is read back."""
     asked: list[tuple[int, tuple[int, ...]]] = []
     force = [(binding.DEFAULT, ())]
 

@@ -8,8 +8,8 @@ import pytest
 
 import autotune
 from autotune.profiles import file as profiles
-
-from .records import profile, quiet
+from tests.torch.records import quiet
+from tests.unit.records import profile
 
 
 def test_importing_the_package_imports_no_torch() -> None:

@@ -1,3 +1,5 @@
+"""Two real processes train as one does, over gloo and over MPI."""
+
 from __future__ import annotations
 
 import json
@@ -18,11 +20,10 @@ from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime import processes
 from autotune.runtime.session import Session
+from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.torch.records import quiet, shuffled, train
 
-from .records import quiet, shuffled, train
-from .scenes import NOT_OVERLAPPED, SCENES
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CASES = {"equal": (192, 64), "ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
 
 
@@ -110,6 +111,26 @@ def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> Non
     for rank in ranks:
         assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
         assert rank["unused"][1:] == ["fine", "fine"]
+
+
+@pytest.mark.torch
+def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[str, Any]]) -> None:
+    (own, after), (other, later) = (rank["noise"] for rank in ranks)
+    assert len({*own, *other}) == 4
+    assert after == later
+
+
+@pytest.mark.torch
+def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0]["buffers"] == ranks[1]["buffers"]
+    assert any(ranks[0]["buffers"][1])
+
+
+@pytest.mark.torch
+def test_data_that_were_split_otherwise_are_rank_zeros(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert "processes hold different datasets" in rank["split"]["reason"]
+        assert sorted(number for batch in rank["split"]["seen"] for number in batch) == sorted(ranks[0]["split"]["own"])
 
 
 @pytest.mark.parametrize(

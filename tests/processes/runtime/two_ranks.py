@@ -1,4 +1,4 @@
-"""Run by `test_processes` as each of two ranks: trains in several ways and writes what came out.
+"""Run by `test_two_ranks` as each of two ranks: trains in several ways and writes what came out.
 
 python two_ranks.py FOLDER          with RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
 """
@@ -17,10 +17,10 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from autotune.knobs.settings import Settings
-from autotune.runtime import exchange
+from autotune.runtime import gradient_sync
 from autotune.runtime.session import Session
-from tests.torch.records import dataset, network, shuffled, train
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.torch.records import dataset, network, shuffled, train
 
 ON_GPUS = ("cpu",)
 """Exchange during the backward pass, as on GPUs."""
@@ -46,6 +46,9 @@ def main(folder: Path) -> None:
         result["scenes, overlapped"] = scenes(ON_GPUS)
         result["sampler of its own"] = own_sampler()
         result["unused"] = unused()
+        result["noise"] = noise()
+        result["buffers"] = buffers()
+        result["split"] = split()
     result["left"] = not dist.is_initialized()
     (folder / f"rank{session.rank}.json").write_text(json.dumps(result))
 
@@ -65,7 +68,7 @@ def scenes(overlaps: tuple[str, ...]) -> dict[str, list[float]]:
     for name, scene in SCENES.items():
         if overlaps and name in NOT_OVERLAPPED:
             continue
-        changed = mock.patch.object(exchange, "OVERLAPS", overlaps)
+        changed = mock.patch.object(gradient_sync, "OVERLAPS", overlaps)
         with changed, Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
             found[name] = scene(session)
     return found
@@ -98,9 +101,68 @@ def own_sampler() -> list[list[int]]:
         assert loader.batch_size == 2
         found = []
         for epoch in range(2):
-            loader.set_epoch(epoch)
+            sampler.set_epoch(epoch)
             found.append([int(x) for batch in loader for x in batch])
         return found
+
+
+def noise() -> list[list[float]]:
+    """Numbers that the loop draws for its batches, and one that it draws afterwards."""
+    torch.manual_seed(1)
+    model = network()
+    found: list[list[float]] = [[], []]
+    with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, loader = session.prepare(
+            model, optimizer, DataLoader(dataset(16), batch_size=8, shuffle=True)
+        )
+        for inputs, targets in loader:
+            drawn = torch.randn_like(inputs)
+            found[0].append(float(drawn.sum()))
+            session.backward(nn.functional.mse_loss(model(inputs + drawn), targets))
+            optimizer.step()
+        found[1].append(float(torch.rand(())))
+    return found
+
+
+class Centred(nn.Module):
+    """Buffers that forward assigns anew, and changes behind autograd's back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+        self.register_buffer("center", torch.zeros(1))
+        self.register_buffer("counts", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The centred output."""
+        y = self.layer(x)
+        self.center = self.center * 0.9 + y.detach().mean(0) * 0.1
+        self.counts.data.add_(x.mean(0))
+        return y - self.center
+
+
+def buffers() -> list[list[float]]:
+    """What they hold after training."""
+    with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
+        model = Centred()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            session.backward(nn.functional.mse_loss(model(inputs), targets))
+            optimizer.step()
+        return [model.center.tolist(), model.counts.tolist()]
+
+
+def split() -> dict[str, Any]:
+    """Data that each process has split in its own way, before the session began."""
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(dist.get_rank())).tolist()
+    data = [{"inputs": dataset(16)[index][0], "number": index} for index in order[:8]]
+    with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
+        loader = session.prepare(DataLoader(data, batch_size=4))
+        seen = [batch["number"].tolist() for batch in loader]
+        return {"seen": seen, "own": order[:8], "reason": dict(session.not_applied).get("processes")}
 
 
 class Branches(nn.Module):
@@ -119,7 +181,7 @@ def unused() -> list[str]:
     """On GPUs the error without the flag, and two steps that pass with it; on CPUs there is nothing to say."""
     said = []
     for overlaps, flag in ((ON_GPUS, False), (ON_GPUS, True), ((), False)):
-        with mock.patch.object(exchange, "OVERLAPS", overlaps), Session(SETTINGS, device="cpu") as session:
+        with mock.patch.object(gradient_sync, "OVERLAPS", overlaps), Session(SETTINGS, device="cpu") as session:
             model = session.prepare(Branches(), find_unused_parameters=flag)
             try:
                 for _ in range(2):

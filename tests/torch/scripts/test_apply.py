@@ -1,70 +1,27 @@
-"""Settings applied from outside give the same training, and reach what is trained with alone."""
+"""`autotune run` in a script's process: the same training, and hooks only where a knob needs them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from autotune.script.tuned import BACKWARDS, BATCHES, STEPS, Tuned, as_plain
-from autotune.script.watch import Watch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
+from autotune.scripts.apply import Applied, Order, SharedBatch
+from tests.torch.conftest import differences, process_state
+from tests.torch.records import quiet
 
-SETTINGS = Settings(batch_size=4, threads=torch.get_num_threads(), num_workers=1, optimizer_impl="fused")
-Begin = Callable[..., Tuned]
-
-
-class Counting:
-    """A meter that counts, and lets a script end."""
-
-    loader: Any = None
-
-    def __init__(self, most: int = 10**9) -> None:
-        self.begun, self.batches, self.steps, self.interrupted, self.most = 0, 0, 0, 0, most
-        self.losses: list[float] = []
-
-    def begins(self, session: Session) -> None:
-        self.begun += 1
-
-    def next_batch(self, read: Callable[[], Any]) -> Any:
-        return read()
-
-    def takes(self, batch: Any, waited: float) -> None:
-        self.batches += 1
-
-    def goes_backward(self, loss: Tensor) -> None:
-        self.losses.append(loss.item())
-
-    def ends_step(self, *, interrupted: bool = False) -> None:
-        self.steps += 1
-        self.interrupted += interrupted
-        if self.steps == self.most:
-            raise TimeoutError
-
-
-@pytest.fixture
-def begin() -> Iterator[Begin]:
-    found: list[Tuned] = []
-
-    def make(settings: Settings = SETTINGS, **options: Any) -> Tuned:
-        watch = Watch()
-        tuned = Tuned(watch, lambda: Session(settings, device="cpu", moves=False), **options)
-        watch.watcher = tuned
-        watch.install()
-        found.append(tuned)
-        return tuned
-
-    yield make
-    for tuned in found:
-        tuned.watch.remove()
-        if tuned.session is not None:
-            tuned.session.close()
+BASELINE = quiet(batch_size=4)
+Begin = Callable[..., Applied]
 
 
 def data(count: int = 24) -> TensorDataset:
@@ -72,174 +29,248 @@ def data(count: int = 24) -> TensorDataset:
     return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
 
 
-def train(epochs: int = 2, **options: Any) -> tuple[list[float], dict[str, Tensor]]:
-    """A plain loop; its losses and weights."""
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+KNOWN = Fingerprint(
+    (fingerprints.of_model(model()),),
+    (fingerprints.of_optimizer(AdamW(model().parameters())), fingerprints.of_optimizer(SGD(model().parameters(), 0.1))),
+    (fingerprints.of_loader(DataLoader(data(), 4, shuffle=True)), fingerprints.of_loader(DataLoader(data(), 4))),
+)
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Put settings in force as the entry does; they are taken away at the end."""
+    found: list[Applied] = []
+
+    def make(**changes: Any) -> Applied:
+        options = {name: changes.pop(name) for name in ("shared_batch", "level") if name in changes}
+        compared = changes.pop("compared", KNOWN)
+        strict = changes.pop("strict", False)
+        order = Order(BASELINE.but(**changes), BASELINE, compared, device="cpu", **options)
+        applied = Applied(Order.from_text(order.as_text()), strict=strict)
+        applied.install()
+        found.append(applied)
+        return applied
+
+    yield make
+    for applied in found:
+        applied.remove()
+
+
+def train(epochs: int = 2, seen: list[Any] | None = None) -> tuple[list[float], list[Tensor]]:
+    """A plain script that evaluates. Returns losses and weights; ``seen`` gets what it trains with."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = AdamW(model.parameters(), lr=0.01)
-    loader = DataLoader(data(), batch_size=4, shuffle=True, **options)
-    valid = DataLoader(data(), batch_size=8)
+    net = model()
+    optimizer = AdamW(net.parameters(), lr=0.01)
+    loader, valid = DataLoader(data(), batch_size=4, shuffle=True), DataLoader(data(), batch_size=8)
     losses = []
     for _ in range(epochs):
         for inputs, targets in loader:
-            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss = nn.functional.mse_loss(net(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
         with torch.no_grad():
-            losses += [nn.functional.mse_loss(model(inputs), targets).item() for inputs, targets in valid]
-    return losses, model.state_dict()
+            losses += [nn.functional.mse_loss(net(inputs), targets).item() for inputs, targets in valid]
+    if seen is not None:
+        seen += [net, optimizer, loader, valid]
+    return losses, list(net.parameters())
 
 
-class TestSameTraining:
-    def test_a_plain_loop(self, begin: Begin) -> None:
-        losses, weights = train()
-        tuned = begin()
-        again, found = train()
-        assert again == pytest.approx(losses, rel=1e-5)
-        for name, value in weights.items():
-            torch.testing.assert_close(found[name], value)
-        assert tuned.session is not None
-        assert tuned.session.not_applied == ()
-
-    def test_without_a_loader(self, begin: Begin) -> None:
-        def loop() -> list[float]:
-            torch.manual_seed(0)
-            model, losses = nn.Linear(3, 1), []
-            optimizer = SGD(model.parameters(), lr=0.1)
-            for _ in range(5):
-                loss = model(torch.ones(2, 3)).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-            return losses
-
-        plain = loop()
-        tuned = begin(known_by=STEPS)
-        assert loop() == pytest.approx(plain, rel=1e-5)
-        assert tuned.session is not None
-
-    def test_outputs_under_autocast_are_float32(self, begin: Begin) -> None:
-        begin(SETTINGS.but(precision="bf16", num_workers=0))
-        seen = []
-        model = nn.Linear(3, 1)
-        optimizer = SGD(model.parameters(), lr=0.1)
-        model.register_forward_hook(lambda _model, _inputs, output: seen.append(output.dtype))
-        for inputs, _targets in DataLoader(data(), batch_size=4):
-            output = model(inputs)
-            output.detach().numpy()
-            output.mean().backward()
-            optimizer.step()
-        assert set(seen) == {torch.bfloat16}, "from the first step on"
+CHANGES: dict[str, tuple[dict[str, Any], float]] = {
+    "process-wide": ({"malloc": "keep", "threads": torch.get_num_threads() + 1}, 1e-6),
+    "workers": ({"num_workers": 1}, 0.0),
+    "fused": ({"optimizer_impl": "fused"}, 1e-5),
+    "bf16": ({"precision": "bf16"}, 0.05),
+    "all": ({"num_workers": 1, "optimizer_impl": "fused", "malloc": "keep"}, 1e-5),
+}
 
 
-class TestReach:
-    def test_other_loaders_are_left_alone(self, begin: Begin) -> None:
-        tuned = begin()
-        model = nn.Linear(3, 1)
-        loader, valid = DataLoader(data(), batch_size=4), DataLoader(data(), batch_size=8)
-        assert list(valid), "nothing trains yet"
-        assert tuned.session is None
-        optimizer = SGD(model.parameters(), lr=0.1)
+@pytest.mark.parametrize(("changes", "tolerance"), CHANGES.values(), ids=CHANGES)
+def test_a_plain_script_trains_the_same(begin: Begin, changes: dict[str, Any], tolerance: float) -> None:
+    losses, weights = train()
+    applied, seen = begin(**changes), list[Any]()
+    found, ours = train(seen=seen)
+    torch.testing.assert_close(found, losses, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(ours, weights, rtol=tolerance, atol=tolerance)
+    assert applied.session.not_applied == ()
+    net, optimizer, loader, valid = seen
+    assert (loader.num_workers, valid.num_workers) == (changes.get("num_workers", 0), 0)
+    assert bool(optimizer._optimizer_step_pre_hooks) is ("optimizer_impl" in changes)
+    assert (net in applied.session.models) is ("precision" in changes)
+
+
+PATCHED = {
+    "process-wide": set[str](),
+    "fused": set[str](),
+    "workers": {"DataLoader.__iter__"},
+    "bf16": set[str](),
+}
+
+
+@pytest.mark.parametrize("name", PATCHED)
+def test_only_what_the_knobs_need_is_hooked_and_all_is_put_back(begin: Begin, name: str) -> None:
+    before, methods = process_state(), dict(vars(DataLoader))
+    applied = begin(**CHANGES[name][0])
+    train(epochs=1)
+    changed = differences(before, process_state())
+    assert {each for each in changed if "." in each} == PATCHED[name]
+    assert ("hooks" in changed) is (name in ("fused", "bf16"))
+    signature = inspect.signature(DataLoader.__iter__)
+    applied.remove()
+    assert differences(before, process_state()) == []
+    assert signature == inspect.signature(methods["__iter__"])
+
+
+def test_what_equals_the_scripts_own_is_left_alone(begin: Begin) -> None:
+    """A knob with the baseline's value is not put in force, even if it is not PyTorch's default."""
+    before, settings = process_state(), BASELINE.but(threads=torch.get_num_threads() + 1, optimizer_impl="fused")
+    applied = Applied(Order(settings, settings, KNOWN, device="cpu"))
+    applied.install()
+    assert differences(before, process_state()) == []
+    applied.remove()
+
+
+def test_other_loaders_models_and_optimizers_are_left_alone(begin: Begin) -> None:
+    begin(num_workers=1, optimizer_impl="fused", precision="bf16", compared=Fingerprint())
+    seen = list[Any]()
+    losses = train(seen=seen)[0]
+    net, optimizer, loader, _valid = seen
+    assert (loader.num_workers, dict(optimizer._optimizer_step_pre_hooks), "_compiled_call_impl" in vars(net)) == (
+        0,
+        {},
+        False,
+    )
+    assert losses
+
+
+def test_a_loader_built_for_each_epoch(begin: Begin) -> None:
+    begin(num_workers=1)
+    dataset = data()
+    loaders = [DataLoader(dataset, batch_size=4) for _ in range(2)]
+    for loader in loaders:
         next(iter(loader))
-        with torch.no_grad():
-            next(iter(loader))
-        iterator = iter(valid)
-        assert type(iterator).__name__ == "_SingleProcessDataLoaderIter"
-        assert tuned.session is not None
-        assert len(optimizer.param_groups) == 1
-
-    def test_skips_what_only_looks_like_training(self, begin: Begin) -> None:
-        tuned = begin(skip=1)
-        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
-        list(DataLoader(data(), batch_size=8))
-        assert tuned.session is None
-        list(DataLoader(data(), batch_size=4))
-        assert tuned.session is not None
-        assert optimizer.param_groups
-
-    def test_a_loader_built_for_each_epoch(self, begin: Begin) -> None:
-        tuned = begin()
-        dataset = data()
-        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
-        for _ in range(2):
-            assert type(iter(DataLoader(dataset, batch_size=4))).__name__ == "_Passing"
-        assert len(tuned._loaders) == 2
-        assert optimizer.param_groups
-
-    def test_a_stream_without_a_length(self, begin: Begin) -> None:
-        class Stream(IterableDataset[Any]):
-            def __iter__(self) -> Iterator[Any]:
-                return iter(torch.ones(8, 3))
-
-        tuned = begin(SETTINGS.but(num_workers=0))
-        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
-        loader = DataLoader(Stream(), batch_size=4)
-        assert [len(list(loader)) for _ in range(2)] == [2, 2]
-        assert tuned.session is not None
-        assert optimizer.param_groups
-
-    def test_a_subclass_that_calls_its_parent(self, begin: Begin) -> None:
-        class Counted(DataLoader[Any]):
-            begun = 0
-
-            def __iter__(self) -> Any:
-                self.begun += 1
-                yield from super().__iter__()
-
-        begin()
-        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
-        loader = Counted(data(), batch_size=4)
-        assert len(list(loader)) == 6
-        assert loader.begun == 1
-        assert type(as_plain(loader)) is DataLoader
-        assert optimizer.param_groups
-
-    def test_a_failure_leaves_the_script_as_it_is(
-        self, begin: Begin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        losses, _ = train()
-
-        def broken(*_: object, **__: object) -> None:
-            raise ValueError("broken")
-
-        tuned = begin()
-        monkeypatch.setattr(Session, "prepare", broken)
-        assert train()[0] == losses
-        assert "the script runs as it is: ValueError: broken" in caplog.text
-        assert type(tuned.watch.watcher).__name__ == "Watcher"
+    assert [loader.num_workers for loader in loaders] == [1, 1]
 
 
-class TestMeter:
-    def test_passes_go_on_without_end(self, begin: Begin) -> None:
-        meter = Counting(20)
-        begin(meter=meter, known_by=BATCHES)
-        with pytest.raises(TimeoutError):
-            train(epochs=1)
-        assert (meter.begun, meter.batches, meter.steps, meter.interrupted) == (1, 20, 20, 0)
-        assert len(meter.losses) == 20
+def test_an_evaluation_before_training_is_left_alone(begin: Begin) -> None:
+    begin(num_workers=1)
+    loader = DataLoader(data(), batch_size=4)
+    with torch.no_grad():
+        list(loader)
+    assert loader.num_workers == 0
 
-    def test_a_script_that_begins_a_new_pass_interrupts(self, begin: Begin) -> None:
-        meter = Counting()
-        begin(SETTINGS.but(num_workers=0), meter=meter)
-        optimizer = SGD(nn.Linear(3, 1).parameters(), lr=0.1)
-        loader = DataLoader(data(), batch_size=4)
-        for _ in range(2):
-            iterator = iter(loader)
-            for _ in range(3):
-                next(iterator)
-        assert (meter.batches, meter.steps, meter.interrupted) == (6, 5, 1)
-        assert optimizer.param_groups
 
-    @pytest.mark.parametrize(("known_by", "steps"), [(STEPS, 3), (BACKWARDS, 3)])
-    def test_without_a_loader(self, begin: Begin, known_by: str, steps: int) -> None:
-        meter = Counting()
-        begin(meter=meter, known_by=known_by)
-        model = nn.Linear(3, 1)
-        optimizer = SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            model(torch.ones(2, 3)).mean().backward()
-            optimizer.step()
-        assert (meter.begun, meter.steps) == (1, steps)
+def test_a_stream_and_a_subclass_keep_their_ways(begin: Begin) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(torch.ones(8, 3))
+
+    class Counted(DataLoader[Any]):
+        begun = 0
+
+        def __iter__(self) -> Any:
+            self.begun += 1
+            yield from super().__iter__()
+
+    begin(num_workers=1, strict=True)
+    stream, counted = DataLoader(Stream(), batch_size=4), Counted(data(), batch_size=4)
+    assert [len(list(stream)) for _ in range(2)] == [2, 2]
+    assert (len(list(counted)), counted.begun) == (6, 1)
+    assert (stream.num_workers, counted.num_workers) == (0, 0)
+
+
+def test_a_part_of_a_wrapper_is_found_by_its_optimizer(begin: Begin) -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.other = model(), nn.Linear(2, 2)
+
+    wrapper, apart = Wrapper(), model()
+    applied = begin(precision="bf16")
+    optimizer = SGD(wrapper.net.parameters(), lr=0.1)
+    wrapper.net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert applied.session.models == [wrapper.net]
+    assert apart not in applied.session.models
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
+    begin: Begin, strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses, _ = train()
+    before = process_state()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("broken")
+
+    begin(num_workers=1, optimizer_impl="fused", strict=strict)
+    monkeypatch.setattr(Session, "prepare", broken)
+    if strict:
+        with pytest.raises(ValueError, match="broken"):
+            train()
+        return
+    assert train()[0] == losses
+    assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
+    monkeypatch.undo()
+    assert differences(before, process_state()) == []
+
+
+def test_an_order_is_the_same_after_its_way_through_the_environment() -> None:
+    order = Order(BASELINE.but(num_workers=2), BASELINE, KNOWN, "safe", "cpu", SharedBatch(16, 8, 64))
+    assert Order.from_text(order.as_text()) == order
+    assert order.changed == {"num_workers", "prefetch_factor"}
+    assert Order(Settings(), Settings(), Fingerprint()).changed == frozenset()
+
+
+# Several processes ----------------------------------------------------------------------------------------------------
+
+SHARED = SharedBatch(batch=16, share=8, samples=64)
+LINES = TensorDataset(torch.zeros(64, 1))
+
+
+def test_the_loader_of_the_training_data_gets_its_share_and_others_do_not(begin: Begin) -> None:
+    signature = inspect.signature(DataLoader.__init__)
+    begin(shared_batch=SHARED)
+    loaders = (
+        DataLoader(LINES, 16),
+        DataLoader(LINES, batch_size=16, shuffle=True),
+        DataLoader(dataset=LINES, batch_size=16),
+    )
+    assert [(loader.batch_size, len(loader)) for loader in loaders] == [(8, 8)] * 3
+    others = (
+        DataLoader(TensorDataset(torch.zeros(32, 1)), 16),
+        DataLoader(LINES, 4),
+        DataLoader(LINES, batch_sampler=BatchSampler(RandomSampler(LINES), 16, drop_last=False)),
+        DataLoader(LINES, batch_size=None),
+        DataLoader(LINES),
+    )
+    assert [loader.batch_size for loader in others] == [16, 4, None, None, 1]
+    assert inspect.signature(DataLoader.__init__) == signature
+    with pytest.raises(TypeError):
+        DataLoader()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("batch", "world", "words"),
+    [(8, 2, None), (16, 2, "would train on batches of 16"), (8, 1, "its process group has 1")],
+)
+def test_processes_that_would_not_share_are_told_from_those_that_do(
+    batch: int, world: int, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: world)
+    reason = SHARED.why_not(DataLoader(LINES, batch))
+    assert (reason is None) == (words is None)
+    assert words is None or words in str(reason)
+
+
+def test_a_script_whose_processes_do_not_share_ends(begin: Begin) -> None:
+    begin(shared_batch=SHARED, num_workers=1)
+    with pytest.raises(SystemExit, match="its process group has 1"):
+        next(iter(DataLoader(LINES, 16)))

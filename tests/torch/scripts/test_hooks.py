@@ -1,4 +1,4 @@
-"""What a script trains with is seen, and nothing of the watch is."""
+"""Hooks see what a script trains with, and nobody sees the hooks."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from typing import Any
 
 import pytest
 import torch
-from autotune.script.watch import Begin, Watch, Watcher, trains
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
+from autotune.scripts.hooks import Begin, Hooks, Listener
+from tests.torch.conftest import differences, process_state
 
-class Written(Watcher):
-    """Writes down what it is told."""
+
+class Written(Listener):
+    """Writes down what it is called with."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.seen: list[tuple[str, Any]] = []
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        self.told.append(("iterates", loader))
+        self.seen.append(("iterates", loader))
         return begin()
 
     def calls(self, model: nn.Module) -> None:
-        self.told.append(("calls", model))
+        self.seen.append(("calls", model))
 
     def goes_backward(self, loss: Tensor) -> None:
-        self.told.append(("backward", loss.item()))
+        self.seen.append(("backward", loss.item()))
 
     def steps(self, optimizer: Optimizer) -> None:
-        self.told.append(("steps", optimizer))
+        self.seen.append(("steps", optimizer))
 
     @property
     def words(self) -> list[str]:
-        return [word for word, _ in self.told]
+        return [word for word, _ in self.seen]
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
-    found = Watch(Written())
+def hooks() -> Iterator[Hooks]:
+    found = Hooks(Written())
     found.install()
+    found.look_at_calls()
     yield found
     found.remove()
 
@@ -51,72 +54,70 @@ def loader() -> DataLoader[Any]:
 
 
 class TestSeen:
-    def test_a_training_loop(self, watch: Watch) -> None:
+    def test_a_training_loop(self, hooks: Hooks) -> None:
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
         optimizer = SGD(model.parameters(), lr=0.1)
         for (batch,) in loader():
             model(batch).mean().backward()
             optimizer.step()
-        assert watch.watcher.words == ["iterates", *["calls", "backward", "steps"] * 2]
-        assert watch.optimizers == [optimizer]
-        assert trains(model, watch.optimizers)
-        assert not trains(nn.Linear(2, 1), watch.optimizers)
+        assert hooks.listener.words == ["iterates", *["calls", "backward", "steps"] * 2]
+        assert hooks.optimizers == [optimizer]
 
-    def test_only_the_outermost_model(self, watch: Watch) -> None:
+    def test_only_the_outermost_model(self, hooks: Hooks) -> None:
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
         model(torch.ones(1, 2))
-        assert watch.watcher.told == [("calls", model)]
+        assert hooks.listener.seen == [("calls", model)]
 
-    def test_no_evaluation(self, watch: Watch) -> None:
+    def test_no_evaluation(self, hooks: Hooks) -> None:
         model = nn.Linear(2, 1)
         with torch.no_grad():
             model(torch.ones(1, 2))
         model.eval()(torch.ones(1, 2))
-        assert watch.watcher.told == []
+        assert hooks.listener.seen == []
 
-    def test_an_optimizer_that_is_gone_is_forgotten(self, watch: Watch) -> None:
+    def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
         SGD([torch.ones(1, requires_grad=True)], lr=0.1)
-        assert watch.optimizers == []
+        assert hooks.optimizers == []
 
-    def test_threads_that_the_script_sets(self, watch: Watch) -> None:
-        assert watch.threads is None
+    def test_threads_that_the_script_sets(self, hooks: Hooks) -> None:
+        assert hooks.threads is None
         torch.set_num_threads(torch.get_num_threads())
-        assert watch.threads == torch.get_num_threads()
+        assert hooks.threads == torch.get_num_threads()
 
-    def test_backward_by_function(self, watch: Watch) -> None:
+    def test_backward_by_function(self, hooks: Hooks) -> None:
         torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
-        assert watch.watcher.told == [("backward", 1.0)]
+        assert hooks.listener.seen == [("backward", 1.0)]
 
-    def test_nothing_of_what_is_done_unwatched(self, watch: Watch) -> None:
+    def test_nothing_of_what_is_done_unseen(self, hooks: Hooks) -> None:
         model = nn.Linear(2, 1)
-        watch.unwatched(lambda: [model(batch) for (batch,) in loader()])
-        assert watch.watcher.told == []
-
-
-WATCHED = [
-    (DataLoader, "__iter__"),
-    (Optimizer, "__init__"),
-    (nn.Module, "__call__"),
-    (torch.autograd, "backward"),
-    (torch, "set_num_threads"),
-]
+        hooks.unseen(lambda: [model(batch) for (batch,) in loader()])
+        assert hooks.listener.seen == []
 
 
 class TestUnseen:
     def test_everything_is_put_back(self) -> None:
-        before = [getattr(owner, name) for owner, name in WATCHED]
-        found = Watch()
+        before = process_state()
+        found = Hooks()
         found.install()
-        assert all(getattr(owner, name) is not old for (owner, name), old in zip(WATCHED, before, strict=True))
+        found.look_at_calls()
+        assert differences(before, process_state())
         found.remove()
-        assert [getattr(owner, name) for owner, name in WATCHED] == before
+        assert differences(before, process_state()) == []
 
-    def test_signatures_are_pytorchs(self, watch: Watch) -> None:
+    def test_no_call_is_looked_at_once_the_script_compiles(self, hooks: Hooks) -> None:
+        compiled = torch.compile(nn.Linear(2, 1), backend="eager")
+        compiled(torch.ones(1, 2))
+        hooks.look_at_calls()
+        nn.Linear(2, 1)(torch.ones(1, 2))
+        assert hooks.compiles
+        assert hooks.listener.seen == []
+
+    def test_signatures_are_pytorchs(self, hooks: Hooks) -> None:
         ours = inspect.signature(Optimizer.__init__), inspect.signature(DataLoader.__iter__)
-        watch.remove()
+        hooks.remove()
         assert (inspect.signature(Optimizer.__init__), inspect.signature(DataLoader.__iter__)) == ours
 
-    def test_objects_hold_nothing_of_it(self, watch: Watch) -> None:
+    def test_objects_hold_nothing_of_it(self, hooks: Hooks) -> None:
         found = loader()
         model = nn.Linear(2, 1)
         optimizer = SGD(model.parameters(), lr=0.1)
@@ -124,6 +125,6 @@ class TestUnseen:
         for (batch,) in found:
             model(batch).mean().backward()
             optimizer.step()
-        watch.remove()
+        hooks.remove()
         plain = loader()
         assert before == (set(vars(plain)), set(vars(nn.Linear(2, 1))), set(vars(SGD(model.parameters(), lr=0.1))))

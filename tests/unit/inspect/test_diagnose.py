@@ -25,7 +25,7 @@ from autotune.stats.proof import Round
 from autotune.trial.spec import Without
 from autotune.tuning.events import Event, StageStarted
 from tests.doubles.inspections import facts, inspection
-from tests.report.records import inventory
+from tests.doubles.results import inventory
 
 OWN = Settings(threads=2, batch_size=10)
 SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.LOOP: 0.05}

@@ -11,7 +11,7 @@ from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
 from autotune.stats.neighbours import QUIET, Load, Neighbour
-from tests.report.records import inventory
+from tests.doubles.results import inventory
 
 
 def healthy(**changes: Any) -> Patient:
@@ -111,7 +111,7 @@ def test_an_older_cpu_needs_no_wider_kernels() -> None:
 def test_a_neighbour_that_takes_a_core_is_named() -> None:
     load = Load(4.0, 0.0, (Neighbour(7, "stress", 0, 4.0),), 16)
     found = only(replace(healthy(), load=load))
-    assert (found.name, found.gain) == ("neighbour", "up to 1.3x where all CPUs are used")
+    assert (found.name, found.gain) == ("neighbour", "up to 1.3x if all CPUs are used")
     assert "stress (pid 7)" in found.what
     assert names_of(replace(healthy(), load=Load(0.3, 0.0, (Neighbour(7, "sh", 0, 0.3),), 16))) == []
 

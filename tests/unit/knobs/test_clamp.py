@@ -10,8 +10,8 @@ from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process,
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
 from autotune.profiles.format import Profile
-from tests.unit.records import inventory, profile
 from tests.strategies import settings as any_settings
+from tests.unit.records import inventory, profile
 
 MACHINES = st.builds(
     inventory,

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from autotune.runtime.averaging import average, from_rank_zero
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from autotune.runtime.gradient_sync import average, from_rank_zero
 from autotune.runtime.mpi.group import NAME
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)

@@ -17,7 +17,7 @@ from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.torch
 
 

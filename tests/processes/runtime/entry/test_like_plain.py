@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.backend import TIMEOUT_VARIABLE
+from autotune.environment import TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime.entry import as_main
 from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROBE = Path(__file__).with_name("probe_script.py")
 SHOW = "import sys, os\nprint(__file__, __doc__, __spec__, sys.argv, sys.path, os.getenv('PYTHONPATH'), sys.flags)\n"
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.backend import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.settings import Settings
 from autotune.launch.command import ENTRY
 from autotune.runtime import watchdog
 from autotune.runtime.entry import prelude, startup
+from autotune.scripts.apply import Order
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 LOOKS = """
 import importlib.util, sys
 from autotune.runtime.entry.prelude import Torch
@@ -52,7 +55,8 @@ def test_the_first_import_of_torch_is_waited_for_not_a_look_at_it(tmp_path: Path
 def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import autotune\nprint(autotune.load.__name__)\n")
-    done = run("-m", ENTRY, "gloo", str(script), **{SCRIPT_VARIABLE: "batches:0"})
+    order = Order(Settings(malloc="keep"), Settings(), Fingerprint(), device="cpu")
+    done = run("-m", ENTRY, "gloo", str(script), **{SCRIPT_VARIABLE: order.as_text()})
     assert done.stdout == "load\n", done.stderr
 
 
