@@ -30,7 +30,7 @@ from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import recognise_target
 from autotune.trial.spec import TrialSpec
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 
 FRESH = """
 import torch, model

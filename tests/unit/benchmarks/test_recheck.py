@@ -40,6 +40,7 @@ def test_each_claim_is_printed_beside_what_was_measured() -> None:
 
 
 def test_each_rank_has_its_own_variables_and_mpi_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "probe", lambda: inventory(8, 8))
     two = Settings(processes=2, threads=3, backend="gloo")
     ranks = side_by_side.commands(two.as_dict(), Path("folder"))
     assert [own["RANK"] + own["LOCAL_RANK"] + own["WORLD_SIZE"] for _, own in ranks] == ["002", "112"]
