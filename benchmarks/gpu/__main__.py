@@ -74,7 +74,7 @@ def _part(part: Part, folder: Path, left: float, rehearse: bool) -> dict[str, An
 
 
 def command(part: Part, folder: Path, rehearse: bool) -> list[str]:
-    """What starts ``part``; its findings land in ``folder``."""
+    """Return what starts ``part``; its findings land in ``folder``."""
     line = [sys.executable, "-m", "benchmarks.gpu.parts", part.kind, str(folder)]
     line += ["--subject", part.subject.name] if part.subject else []
     return line + (["--rehearse"] if rehearse else [])

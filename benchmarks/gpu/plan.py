@@ -28,7 +28,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """Of the parts that are about it."""
+        """Return the name that its parts carry."""
         return self.path.stem
 
 
