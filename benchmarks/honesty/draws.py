@@ -67,7 +67,7 @@ def apart(generations: int) -> int:
 def compared(
     recording: Recording, draw: Callable[[random.Random], Picked], count: int, levels: Sequence[str], seed: int
 ) -> list[Answer]:
-    """Return the answers of up to ``count`` distinct proofs, each with its own contenders for the baseline and ``levels``."""
+    """Return the answers of up to ``count`` distinct proofs of ``levels``, each with its own contenders."""
     dice = random.Random(seed)
     seen: dict[tuple[Picked, tuple[str, ...]], Answer] = {}
     orders = list(itertools.permutations(NAMES, 1 + len(levels)))
@@ -84,7 +84,7 @@ def compared(
 def _row(
     recording: Recording, load: str, order: str, draw: Callable[[random.Random], Picked], count: int, seed: int
 ) -> dict[str, Any]:
-    """Return figures of pairs; ``claims_3_levels`` is of whole proofs, whose three contenders may each be claimed a gain."""
+    """Return figures of pairs; ``claims_3_levels`` is of proofs whose three contenders may each be claimed a gain."""
     pairs = compared(recording, draw, count, LEVELS[:1], seed)
     wholes = compared(recording, draw, count, LEVELS, seed)
     three = summary(wholes)["claims"]
