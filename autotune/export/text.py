@@ -50,11 +50,12 @@ def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
     added = environment(started, inventory, {})
     words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
     words = ["torchrun", *words[3:]] if words[:3] == TORCHRUN else words
+    malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
     return Plan(
         settings=settings,
         device=device,
         gpus=len(inventory.gpus),
-        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **(GLIBC_VARIABLES if settings.malloc == "keep" else {})},
+        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
         missing=dict(added.not_applied),
         command=shlex.join(words),
         exchange=exchange,

@@ -2,8 +2,8 @@
 
 What is promised is the process's CPU mask: the scheduler still moves threads within it.
 
-``python -m autotune.knobs.cpu_binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
-the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
+``python -m autotune.knobs.cpu_binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan
+in the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
 script runs as if it had been started by itself. `autotune run` puts this before the script.
 """
 

@@ -139,12 +139,15 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
         replace: take the place of another profile of the same machine and target.
 
     Raises:
-        UsageError: no registry, an interrupted run's profile, or another one is there.
+        UsageError: no registry, an interrupted run's profile, one with an impossible gain, or another is there.
         ProfileError: no valid profile, or the registry cannot be read or written.
     """
     profile = file.read(path)
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
+    if impossible := profile.impossible():
+        gain = f"{profile.levels[impossible[0]].speedup.value:.0f}x"
+        raise UsageError(f"{path}: {gain} ({impossible[0]}) is not possible there: tune again when nothing else runs")
     own = file_name(profile.target.name)
     name, text, there = f"{safe_name(profile.key)}/{own}", file.dump(profile, own), Registry(_registries(to, "--to")[0])
     there.check_writable()

@@ -29,7 +29,7 @@ CHECKED = {
     "fails": "does NOT hold here: tune again",
     "open": "inconclusive: give a longer --budget",
 }
-"""By the value of `autotune.tuning.check.Verdict`."""
+"""By the value of `autotune.tuning.check.Claim`."""
 Row = tuple[str, str, str]
 
 

@@ -195,8 +195,6 @@ def _as_started(
     return alone, (note, *said)
 
 
-
-
 def _script() -> Path | None:
     """The running script; None in notebooks and prompts."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)

@@ -67,12 +67,17 @@ def _kind(module: nn.Module) -> str:
     return kind.__name__ if kind.__module__.startswith("torch.nn.") else ""
 
 
-def _shared(model: nn.Module) -> list[int]:
-    """Return the number of the storage that each parameter lies in; empty if each has one of its own."""
-    parameters = [p for p in model.parameters() if not is_lazy(p) and p.numel()]
-    storages = [p.untyped_storage().data_ptr() for p in parameters]
-    numbers = {storage: number for number, storage in enumerate(dict.fromkeys(storages))}
-    return [numbers[storage] for storage in storages] if len(numbers) < len(storages) else []
+def _shared(model: nn.Module) -> list[list[int]]:
+    """Return the numbers of each parameter and of the storage that it lies in; empty if none is shared."""
+    every = (parameter for _name, parameter in model.named_parameters(remove_duplicate=False))
+    parameters = [p for p in every if not is_lazy(p) and p.numel()]
+    storages = _numbered(p.untyped_storage().data_ptr() for p in parameters)
+    return [_numbered(map(id, parameters)), storages] if len(set(storages)) < len(storages) else []
+
+
+def _numbered(values: Iterable[int]) -> list[int]:
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
 def _code(roots: Iterable[Any]) -> Iterator[str]:

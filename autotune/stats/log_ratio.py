@@ -1,9 +1,9 @@
-"""The log ratio of two candidates, from rounds grouped by replicate, with two errors told apart.
+"""The log ratio of two candidates, from rounds grouped by replicate, with two errors kept apart.
 
 The luck of a process belongs to all rounds of a replicate, and is averaged over replicates only. What other processes
 take hits single rounds, by any amount, but it hits either candidate as likely, since we drew their order. So a round
-beside a neighbour moves the result by no more than a limit (Huber's location), a quiet round by all that it says: in
-these a stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
+beside a neighbour moves the result by no more than a limit (Huber's location). A quiet round counts in full: there a
+stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
 holds whatever the rounds of a replicate share.
 """
 

@@ -40,7 +40,7 @@ QUIET_CPUS = 0.2
 NARROW = 0.06
 """An interval is narrow if its half-width is no more..."""
 WIDE = 0.25
-"""...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
+"""...and wide from here on: its lower end is then worth more than its middle. Both on the log scale."""
 LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
@@ -78,7 +78,7 @@ class Proof:
     rounds: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as profiles store it."""
+        """Return plain data, as profiles store it."""
         return asdict(self)
 
     @property

@@ -38,7 +38,7 @@ TRIAL = """
 import json, sys
 from pathlib import Path
 from autotune.knobs.settings import Settings
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.task_file import recognise

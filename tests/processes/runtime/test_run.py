@@ -20,8 +20,14 @@ from tests.unit.records import profile
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[3]
 SURROUNDING = {
-    **{"ACCELERATE_MIXED_PRECISION": "bf16", "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "OMPI_COMM_WORLD_RANK": "5"},
-    **{"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
+    "ACCELERATE_MIXED_PRECISION": "bf16",
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "8",
+    "OMPI_COMM_WORLD_RANK": "5",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
 }
 """What the user's job has set: a sweep, and a process group of one."""
 

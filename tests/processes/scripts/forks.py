@@ -1,8 +1,8 @@
 """Runs scripts in forks of one process that has imported torch, and prints how many threads each has at its frontier.
 
-Started with `python -m tests.processes.scripts.forks`. It reads one JSON object a line: ``line`` (what would follow ``python``),
-``folder`` (where), ``environment``, ``output`` (a file for stdout and stderr) and ``known_by`` (to apply settings from
-outside, else None), and answers with the exit code.
+Started with `python -m tests.processes.scripts.forks`. It reads one JSON object a line: ``line`` (what would follow
+``python``), ``folder`` (where), ``environment``, ``output`` (a file for stdout and stderr) and ``known_by`` (to apply
+settings from outside, else None), and answers with the exit code.
 """
 
 from __future__ import annotations

@@ -12,19 +12,21 @@ import torch
 from torch import Tensor, fx, nn
 
 from autotune.knobs import compile as compiling
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order
 from autotune.scripts.hooks import Hooks
 from tests.torch.records import quiet
 
+Loop = Callable[[str], list[float]]
 SESSIONS: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16"},
     "compiled": {"compile": "default"},
     "both": {"compile": "default", "precision": "bf16"},
     "layout": {"channels_last": True, "optimizer_impl": "fused"},
 }
-SLOW_COMPILER = [pytest.param("inductor", marks=pytest.mark.slow), "eager"]
 
 
 class Net(nn.Module):
@@ -192,10 +194,14 @@ SCRIPTS = (a_model, a_function_of_two_models, a_step)
 FLAGS = Settings(threads=torch.get_num_threads(), optimizer_impl="fused", malloc="keep")
 
 
-@pytest.mark.parametrize("backend", SLOW_COMPILER)
 @pytest.mark.parametrize("loop", SCRIPTS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("side", ["watched", "applied"])
-def test_a_script_that_compiles_trains_the_same(loop: Callable[[str], list[float]], backend: str, side: str) -> None:
+def test_a_script_that_compiles_trains_the_same(loop: Loop, side: str) -> None:
+    check_same(loop, side, "eager")
+
+
+def check_same(loop: Loop, side: str, backend: str) -> None:
+    """Train plainly, then with the hooks of a trial or with settings in force: the same losses, no break in a graph."""
     expected = loop(backend)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -205,7 +211,7 @@ def test_a_script_that_compiles_trains_the_same(loop: Callable[[str], list[float
         hooks.look_at_calls()
         undo = hooks.remove
     else:
-        applied = Applied(Order(FLAGS, Settings(threads=torch.get_num_threads()), compared_with(loop)), strict=True)
+        applied = Applied(Order(FLAGS, Settings(threads=torch.get_num_threads()), compared()), strict=True)
         applied.install()
         undo = applied.remove
     try:
@@ -216,18 +222,18 @@ def test_a_script_that_compiles_trains_the_same(loop: Callable[[str], list[float
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
-def compared_with(loop: Callable[[str], list[float]]) -> Any:
-    """Return fingerprints of what ``loop`` trains with, as tuning finds them."""
-    from autotune.knobs.fingerprint import Fingerprint
-    from autotune.runtime import fingerprints
-
+def compared() -> Fingerprint:
+    """Return fingerprints of what the scripts train with, as tuning finds them."""
     kinds = [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD]
     made = [kind([torch.zeros(1, requires_grad=True)], lr=0.1) for kind in kinds]
     return Fingerprint((fingerprints.of_model(net()),), tuple(fingerprints.of_optimizer(each) for each in made))
 
 
-@pytest.mark.parametrize("backend", SLOW_COMPILER)
-def test_the_users_own_compile_of_a_prepared_model(backend: str) -> None:
+def test_the_users_own_compile_of_a_prepared_model() -> None:
+    check_own_compile("eager")
+
+
+def check_own_compile(backend: str) -> None:
     """The user compiles after `prepare`: the graph holds the plain model, in full precision."""
     with Session(quiet(precision="bf16"), device="cpu") as session:
         model = session.prepare(net())

@@ -14,8 +14,8 @@ from autotune.trial.parent.trial_bench import TrialContest
 LOW, HIGH = 25e-6, 75e-6
 
 
-def block(rate: float, latency: float = 0.0, stolen: float = 0.0) -> Block:
-    return Block(round(1000 * rate), 1000.0, 1, stolen, latency)
+def block(rate: float, latency: float = 0.0, cpu_wait: float = 0.0) -> Block:
+    return Block(round(1000 * rate), 1000.0, 1, cpu_wait, latency)
 
 
 class Turns:
@@ -33,16 +33,14 @@ def contest(turns: Turns, *names: str) -> TrialContest:
 
 
 def test_a_disturbed_block_is_taken_once_more() -> None:
-    turns = Turns(block(1, stolen=0.9), block(2), block(3, stolen=0.9), block(4, stolen=0.9))
+    turns = Turns(block(1, cpu_wait=0.9), block(2), block(3, cpu_wait=0.9), block(4, cpu_wait=0.9))
     assert sorted(contest(turns, "a", "b").round(0.3).values()) == [2, 4]
     assert not turns.left
 
 
 def test_beside_a_lasting_load_no_block_is_taken_again() -> None:
     """Only the bad ones would be: what is left would be faster than training is."""
-    turns = Turns(
-        block(1, stolen=0.3), block(2, stolen=0.3), block(3, stolen=0.3), block(4), block(5, stolen=0.3), block(6)
-    )
+    turns = Turns(*(block(number, cpu_wait=0.3) for number in (1, 2, 3)), block(4), block(5, cpu_wait=0.3), block(6))
     held = contest(turns, "a")
     assert [held.round(0.3)["a"] for _ in range(4)] == [2, 3, 4, 6], "once more at first, and after a quiet round"
     assert not turns.left

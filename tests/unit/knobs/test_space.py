@@ -201,17 +201,6 @@ def test_a_pinned_value_is_not_said_to_be_left_out():
     assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in pinned]
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_workers_live_as_long_as_the_users_own_on_every_way(kept):
-    own = context(inventory(), 64)
-    baseline = own.baseline.but(num_workers=1, persistent_workers=kept)
-    space = build(replace(own, baseline=baseline), "safe")
-    alone = baseline.but(num_workers=0)
-    assert {s.persistent_workers for _, s in space.moves(alone, far=True) if s.num_workers} == {kept}
-    assert {s.persistent_workers for s in walk(space, 1) if s.num_workers} == {kept}
-    assert {s.persistent_workers for s in space.enumerate() if s.num_workers} == {kept}
-
-
 def test_processes_trade_for_workers_both_ways():
     space = build(context(inventory(8, 8), 64), "safe")
     here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)

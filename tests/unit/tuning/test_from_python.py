@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.trial.new_task import TASK
 from autotune.errors import UsageError, UserCodeError
+from autotune.trial.new_task import TASK
 from autotune.trial.paths import StudyPaths
 from autotune.trial.script import Target, started_script
 from autotune.trial.task_file import recognise

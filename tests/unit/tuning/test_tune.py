@@ -13,21 +13,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from autotune.store import profiles
 
-from autotune.trial.new_task import TASK
 from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress, advanced
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, Outcome, TimedOut, WrongNumbers
+from autotune.stats.outcome import BUDGET_OVER, Compared, Completed, Crashed, Outcome, TimedOut, WrongNumbers
+from autotune.trial.new_task import TASK
 from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.task_file import TaskFile
-from autotune.tuning import host_cpus as cpus
-from autotune.tuning import host_runner as host_runner
-from autotune.tuning import run, speed
+from autotune.tuning import machine, run, runner
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
@@ -115,8 +112,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     class Bench:
         no_fork_reason = None
         stood_still = 0.0
-        trial_latencies: tuple[tuple[int, float], ...] = ()
-        contest_latencies: tuple[tuple[int, float], ...] = ()
+        timeouts = SimpleNamespace(starting=1.0)
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
             self.baseline = baseline
@@ -128,23 +124,26 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
             found: Outcome = Runner.fate(settings)
             return found
 
+        def compare(self, settings: Settings, deadline: float) -> Outcome:
+            return Compared()
+
         def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> Any:
             return None, {}
 
         @contextmanager
-        def contest(self, contenders: Any, deadline: float) -> Iterator[Any]:
-            rates = dict.fromkeys(contenders, 100.0)
-            yield SimpleNamespace(neighbours=0.0, missed=0.0, round=lambda seconds: rates)
+        def contest(self, candidates: Any, deadline: float) -> Iterator[Any]:
+            rates = dict.fromkeys(candidates, 100.0)
+            yield SimpleNamespace(neighbours=0.0, cpu_wait=0.0, round=lambda seconds: rates)
 
     @contextmanager
     def unlocked(*_: Any) -> Iterator[None]:
         yield
 
     monkeypatch.setattr(run, "probe", lambda *_: MACHINE)
-    monkeypatch.setattr(cpus.budget, "probe", lambda *_: MACHINE.budget)
-    monkeypatch.setattr(host_runner, "Runner", Runner)
+    monkeypatch.setattr(machine.budget, "probe", lambda *_: MACHINE.budget)
+    monkeypatch.setattr(runner, "Runner", Runner)
     monkeypatch.setattr(run, "TrialBench", Bench)
-    monkeypatch.setattr(host_runner.lock, "acquire", unlocked)
+    monkeypatch.setattr(runner, "acquire", unlocked)
     (elsewhere / "model.py").write_text(TASK)
     return Runner
 
@@ -165,7 +164,12 @@ class TestRun:
         assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
         assert profiles.read(found.path).baseline == found.profile.baseline
         assert not found.profile.evidence.partial
-        assert list(dict.fromkeys(stages))[:3] == ["loading the task", "baseline", "searching: safe"]
+        assert list(dict.fromkeys(stages))[:4] == [
+            "loading the task",
+            "baseline",
+            "comparing first steps",
+            "searching: safe",
+        ]
         assert world.closed == 1
 
     @pytest.mark.parametrize(
@@ -181,13 +185,13 @@ class TestRun:
         expected: dict[str, float],
     ) -> None:
         asked: list[object] = []
-        monkeypatch.setattr(speed.software, "matrix_rates", lambda system: asked.append(system) or facts)
+        monkeypatch.setattr(machine.software, "matrix_rates", lambda system: asked.append(system) or facts)
         short = run.run(TARGET, self.OPTIONS)
         assert (asked, short.profile.evidence.ceiling) == ([], None)
         ceiling = run.run(TARGET, replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)).profile.evidence.ceiling
         assert len(asked) == 1
         assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
-        assert speed.matrix_rates() == expected
+        assert machine.matrix_rates() == expected
 
     def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
         where = elsewhere / "deep" / "mine.yaml"
@@ -337,7 +341,7 @@ class TestRun:
 
         def taken_in_the_search(event: Event) -> None:
             if isinstance(event, TrialFinished):
-                monkeypatch.setattr(cpus.budget, "probe", lambda *_: fewer)
+                monkeypatch.setattr(machine.budget, "probe", lambda *_: fewer)
 
         with pytest.raises(LaunchError, match=r"affinity mask \(1 of 4 CPUs\) now[^$]*not proven, is in"):
             run.run(TARGET, self.OPTIONS, taken_in_the_search)
@@ -352,7 +356,7 @@ class TestRun:
             raise NothingUsable("another tuning run holds the machine")
             yield
 
-        monkeypatch.setattr(host_runner.lock, "acquire", taken)
+        monkeypatch.setattr(runner, "acquire", taken)
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(scratch))
