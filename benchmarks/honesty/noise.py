@@ -78,7 +78,7 @@ MODELS = {
 def simulated(
     noise: Noise, ratios: dict[str, float], rounds: int, rng: np.random.Generator, count: int = NEEDED
 ) -> list[Generation]:
-    """Simulate the generations of a proof: contenders of true rates ``ratios`` take blocks in turns, in random order."""
+    """Simulate the generations of a proof: contenders of true rates ``ratios`` take blocks in random turns."""
     names = list(ratios)
     shape = (count, rounds, len(names))
     speed, taken = _machine(noise, count * (rounds * len(names) + GAP), rng)
