@@ -61,7 +61,7 @@ class StudyPaths:
 
     @property
     def compile_cache(self) -> Path:
-        """Return TorchInductor's cache for this study: the user's own stays untouched; first compiles are timed cold."""
+        """Return TorchInductor's cache for this study: the user's own stays untouched, first compiles are cold."""
         return self.root / "inductor"
 
     def first_steps(self, batch: int) -> Path:

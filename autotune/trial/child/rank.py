@@ -184,6 +184,7 @@ def _made(
     try:
         loop = TrainingLoop(task, session, spec, tuner.show_life, find_unused_parameters)
         return loop.run(work(loop))
-    except BaseException:
-        session.close()
+    except RuntimeError as error:
+        if UNUSED in str(error):  # a second session follows; after other errors, closing would wait for other ranks
+            session.close()
         raise
