@@ -56,12 +56,12 @@ class Script:
 
     @property
     def line(self) -> list[str]:
-        """What follows ``autotune tune`` and ``autotune run``."""
+        """Return what follows ``autotune tune`` and ``autotune run``."""
         return [*self.launch, str(FOLDER / f"{self.name}.py")]
 
     @property
     def plain(self) -> list[str]:
-        """The command without autotune."""
+        """Return the command without autotune."""
         if self.launch[:1] == ("torchrun",):
             return [sys.executable, "-m", "torch.distributed.run", *self.line[1:]]
         return [sys.executable, *self.line]

@@ -259,6 +259,12 @@ class Profile:
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
 
+    def impossible(self) -> tuple[str, ...]:
+        """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""
+        return tuple(
+            name for name, own in self.levels.items() if own.proven and own.speedup.value > self.possible(name)
+        )
+
     def possible(self, level: str) -> float:
         """Return about how many times as fast as the baseline the settings of ``level`` can be.
 

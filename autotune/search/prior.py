@@ -67,7 +67,7 @@ class Prior:
         self._load = starved * seconds * loaders / known.global_batch
 
     def __call__(self, settings: Settings) -> float:
-        """Expected log rate, up to a constant."""
+        """Return the expected log rate, up to a constant."""
         return (
             log(settings.global_batch)
             - log(self._step(settings))
@@ -76,7 +76,7 @@ class Prior:
         )
 
     def _step(self, settings: Settings) -> float:
-        """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
+        """Return the seconds of an optimizer step: loading beside computing on the same cores, then gradient sync."""
         fixed = replicas(settings, self._inventory) * self._overhead + self._copying(settings)
         compute = fixed + self._sample * settings.batch_size / self._speed(settings) + self._update
         load = self._load * settings.global_batch
@@ -88,16 +88,16 @@ class Prior:
         return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._exchange(settings)
 
     def _speed(self, settings: Settings) -> float:
-        """Of one process, relative to one thread or one GPU alone."""
+        """Return the speed of one process, relative to one thread or one GPU alone."""
         devices = replicas(settings, self._inventory) if self._device == "cuda" else scalability(settings.threads)
         return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _copying(self, settings: Settings) -> float:
-        """Seconds of a step in which replicas are made and their gradients gathered."""
+        """Return the seconds of a step in which replicas are made and their gradients gathered."""
         return (replicas(settings, self._inventory) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
 
     def _exchange(self, settings: Settings) -> float:
-        """Seconds of one exchange of gradients; more processes take more hops."""
+        """Return the seconds of one gradient sync; more processes take more hops."""
         if settings.processes == 1:
             return 0.0
         latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
@@ -105,12 +105,12 @@ class Prior:
 
 
 def scalability(threads: int) -> float:
-    """Relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
+    """Return the relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
     return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
 
 
 def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:
-    """Rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
+    """Return the rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
 
     Only ratios matter: the search divides gains by it. ``tried`` are the settings of past trials: a value that none of
     them had may need a process of its own first, that imports torch and the task.
@@ -122,7 +122,7 @@ def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) 
 
 
 def _starting(knob: Knob, settings: Settings, tried: Collection[Settings]) -> float:
-    """Seconds that the knob's value adds to a trial's start."""
+    """Return the seconds that the knob's value adds to a trial's start."""
     value = getattr(settings, knob.name)
     first = knob.first_seconds.get(value, 0.0)
     known = first and any(getattr(other, knob.name) == value for other in tried)

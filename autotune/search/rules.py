@@ -59,7 +59,7 @@ class Forbidden:
         """Return True if ``settings`` need at least the memory that ``failed`` did not get.
 
         On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
-        where such a batch did fit, only settings with as many processes and workers too are ruled out.
+        if such a batch did fit, only settings with as many processes and workers too are ruled out.
         """
         kind = _kind(failed, where)
         if _kind(settings, where) != kind:
@@ -79,7 +79,7 @@ def _same(first: Settings, second: Settings, name: str) -> bool:
 
 
 def _kind(settings: Settings, where: str) -> tuple[Any, ...]:
-    """What changes how much of this memory a batch takes."""
+    """Return the values that change how much of this memory a batch takes."""
     return tuple(getattr(settings, name) for name in CHANGES_MEMORY[where])
 
 

@@ -1,4 +1,4 @@
-"""A small Gaussian process on the log rate: what the trials so far say about every other setting.
+"""A small Gaussian process on the log rate: what the trials so far predict for every other setting.
 
 log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
 Settings are coordinates: one group for each decision. Ordinal knobs lie on log2 scales, because doubling is the natural
@@ -52,13 +52,13 @@ class Group:
 
     Attributes:
         name: for people.
-        where: coordinates of settings within the group.
+        place: coordinates of settings within the group.
         spread: prior standard deviation of the group's effect on log rate.
         length: distance over which the effect is alike; None for categories, alike only if equal.
     """
 
     name: str
-    where: Callable[[Settings], tuple[float, ...]]
+    place: Callable[[Settings], tuple[float, ...]]
     spread: float
     length: float | None = None
 
@@ -105,7 +105,7 @@ def _exchange(settings: Settings) -> int:
 
 def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:
     """Return one array of shape ``(len(settings), dimensions)`` for each group."""
-    return tuple(np.array([group.where(s) for s in settings], dtype=float) for group in groups)
+    return tuple(np.array([group.place(s) for s in settings], dtype=float) for group in groups)
 
 
 def correlation(group: Group, first: Array, second: Array) -> Array:
@@ -125,7 +125,7 @@ class Gains:
     deviation: Array
 
     def widened(self, factor: float) -> Gains:
-        """The same from a model whose deviations are ``factor`` times as large."""
+        """Return the same from a model whose deviations are ``factor`` times as large."""
         return Gains(self.mean, factor * self.deviation)
 
     def expected_improvement(self) -> Array:
@@ -175,12 +175,12 @@ class Surrogate:
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
     def log_rates(self, settings: Sequence[Settings]) -> Array:
-        """Posterior mean of the log rate, drift taken out and the cores in their usual places."""
+        """Return the posterior mean of the log rate, with drift taken out."""
         prior = np.array([self._expectation(s) for s in settings])
         return np.asarray(prior + self._offset + self._cross(settings) @ self._weights)
 
     def gains(self, candidates: Sequence[Settings], reference: Settings) -> Gains:
-        """Gain in log rate of each candidate over ``reference``; what both share cancels."""
+        """Return the gain in log rate of each candidate over ``reference``; what both share cancels."""
         everything = [reference, *candidates]
         cross = self._cross(everything)
         half = np.linalg.solve(self._factor, cross.T)
@@ -207,7 +207,7 @@ class Surrogate:
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
 
     def _fit_noise(self, spreads: Array, own: Array, between: Array) -> Array:
-        """The error variance: as expected, or larger if that explains the trials clearly better."""
+        """Return the error variance: as expected, or larger if that explains the trials clearly better."""
         variances = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *NOISE_FACTORS)}
         scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in variances.items()}
         return variances[max(scores, key=scores.__getitem__)]

@@ -14,7 +14,7 @@ SERVICES = 0.01
 BUSY_CPUS = 0.5
 """A round is disturbed from so many processors on that others keep busy."""
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
-"""Of quiet and of disturbed rounds, before they are told apart."""
+"""Of quiet and of disturbed rounds, before they are separated."""
 COLLAPSE = 1.5
 """The user's settings collapse beside a neighbour if they are this many times as fast without it."""
 

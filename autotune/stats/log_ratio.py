@@ -1,9 +1,9 @@
-"""The log ratio of two candidates, from rounds grouped by replicate, with two errors told apart.
+"""The log ratio of two candidates, from rounds grouped by replicate, with two errors kept apart.
 
 The luck of a process belongs to all rounds of a replicate, and is averaged over replicates only. What other processes
 take hits single rounds, by any amount, but it hits either candidate as likely, since we drew their order. So a round
-beside a neighbour moves the result by no more than a limit (Huber's location), a quiet round by all that it says: in
-these a stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
+beside a neighbour moves the result by no more than a limit (Huber's location). A quiet round counts in full: there a
+stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
 holds whatever the rounds of a replicate share.
 """
 
@@ -48,14 +48,20 @@ class Estimate:
         centre: its estimate.
         variance: of one replicate's part in it.
         df: degrees of freedom of ``variance``.
-        replicates, rounds: how many there are.
+        means: what each replicate measured, ascending.
+        rounds: how many there are.
     """
 
     centre: float
     variance: float
     df: int
-    replicates: int
+    means: tuple[float, ...]
     rounds: int
+
+    @property
+    def replicates(self) -> int:
+        """Number of replicates."""
+        return len(self.means)
 
     @property
     def error(self) -> float:
@@ -79,7 +85,8 @@ def estimate(replicates: Sequence[Sequence[Sample]]) -> Estimate:
     seen = sum(statistics.fmean(each) ** 2 for each in scores)
     prior = PRIOR_SPREAD**2 + _within(scores) * count / rounds
     df = PRIOR_REPLICATES + count - 1
-    return Estimate(centre, (PRIOR_REPLICATES * prior + seen) / df, df, count, rounds)
+    means = tuple(sorted(statistics.fmean(sample.log for sample in samples) for samples in replicates))
+    return Estimate(centre, (PRIOR_REPLICATES * prior + seen) / df, df, means, rounds)
 
 
 def _limit(replicates: Sequence[Sequence[Sample]]) -> float:

@@ -5,10 +5,15 @@ neighbours hit all alike. A process's memory layout biases every block it runs, 
 replicate, not the round (`autotune.stats.log_ratio`). Interim analyses come after planned numbers of
 replicates, early ones with little of the error, so that clear gains end soon and the stated confidence holds for all
 analyses together (Bonferroni; alpha spending: Lan & DeMets 1983).
+
+Whether settings are faster is another question than how much: where each of a dozen replicates is faster, they are,
+however far their ratios scatter. So the interval ends at the nearer of two bounds: that of Student's t, and that of the
+sign test, which is an order statistic of the replicates (Conover, Practical Nonparametric Statistics, 3.2).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +28,9 @@ CONFIDENCE = 0.95
 LOWER_ERROR, UPPER_ERROR = 0.009, 0.027
 """Probability that the truth is below the interval, and above it. A claim rests on the lower end. What is left
 of the stated error is kept for processes that differ much more than usual."""
+SIGN_ERROR = 0.0005
+"""Probability, at one analysis and to either side, that the truth is beyond the interval by the sign test. It decides
+from 11 replicates on, at two analyses at most."""
 ANALYSES: Mapping[int, float] = {4: 0.1, 8: 0.25, 14: 0.3, 24: 0.35}
 """Planned interim analyses: replicates, and the share of the error that each analysis may spend."""
 FULL_REPLICATES = 12
@@ -32,7 +40,7 @@ QUIET_CPUS = 0.2
 NARROW = 0.06
 """An interval is narrow if its half-width is no more..."""
 WIDE = 0.25
-"""...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
+"""...and wide from here on: its lower end is then worth more than its middle. Both on the log scale."""
 LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
@@ -70,7 +78,7 @@ class Proof:
     rounds: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as profiles store it."""
+        """Return plain data, as profiles store it."""
         return asdict(self)
 
     @property
@@ -150,7 +158,22 @@ def _interval(found: Estimate, share: float) -> Proof:
     if found.replicates > 1:
         low = math.exp(found.centre - student_quantile(1 - share * LOWER_ERROR, found.df) * found.error)
         high = math.exp(found.centre + student_quantile(1 - share * UPPER_ERROR, found.df) * found.error)
+    if (beyond := _by_luck(found.replicates)) is not None:
+        low = max(low, min(math.exp(found.means[beyond]), math.exp(found.centre)))
+        high = min(high, max(math.exp(found.means[-1 - beyond]), math.exp(found.centre)))
     return Proof(math.exp(found.centre), low, high, CONFIDENCE, found.rounds)
+
+
+@functools.cache
+def _by_luck(replicates: int) -> int | None:
+    """Return how many of ``replicates`` may lie on the other side of the truth by luck; None if all of them may."""
+    total, beyond = 0.0, None
+    for count in range(replicates):
+        total += math.comb(replicates, count) / 2**replicates
+        if total > SIGN_ERROR:
+            break
+        beyond = count
+    return beyond
 
 
 def round_variance(rounds: Sequence[Round]) -> float | None:
@@ -188,7 +211,12 @@ def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | 
         return None
     distance = found.centre - math.log(MIN_GAIN)
     deviation = math.sqrt(found.variance)
-    return _first(lambda count: _reach(LOWER_ERROR, count) * deviation <= distance, found.replicates)
+    always = found.means[0] > math.log(MIN_GAIN)
+
+    def decided(count: int) -> bool:
+        return _reach(LOWER_ERROR, count) * deviation <= distance or (always and _by_luck(count) is not None)
+
+    return _first(decided, found.replicates)
 
 
 def to_narrow(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:

@@ -15,24 +15,24 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile, machine_type
 from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.tuning.machine import on_the_same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
-LEAST_GENERATIONS = 2
+LEAST_REPLICATES = 2
 
 
-class Verdict(Enum):
-    """What a check shows of the claim."""
+class Claim(Enum):
+    """What became of a profile's claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
     OPEN = "open"
 
 
-EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 4, Verdict.OPEN: 5}
+EXIT_CODES = {Claim.HOLDS: 0, Claim.FAILS: 4, Claim.OPEN: 5}
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class CheckResult:
     measured: Proof
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Claim:
         """`FAILS` if today's whole interval lies below the claimed one; `HOLDS` if all of it lies above half of the
         claimed gain (on the log scale, from the claim's lower end); else `OPEN`."""
         least = self.claimed.low
         if self.measured.high < least:
-            return Verdict.FAILS
-        return Verdict.HOLDS if self.measured.low >= min(least, math.sqrt(least)) else Verdict.OPEN
+            return Claim.FAILS
+        return Claim.HOLDS if self.measured.low >= min(least, math.sqrt(least)) else Claim.OPEN
 
 
 def check(
@@ -70,7 +70,7 @@ def check(
 
 
 def _check_same(path: Path, profile: Profile, target: Target, key: str) -> None:
-    """Raise `UsageError` if ``profile`` is for another task or machine: its claim says nothing of these."""
+    """Raise `UsageError` if ``profile`` is for another task or machine: its claim is not about these."""
     own, here = f"{profile.target.name} on {profile.key}", f"{target.name} on {key}"
     if own != here:
         raise UsageError(f"{path}: is for {own}, this is {here}; --force measures it all the same")
@@ -113,18 +113,18 @@ def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
 
 
 def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, observe: Observer) -> list[Round]:
-    """Return rounds of as many generations as fit before ``deadline``, at least `LEAST_GENERATIONS`."""
-    contenders = {BASELINE: profile.baseline, name: profile.levels[name].settings}
+    """Return rounds of as many replicates as fit before ``deadline``, at least `LEAST_REPLICATES`."""
+    candidates = {BASELINE: profile.baseline, name: profile.levels[name].settings}
     rounds: list[Round] = []
-    longest, generations = 0.0, 0
-    while generations < LEAST_GENERATIONS or time.monotonic() + longest < deadline:
+    longest, replicates = 0.0, 0
+    while replicates < LEAST_REPLICATES or time.monotonic() + longest < deadline:
         before = time.monotonic()
-        with bench.contest(contenders, float("inf")) as contest:
-            rounds += contest.rounds(generations, ROUNDS, BLOCK_SECONDS)
-        missing = set(contenders) - set(rounds[-1].rates)
+        with bench.contest(candidates, float("inf")) as contest:
+            rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)
+        missing = set(candidates) - set(rounds[-1].rates)
         if missing:
             raise NothingUsable(f"{' and '.join(sorted(missing))}: the settings do not run on this machine")
-        generations += 1
+        replicates += 1
         observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
         longest = max(longest, time.monotonic() - before)
     return rounds

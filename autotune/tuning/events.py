@@ -92,4 +92,4 @@ Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer of a run that nobody watches."""
+    """Do nothing: nobody watches the run."""

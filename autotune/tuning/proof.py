@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import still_open, wide
-from autotune.stats.proof import ANALYSES, BASELINE, Round, typical_rate
+from autotune.stats.proof import ANALYSES, BASELINE, Round, to_decide, typical_rate
 from autotune.tuning.events import ProofStarted, ReplicateFinished, RoundFinished
 from autotune.tuning.schedule import (
     BLOCK_SECONDS,
+    PROOF_MARGIN,
     block_seconds,
     replicate_seconds,
     rounds_that_fit,
@@ -44,6 +45,16 @@ def prove(state: RunState) -> None:
         if not going_on:
             break
         candidates = {name: settings for name, settings in candidates.items() if name in {BASELINE, *going_on}}
+
+
+def seconds_to_decide(state: RunState) -> float:
+    """Return how much longer than the budget the proof of an open level would take; 0 if none is open or hopeful."""
+    open_levels = still_open(state.chosen, state.rounds) - {BASELINE}
+    wanted = [count for level in open_levels if (count := to_decide(state.rounds, level, BASELINE)) is not None]
+    if not wanted:
+        return 0.0
+    each = PROOF_MARGIN * replicate_seconds(state, [state.baseline, *(state.chosen[level] for level in open_levels)])
+    return max(0.0, (min(wanted) - state.replicates) * each - state.schedule.left)
 
 
 def run_replicate(

@@ -214,10 +214,8 @@ def profile_of(
 
 def _doubts(profile: Profile) -> Iterator[str]:
     """Doubt gains above what is physically possible: something other than the settings made the baseline slow."""
-    for level, result in profile.levels.items():
-        most = profile.possible(level)
-        if result.proven and result.speedup.value > most:
-            yield notes.not_believable(level, result.speedup.value, most)
+    for level in profile.impossible():
+        yield notes.not_believable(level, profile.levels[level].speedup.value, profile.possible(level))
 
 
 def _level_result(level: str, answer: Answer) -> LevelResult:

@@ -12,8 +12,8 @@ from autotune.errors import Interrupted, LaunchError
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
@@ -30,14 +30,14 @@ from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
-from autotune.tuning.proof import prove
+from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
 from autotune.tuning.result import advised, evidence_of, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
@@ -52,6 +52,8 @@ MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
+MOST_SECONDS_MORE = 30.0
+"""A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
 
@@ -93,7 +95,7 @@ def run(
     check_not_a_rank()
     path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
-    check_pins_on(inventory, options.fix or {})
+    check_fixed_on(inventory, options.fix or {})
     path = path or places.own_place(machine_type(inventory).key, target.name)
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
@@ -109,6 +111,7 @@ def _run_phases(host: _Host) -> Result:
     """Run all phases, from the open runner to the written profile."""
     gflops = _matrix_rates(host)
     task = _probe_run(host)
+    check_fixed_for(task, host.options.fix or {})
     wanted = baseline_settings(task, host.inventory)
     study = _open_study(host, wanted)
     bench = TrialBench(host.runner, wanted, host.options.seed, host.schedule.patience)
@@ -143,6 +146,7 @@ def _run_phases(host: _Host) -> Result:
     ended: Interrupted | LaunchError | None = None
     try:
         search_race_prove(state)
+        _decide(host, state)
         host.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
@@ -159,6 +163,14 @@ def search_race_prove(state: RunState) -> None:
     state.chosen = race(state, candidates)
     state.chosen = compare_first_steps(state)
     prove(state)
+
+
+def _decide(host: _Host, state: RunState) -> None:
+    """Take a little more time than the usual budget if that decides what is open."""
+    more = seconds_to_decide(state)
+    if host.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
+        host.set_budget(host.schedule.budget + more)
+        prove(state)
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Opens the runner of a target: one machine-wide lock, a scratch folder, signals that clean up.
 
 Two runs at once would measure each other. So all timed trials of a machine share one file lock, which the kernel
-releases when its process ends, also after a crash. A second file contains the holder's process id, for messages. Both
-are in the temporary folder and writable by all users, who share the processors.
+releases when its process ends, also after a crash. It is in the temporary folder and writable by all users, who share
+the processors.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths, remove_abandoned
-from autotune.trial.script import Script, Target
+from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
 POLL_SECONDS = 0.2
@@ -62,8 +61,7 @@ def open_runner(
         Interrupted: on SIGINT or SIGTERM.
     """
     system = System()
-    words = "waiting for the tuning run of process {}"
-    waiting = acquire(patience, lambda pid: observe(StageStarted(words.format(pid))))
+    waiting = acquire(patience, lambda pid: observe(StageStarted(f"waiting for {_other_run(pid)}")))
     with interrupt_on_signals(), waiting:
         remove_abandoned()
         origin = _working_folder()
@@ -104,7 +102,7 @@ def check_not_a_rank() -> None:
     if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
         raise UsageError(
             "tune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
-            " mpiexec: it starts several processes by itself where that pays."
+            " mpiexec: it starts several processes by itself if that pays."
         )
 
 
@@ -134,13 +132,15 @@ def default_file() -> Path:
 
 
 def holder(file: Path | None = None) -> int | None:
-    """Return the process id of the live holder; None if nobody holds the lock or the holder is unknown."""
+    """Return the process id of the lock's holder; None if nobody holds it, or the kernel does not list locks."""
     try:
-        with open(_pid_file(file or default_file()), "rb", opener=_open_planted) as opened:
-            pid = int(opened.read(20))
-    except (OSError, ValueError):
+        inode = str((file or default_file()).stat().st_ino)
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
         return None
-    return pid if pid > 0 and _alive(pid) else None
+    fields = [line.split() for line in locks]
+    pids = [int(each[4]) for each in fields if each[1] == "FLOCK" and each[5].split(":")[-1] == inode]
+    return next((pid for pid in pids if pid > 0), None)  # 0 and -1: a process of another PID namespace
 
 
 @contextlib.contextmanager
@@ -160,10 +160,8 @@ def acquire(timeout: float, on_wait: Callable[[int | None], None], file: Path | 
     lock = FileLock(file, mode=0o666)
     _take(lock, timeout, on_wait, file)
     try:
-        _write_pid(_pid_file(file), str(os.getpid()))
         yield
     finally:
-        _write_pid(_pid_file(file), "")
         lock.release()
 
 
@@ -175,10 +173,9 @@ def _take(lock: FileLock, timeout: float, on_wait: Callable[[int | None], None],
             on_wait(holder(file))
             lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
-        by = holder(file)
         raise NothingUsable(
-            f"Another tuning run{f' (process {by})' if by else ''} has held this machine for {timeout:g} s."
-            " Timed trials must not overlap: wait for it, end it, or give a longer --budget."
+            f"{_other_run(holder(file)).capitalize()} has held this machine for {timeout:g} s. Timed trials must not"
+            " overlap: wait for it, end it, or give a longer --budget."
         ) from None
     except OSError as error:
         raise LaunchError(
@@ -186,33 +183,5 @@ def _take(lock: FileLock, timeout: float, on_wait: Callable[[int | None], None],
         ) from error
 
 
-def _pid_file(file: Path) -> Path:
-    return file.with_suffix(".pid")
-
-
-def _write_pid(file: Path, text: str) -> None:
-    """Write the holder's process id, if that can be done."""
-    with contextlib.suppress(OSError):
-        flags = os.O_WRONLY | os.O_TRUNC
-        try:
-            handle = _open_planted(file, flags)
-        except FileNotFoundError:
-            handle = _open_planted(file, flags | os.O_CREAT | os.O_EXCL)
-            os.fchmod(handle, 0o666)
-        with os.fdopen(handle, "w") as opened:
-            opened.write(text)
-
-
-def _open_planted(file: str | Path, flags: int) -> int:
-    """Open a file that another user may have planted: follows no symbolic link, waits for no reader of a pipe."""
-    return os.open(file, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
+def _other_run(pid: int | None) -> str:
+    return "another tuning run" + (f" (process {pid})" if pid else "")

@@ -15,10 +15,10 @@ from autotune.tuning.state import RunState
 ROUNDS, MOST_ROUNDS = 2, 8
 """Rounds within a replicate: at least, and at most if their scatter makes more of them worth the time."""
 BLOCK_SECONDS = 0.15
-"""Of a proof's block: more replicates say more than longer ones."""
+"""Of a proof's block: more replicates show more than longer ones."""
 LONG_BLOCK_SECONDS = 0.6
 """Of any block beside others for which a candidate waits: it runs well and badly in turns of some tenths of a second,
-and shorter blocks do not say how often (decision 026)."""
+and shorter blocks do not show how often (decision 026)."""
 STEPS_IN_BLOCK = 1.5
 """Expected steps in a block whose steps are long: whole steps, so the last one runs over."""
 SLOW_STEP_SECONDS = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
@@ -83,14 +84,20 @@ def _is_over(state: RunState, share: float) -> bool:
 
 
 def _must_be_tried(state: RunState, level: str) -> bool:
-    """Return True if nothing of ``level`` was tried yet, though a trial and the first analysis of one candidate fit.
+    """Return True if nothing of ``level`` was tried yet, though a trial fits beside the first analysis of what is best.
 
-    What was never tried can never be proven.
+    What was never tried can never be proven. If nothing is worth a proof so far, a trial is all that must fit.
     """
     if state.tried(level):
         return False
     first = min(ANALYSES) * PROOF_MARGIN * replicate_seconds(state, [state.baseline, state.best])
-    return _usual_seconds(state) + first < state.schedule.left
+    return _usual_seconds(state) + (first if _rising(state) else 0.0) < state.schedule.left
+
+
+def _rising(state: RunState) -> Mapping[str, Settings]:
+    """Return the best settings of each level that are clearly faster than all below."""
+    best = {level: max(settings, key=state.estimate) for level, settings in near_best(state).items() if settings}
+    return improving(state, best, state.estimate)
 
 
 def _usual_seconds(state: RunState) -> float:
@@ -104,9 +111,7 @@ def _used_share(state: RunState, ahead: float = 0.0) -> float:
 
 def _kept_back(state: RunState) -> float:
     """Return the seconds for race and proof of every level that may gain, or that was not searched yet."""
-    near = near_best(state)
-    best = {level: max(settings, key=state.estimate) for level, settings in near.items() if settings}
-    rising = improving(state, best, state.estimate)
+    near, rising = near_best(state), _rising(state)
     levels = sum(level in rising or level not in state.searched for level in state.spaces)
     several = [near[level][:LEVEL_CANDIDATES] for level in rising if len(near[level]) > 1]
     racing = replicate_seconds(state, [settings for group in several for settings in group])

@@ -57,7 +57,7 @@ class Work:
 
     @property
     def profile(self) -> Path:
-        """What the tuning run has written."""
+        """Return the path of what the tuning run writes."""
         assert self.subject is not None
         return self.folder / f"{self.subject.name}.yaml"
 

@@ -28,15 +28,14 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """Of the parts that are about it."""
+        """Return the name that its parts carry."""
         return self.path.stem
 
 
 SUBJECTS = (
-    Subject(TASKS / "cnn.py", "cuda", 75.0),
-    Subject(TASKS / "transformer.py", "cuda", 80.0),
-    Subject(TASKS / "images.py", "cuda", 60.0),
-    Subject(EXAMPLES / "tabular_mlp.py", "cpu", 45.0),
+    Subject(TASKS / "cnn.py", "cuda", 100.0),
+    Subject(TASKS / "transformer.py", "cuda", 100.0),
+    Subject(EXAMPLES / "tabular_mlp.py", "cpu", 60.0),
 )
 
 

@@ -58,7 +58,7 @@ class Answer:
     """At which it stopped."""
 
     def covers(self, ratio: float, most: float | None = None) -> bool:
-        """True where the stated interval holds the true ``ratio``, or something up to ``most``."""
+        """Return True if the stated interval holds the true ``ratio``, or something up to ``most``."""
         return self.interval.low <= (most or ratio) and ratio <= self.interval.high
 
 
@@ -69,7 +69,7 @@ class Replayed:
         self.left, self.roles = deque(generations), roles
 
     def clock(self) -> float:
-        """The budget ends with the last generation."""
+        """Return the time: the budget ends with the last generation."""
         return 0.0 if self.left else 2 * BUDGET
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
@@ -78,7 +78,7 @@ class Replayed:
 
     @contextmanager
     def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:
-        """The next generation."""
+        """Yield the next generation."""
         yield Turns(iter(self.left.popleft()), {role: self.roles[role] for role in contenders})
 
 
@@ -89,14 +89,14 @@ class Turns:
         self.turns, self.roles, self.neighbours, self.cpu_wait = turns, roles, 0.0, 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
-        """The next recorded round; empty where no more were recorded."""
+        """Return the next recorded round; empty if no more were recorded."""
         turn = next(self.turns, Turn({}))
         self.neighbours = turn.neighbours
         return {role: turn.rates[name] for role, name in self.roles.items() if name in turn.rates}
 
 
 def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer:
-    """The tuner's proof, up to the look that decides.
+    """Run the tuner's proof, up to the look that decides.
 
     Args:
         generations: in the order in which they are taken; the budget ends after the last.
@@ -120,8 +120,8 @@ def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer
 
 
 def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = None) -> dict[str, Any]:
-    """Share of proofs that claim a gain, share of intervals that hold the true ``ratio`` (or something up to ``most``),
-    and the median of their half-widths on the log scale."""
+    """Return the share of proofs that claim a gain, that of intervals that hold the true ``ratio`` (or something up to
+    ``most``), and the median of their half-widths on the log scale."""
     return {
         "proofs": len(answers),
         "claims": round(statistics.mean(answer.claims > 0 for answer in answers), 4),

@@ -62,7 +62,7 @@ class Trainer:
     """One trainer: started at once, asked for blocks when it is ready.
 
     Raises:
-        Failed: its allocator is not installed.
+        Failed: its allocator or mpiexec is not installed.
     """
 
     def __init__(self, contender: Contender, folder: Path) -> None:
@@ -162,11 +162,17 @@ def _works(name: str, action: Callable[[], None]) -> bool:
 
 
 def commands(settings: Mapping[str, Any], folder: Path) -> list[tuple[list[str], dict[str, str]]]:
-    """Return what to start for one trainer: command lines, each with its own variables."""
+    """Return what to start for one trainer: command lines, each with its own variables.
+
+    Raises:
+        Failed: the backend is mpi, and there is no mpiexec.
+    """
     wanted = Settings.from_dict(settings)
     binder = system_tools(affinity.plan(wanted, probe()))
     if wanted.backend == "mpi":
-        launcher = mpiexec(System()) or "mpiexec"
+        launcher = mpiexec(System())
+        if launcher is None:
+            raise Failed("no mpiexec here: pip install -e '.[mpi]'")
         line = command(wanted, str(TRAINING), [str(folder)], sys.executable, binder=binder, mpiexec=launcher)
         return [(line, {})]
     ranks = (

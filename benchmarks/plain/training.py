@@ -55,7 +55,8 @@ def loader_of(
     options: dict[str, Any] = {"num_workers": settings["num_workers"], "collate_fn": getattr(task, "collate_fn", None)}
     options["pin_memory"] = settings.get("pin_memory", False)
     if settings["num_workers"]:
-        options |= {name: settings[name] for name in ("prefetch_factor", "persistent_workers")}
+        options["prefetch_factor"] = settings["prefetch_factor"]
+        options["persistent_workers"] = bool(getattr(task, "CURRENT", {}).get("persistent_workers"))
         method = settings.get("worker_start", "default")
         options |= {"multiprocessing_context": method} if method != "default" else {}
         options |= extra or {}
@@ -72,7 +73,6 @@ def _count(batch: Any) -> int:
 
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-LOADER_EXTRAS = ("in_order", "worker_init_fn")
 
 
 def keep_freed_memory() -> None:
@@ -82,7 +82,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(ctypes.c_int(option), ctypes.c_int(value))
 
 
-def apply_switches(settings: Settings, device: str, extra: Settings) -> None:
+def apply_switches(settings: Settings, device: str) -> None:
     """Apply what belongs to the process."""
     torch.set_num_threads(settings["threads"])
     torch.set_num_interop_threads(settings["interop_threads"])
@@ -90,17 +90,10 @@ def apply_switches(settings: Settings, device: str, extra: Settings) -> None:
         keep_freed_memory()
     if settings.get("matmul_precision", "highest") != "highest":
         torch.set_float32_matmul_precision(settings["matmul_precision"])
-    if "sharing" in extra:
-        torch.multiprocessing.set_sharing_strategy(extra["sharing"])  # type: ignore[no-untyped-call]
     if device == "cuda":
         torch.backends.cudnn.benchmark = bool(settings.get("cudnn_benchmark"))
         if settings["precision"] == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-
-
-def several_threads(_worker: int) -> None:
-    """Give a loader worker as many threads as there are CPUs."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
 class Training:
@@ -111,14 +104,13 @@ class Training:
         settings: a value for every knob.
         world: how many ranks.
         device: ``cpu`` or ``cuda``.
-        extra: ``in_order``, ``sharing``, ``worker_threads``, ``ddp`` (arguments of DistributedDataParallel), ``hook``
-            (``bf16``: compressed gradients), ``zero`` (ZeroRedundancyOptimizer).
+        extra: arguments of the loader that no knob sets, such as ``in_order``; for loaders with workers.
     """
 
     def __init__(
         self, task: ModuleType, settings: Settings, world: int, device: str = "cpu", extra: Settings | None = None
     ) -> None:
-        self.task, self.settings, self.world, self.extra = task, settings, world, dict(extra or {})
+        self.task, self.settings, self.world = task, settings, world
         self.device = torch.device(device)
         self.count: Callable[[Any], int] = getattr(task, "count_items", None) or _count
         torch.manual_seed(0)
@@ -126,33 +118,13 @@ class Training:
         self.layout = torch.channels_last if settings["channels_last"] else None
         if self.layout:
             model = model.to(memory_format=self.layout)
-        self.optimizer = self._optimizer(task, model)
+        self.optimizer = optimizer_of(task, model)
         self._choose_implementation(settings["optimizer_impl"])
         if settings.get("compile", "off") != "off":
             model.compile(mode=settings["compile"])
-        self.model = self._shared(model) if world > 1 else model
+        self.model = torch.nn.parallel.DistributedDataParallel(model) if world > 1 else model
         self.scaler = torch.amp.GradScaler(device, enabled=settings["precision"] == "fp16")
-        options = {name: self.extra[name] for name in LOADER_EXTRAS if name in self.extra}
-        if self.extra.get("worker_threads"):
-            options["worker_init_fn"] = several_threads
-        self.stream = self._batches(loader_of(task, task.build_dataset(), settings, world, options))
-
-    def _optimizer(self, task: ModuleType, model: torch.nn.Module) -> torch.optim.Optimizer:
-        optimizer = optimizer_of(task, model)
-        if not self.extra.get("zero"):
-            return optimizer
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        options = {name: optimizer.defaults[name] for name in ("lr", "weight_decay") if name in optimizer.defaults}
-        return ZeroRedundancyOptimizer(model.parameters(), type(optimizer), **options)
-
-    def _shared(self, model: torch.nn.Module) -> torch.nn.Module:
-        shared = torch.nn.parallel.DistributedDataParallel(model, **self.extra.get("ddp", {}))
-        if self.extra.get("hook") == "bf16":
-            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-
-            shared.register_comm_hook(None, bf16_compress_hook)
-        return shared
+        self.stream = self._batches(loader_of(task, task.build_dataset(), settings, world, extra))
 
     def _choose_implementation(self, name: str) -> None:
         if name != "default":
@@ -217,7 +189,7 @@ def main(folder: Path) -> None:
     """Warm up and serve."""
     spec = json.loads((folder / "trial.json").read_text("utf-8"))
     settings, extra, device = spec["settings"], spec.get("extra", {}), spec.get("device", "cpu")
-    apply_switches(settings, device, extra)
+    apply_switches(settings, device)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world != settings["processes"]:
         raise SystemExit(f"{settings['processes']} processes were asked for, {world} were started")

@@ -22,8 +22,9 @@ from autotune.probes.facts import (
     Software,
 )
 from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target, machine_type
-from autotune.search.history import TriedSettings
+from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
 from autotune.stats.proof import IDENTITY, Proof
 
 BASELINE = Settings(threads=8, batch_size=64)
@@ -34,10 +35,10 @@ OWN = Settings(threads=2, batch_size=64)
 WORKERS = OWN.but(num_workers=2)
 
 
-def tried(settings: Settings, rate: float, seconds: float = 0.0) -> TriedSettings:
+def tried(settings: Settings, rate: float, seconds: float = 0.0) -> Trial:
     """Return a trial; a rate of 0 failed."""
-    measured = Measurement(tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3))) if rate else None
-    return TriedSettings(settings, "safe", "moves", seconds, measured, "completed" if rate else "crashed")
+    measured = Measurement(tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3)))
+    return Trial(settings, Completed(measurement=measured) if rate else Crashed("no"), "safe", "moves", seconds)
 
 
 def inventory(**changes: Any) -> Inventory:
@@ -70,7 +71,6 @@ def inventory(**changes: Any) -> Inventory:
             shm_total=64 * 2**20,
             shm_free=64 * 2**20,
             transparent_hugepages="madvise",
-            hints=("/dev/shm is small: docker: --shm-size=8g",),
         ),
         "gpus": (),
         "limits": ResourceLimits(open_files_soft=1024, open_files_hard=4096, processes=None),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from benchmarks import stamp
 from benchmarks.honesty import draws, neighbours
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated

@@ -8,9 +8,9 @@ import pytest
 
 from autotune.report.profile import CHECKED, checked
 from autotune.stats.proof import Proof
-from autotune.tuning.check import EXIT_CODES, CheckResult, Verdict
+from autotune.tuning.check import EXIT_CODES, CheckResult, Claim
 
-HOLDS, FAILS, OPEN = Verdict
+HOLDS, FAILS, OPEN = Claim
 
 
 def proof(low: float, high: float) -> Proof:
@@ -32,7 +32,7 @@ def proof(low: float, high: float) -> Proof:
     ],
 )
 def test_an_interval_that_holds_and_does_not_is_inconclusive(
-    claimed: tuple[float, float], measured: tuple[float, float], verdict: Verdict
+    claimed: tuple[float, float], measured: tuple[float, float], verdict: Claim
 ) -> None:
     result = CheckResult("amp", proof(*claimed), proof(*measured))
     assert result.verdict == verdict

@@ -12,6 +12,7 @@ import pytest
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
+from autotune.stats.proof import Proof
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, TUNED, profile
 from tests.doubles.servers import folder_server
@@ -231,6 +232,15 @@ def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_pa
     part = profiles.write(tmp_path / "part.yaml", replace(whole, evidence=replace(whole.evidence, partial=True)))
     code, _out, err = say("profiles", "push", part, "--to", "shared")
     assert (code, "interrupted run" in err) == (2, True)
+
+
+def test_a_gain_that_is_not_possible_is_not_shared(say: Say, saved: Path) -> None:
+    """Seen: 173x of one knob, measured beside a load of 12 on two CPUs, could be shared."""
+    one = profiles.read(saved)
+    safe = replace(one.levels["safe"], speedup=Proof(173.09, 10.34, 400.0, 0.95, 12), proven=True)
+    profiles.write(saved, replace(one, levels={**one.levels, "safe": safe}))
+    code, _out, err = say("profiles", "push", saved, "--to", "shared")
+    assert (code, "173x" in err, Path("shared").exists()) == (2, True, False)
 
 
 def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

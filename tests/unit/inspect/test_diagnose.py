@@ -18,11 +18,11 @@ from autotune.inspect.diagnose import HastySystem, contenders, diagnose, largest
 from autotune.inspect.inspection import Bound, Part
 from autotune.inspect.verdict import QUARTER, STEP, conclude
 from autotune.knobs.settings import Settings
+from autotune.stats.load import QUIET
 from autotune.stats.measurement import Measurement
-from autotune.stats.neighbours import QUIET
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
-from autotune.trial.spec import Without
+from autotune.trial.messages import Without
 from autotune.tuning.events import Event, StageStarted
 from tests.doubles.inspections import facts, inspection
 from tests.doubles.results import inventory

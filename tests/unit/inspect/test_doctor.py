@@ -10,7 +10,7 @@ import pytest
 from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
 from autotune.probes.switches import Switches
-from autotune.stats.neighbours import QUIET, Load, Neighbour
+from autotune.stats.load import QUIET, Load, Neighbour
 from tests.doubles.results import inventory
 
 

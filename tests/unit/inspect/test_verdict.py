@@ -42,7 +42,7 @@ class TestBounds:
     def test_wide_rounds_do_not_hide_a_clear_clock(self) -> None:
         """Seen beside a neighbour: a free update 3.46x (0.00 to 2584.73)."""
         apart = [
-            replace(turn, rates={"step": 1000.0, "update": 1000.0 * (3.0 + 8 * (turn.generation - 1))})
+            replace(turn, rates={"step": 1000.0, "update": 1000.0 * (3.0 + 8 * (turn.replicate - 1))})
             for turn in rounds()[2:]
         ]
         found = bounds(inspection(update=0.1), apart)[Part.UPDATE]

@@ -127,19 +127,6 @@ def test_threads_that_sleep_mean_nothing_to_one_thread():
     assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_workers_outlive_an_epoch_only_where_the_users_do(kept):
-    where = context(inventory(), 64)
-    where = replace(where, baseline=where.baseline.but(num_workers=2, persistent_workers=kept))
-    assert offered("persistent_workers", where) == (kept,)
-    assert list(reasons("persistent_workers", where)) == [not kept]
-    said = reasons("persistent_workers", context(inventory(), 64))[True]
-    assert said == (
-        "workers that outlive an epoch would not see a dataset that changes between epochs;"
-        " set it in your DataLoader and in CURRENT"
-    )
-
-
 def test_data_parallel_only_with_several_gpus():
     assert offered("data_parallel", context(inventory(), 64)) == (False,)
     assert offered("data_parallel", with_gpu((8, 0))) == (False,)

@@ -28,8 +28,8 @@ def test_difference_is_empty_exactly_where_equal(first, second):
 @given(ANY)
 def test_knobs_that_do_not_apply_are_neutral(settings):
     alone = settings.but(processes=1, num_workers=0)
-    assert (alone.backend, alone.prefetch_factor, alone.persistent_workers) == (None, None, False)
-    assert hash(alone) == hash(alone.but(backend="mpi", prefetch_factor=4, persistent_workers=True))
+    assert (alone.backend, alone.prefetch_factor) == (None, None)
+    assert hash(alone) == hash(alone.but(backend="mpi", prefetch_factor=4))
     both = settings.but(processes=2, num_workers=1)
     assert both.backend is not None
     assert both.prefetch_factor is not None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,14 +122,3 @@ def test_who_is_bound_elsewhere_is_no_neighbour(tmp_path: Path, bound: str, expe
     tree.at(IDLE, Row(20, cpus=bound))
     assert may_use(tree.system, 20, frozenset({0, 1})) is expected
     assert may_use(tree.system, 99, frozenset({0, 1})), "it has ended"
-
-
-def test_real_processes_are_read() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        seen = {each.pid: each for each in processes()}
-    finally:
-        child.communicate(b"\n")
-    assert seen[child.pid].parent == os.getpid()
-    assert seen[child.pid].name.startswith("python")
-    assert seen[os.getpid()].seconds > 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import autotune.probes
-from autotune.probes.system import CommandResult, System, _is_stopped
+from autotune.probes.system import System
 from tests.doubles.machines import laptop
 from tests.doubles.recorded import Recorded
 
@@ -57,19 +55,6 @@ def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     assert System().read(str(tmp_path / "x")) == "ab\ufffd"
 
 
-def test_commands_never_raise() -> None:
-    system = System()
-    assert system.run([sys.executable, "-c", "print('hello')"]) == CommandResult(0, "hello\n", "")
-    assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
-    assert system.run(["/no/such/program"]).returncode == 127
-    assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124
-
-
-def test_commands_see_the_environment_given() -> None:
-    system = System(env={"ONLY": "this"})
-    assert system.run([sys.executable, "-c", "import os; print(os.environ['ONLY'])"]).stdout == "this\n"
-
-
 def test_a_recording_loads_from_a_folder(tmp_path: Path) -> None:
     laptop().at(tmp_path)
     facts = {"affinity": [1, 2], "env": {"A": "b"}, "rlimits": {"RLIMIT_NOFILE": [64, None]}, "spaces": {"/x": [2, 1]}}
@@ -80,27 +65,6 @@ def test_a_recording_loads_from_a_folder(tmp_path: Path) -> None:
     assert system.env == {"A": "b"}
     assert system.read("/sys/devices/cpu_atom/cpus") == "12-19"
     assert system.read("/etc/passwd") is None
-
-
-def test_a_stopped_child_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its limit is two minutes for software that is slow to import; a stopped process does not come to an end."""
-    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.05)
-    child = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
-    done = System().run(child, timeout=600)
-    assert done.returncode == 124
-    assert "was stopped" in done.stderr
-
-
-def test_a_child_that_was_waited_for_is_not_stopped() -> None:
-    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    child.wait()
-    assert not _is_stopped(child.pid)
-
-
-def test_a_child_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.01)
-    child = [sys.executable, "-c", "import sys, time; time.sleep(0.1); print(7); print(8, file=sys.stderr)"]
-    assert System().run(child, timeout=60) == CommandResult(0, "7\n", "8\n")
 
 
 def test_remember_computes_once_per_key(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from autotune.profiles.format import Profile
 from autotune.report import final
 from autotune.report.levels import HEADLINES, Standing, recommended, verdict
-from autotune.stats.neighbours import Load, Neighbour
+from autotune.report.notes import load_note
+from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import Proof
 from tests.doubles import results as records
 
@@ -60,7 +61,7 @@ def test_the_figures_are_the_profiles() -> None:
 def test_neighbours_are_named_first_by_name_on_the_users_own_terminal() -> None:
     load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
     profile = records.profile()
-    profile = replace(profile, evidence=replace(profile.evidence, beside=load.note))
+    profile = replace(profile, evidence=replace(profile.evidence, beside=load_note(load)))
     first, second, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
     assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 2 CPUs"
     assert second == "          while this was measured: the figures hold for that load"
@@ -88,7 +89,7 @@ def test_every_changed_knob_is_shown_with_both_values() -> None:
 def test_no_gain_and_cannot_tell_are_answers(proof: Proof, standing: Standing) -> None:
     level = replace(records.no_gain().levels["safe"], speedup=proof)
     profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), level))
-    answer = HEADLINES[standing]
+    answer = HEADLINES[standing].format(verdict="no proven gain")
     assert verdict(profile, "safe")[0] == answer
     found = text(profile)
     assert answer in found

@@ -1,23 +1,37 @@
-"""What each knob brought."""
+"""The record of a run: how far trials of the same settings differ, and the effect of each knob."""
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 
-from autotune.knobs.settings import Settings
-from autotune.search.history import History, TriedSettings, effects
-from autotune.stats.measurement import Block, Measurement
+from autotune.search.history import USUAL_NOISE, History, effects, trial_noise
+from tests.doubles.results import OWN, WORKERS, tried
 
-OWN = Settings(threads=2, batch_size=64)
-WORKERS = OWN.but(num_workers=2)
 FUSED = OWN.but(optimizer_impl="fused")
 WINNER = WORKERS.but(optimizer_impl="fused")
 
 
-def tried(settings: Settings, rate: float, seconds: float = 0.0) -> TriedSettings:
-    """A trial; a rate of 0 failed."""
-    measured = Measurement(tuple(Block(round(100 * rate), 100.0, 10) for _ in range(3))) if rate else None
-    return TriedSettings(settings, "safe", "moves", seconds, measured, "completed" if rate else "crashed")
+def test_a_failed_trial_has_no_rate() -> None:
+    assert (tried(OWN, 0).rate, tried(OWN, 0).measurement) == (None, None)
+    assert tried(OWN, 3).rate == pytest.approx(3)
+
+
+def test_noise_without_repeats_is_the_usual_one() -> None:
+    assert trial_noise([]) == trial_noise([tried(OWN, 1), tried(WORKERS, 9)]) == USUAL_NOISE
+
+
+def test_noise_of_two_that_agree_by_luck_is_not_zero() -> None:
+    assert trial_noise([tried(OWN, 5)] * 2) == pytest.approx(USUAL_NOISE * math.sqrt(2 / 3))
+
+
+def test_noise_of_many_repeats_is_theirs_whatever_their_settings_and_failures() -> None:
+    draw = random.Random(0)
+    scales = ((OWN, 1e3), (WORKERS, 5e4))
+    history = [tried(s, scale * math.exp(draw.gauss(0, 0.2))) for s, scale in scales for _ in range(200)]
+    assert trial_noise([*history, tried(OWN, 0)]) == pytest.approx(0.2, rel=0.1)
 
 
 def test_alone_and_in_the_winner() -> None:

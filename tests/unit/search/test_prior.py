@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
-from autotune.search.features import GROUPS, coordinates, correlation
 from autotune.search.prior import Prior
+from autotune.search.surrogate import GROUPS, coordinates, correlation
 from benchmarks.simulation.simulator import context, inventory
 
 ALONE = Settings(threads=2, batch_size=64)

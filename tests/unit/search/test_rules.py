@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.search.protocol import Observation
+from autotune.search.history import Trial
 from autotune.search.rules import Forbidden
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
@@ -15,7 +15,7 @@ FINE = Completed(measurement=Measurement((Block(10, 1.0, 1),)))
 
 
 def forbidden(*trials: tuple[Settings, Outcome]) -> Forbidden:
-    return Forbidden(Observation(settings, outcome, "safe") for settings, outcome in trials)
+    return Forbidden(Trial(settings, outcome, "safe") for settings, outcome in trials)
 
 
 @pytest.mark.parametrize(

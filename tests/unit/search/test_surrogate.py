@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.knobs.settings import Settings
-from autotune.search.protocol import Observation
+from autotune.search.history import Trial
 from autotune.search.surrogate import Gains, Surrogate
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed
@@ -18,7 +18,7 @@ UNSEEN = OWN.but(num_workers=2, threads=1)
 def surrogate(logs: list[float], noise: float = 0.03) -> Surrogate:
     """Of trials whose log rates differ by ``logs`` from what was expected."""
     history = [
-        Observation(s, Completed(measurement=Measurement((Block(round(1e9 * math.exp(log)), 1e6, 1),) * 3)), "safe")
+        Trial(s, Completed(measurement=Measurement((Block(round(1e9 * math.exp(log)), 1e6, 1),) * 3)), "safe")
         for s, log in zip(TRIED, logs, strict=True)
     ]
     return Surrogate(history, lambda _: 0.0, noise, "cpu")
@@ -46,29 +46,11 @@ def test_repeats_that_differ_more_than_expected_are_believed_less():
     def mean_of(noise_seen: float) -> float:
         logs = [0.0, noise_seen, -noise_seen, noise_seen, -noise_seen, 0.0]
         history = [
-            Observation(s, Completed(measurement=Measurement((Block(round(1e9 * math.exp(log)), 1e6, 1),) * 3)), "safe")
+            Trial(s, Completed(measurement=Measurement((Block(round(1e9 * math.exp(log)), 1e6, 1),) * 3)), "safe")
             for s, log in zip(same, logs, strict=True)
         ]
         lucky = Completed(measurement=Measurement((Block(round(1.3e9), 1e6, 1),) * 3))
-        model = Surrogate([*history, Observation(TRIED[3], lucky, "safe")], lambda _: 0.0, 0.03, "cpu")
+        model = Surrogate([*history, Trial(TRIED[3], lucky, "safe")], lambda _: 0.0, 0.03, "cpu")
         return float(model.gains([TRIED[3]], OWN).mean[0])
 
     assert mean_of(0.3) < 0.7 * mean_of(0.01)
-
-
-def test_what_trials_lose_to_cores_further_apart_is_not_their_settings_fault():
-    """Several threads run at two thirds where the cores are apart; one thread does not care. Truth: 1.3 > 1 > 0.9."""
-    near, far = 25e-6, 75e-6
-    alone, better = OWN.but(threads=1), OWN.but(optimizer_impl="fused")
-    seen = [(OWN, 1.0, near), (OWN, 1.0, near), (OWN, 0.66, far), (alone, 0.9, 0.0), (better, 0.66 * 1.3, far)]
-
-    def best(blind: bool) -> Settings:
-        history = []
-        for settings, rate, latency in seen:
-            block = Block(round(1e9 * rate), 1e6, 1, core_latency=near if latency and blind else latency)
-            history.append(Observation(settings, Completed(measurement=Measurement((block,) * 3)), "safe"))
-        tried = [OWN, alone, better]
-        return tried[int(Surrogate(history, lambda _: 0.0, 0.03, "cpu").log_rates(tried).argmax())]
-
-    assert best(blind=False) == better
-    assert best(blind=True) != better

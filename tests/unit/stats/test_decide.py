@@ -1,3 +1,5 @@
+"""The answer for each level by the proof's rounds."""
+
 from __future__ import annotations
 
 import math
@@ -8,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
-from autotune.stats.decide import BASELINE, SAME, UNTRIED, decide, still_open, typical_rate
-from autotune.stats.proof import IDENTITY, Round, compare
+from autotune.stats.decide import Reason, Verdict, decide, still_open
+from autotune.stats.proof import BASELINE, IDENTITY, Round, compare, typical_rate
 
 OWN = Settings(threads=2, batch_size=32)
 SAFE = OWN.but(num_workers=2)
@@ -19,12 +21,12 @@ ALL = {"safe": SAFE, "amp": AMP, "max": MAX}
 LEVELS = ("safe", "amp", "max")
 
 
-def proof_rounds(noise: float = 0.002, generations: int = 4, seed: int = 0, **speeds: float) -> list[Round]:
-    """Three rounds per generation; a contender's rate is its speed times 100, with a little noise."""
+def proof_rounds(noise: float = 0.002, replicates: int = 4, seed: int = 0, **speeds: float) -> list[Round]:
+    """Three rounds per replicate; a candidate's rate is its speed times 100, with a little noise."""
     draw = random.Random(seed)
     return [
         Round(number, {name: 100 * speed * math.exp(draw.gauss(0, noise)) for name, speed in speeds.items()})
-        for number in range(1, generations + 1)
+        for number in range(1, replicates + 1)
         for _ in range(3)
     ]
 
@@ -33,7 +35,7 @@ class TestAccepting:
     def test_each_level_that_is_proven_keeps_its_own(self) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=1.5, max=2.0))
         assert [results[level].settings for level in LEVELS] == [SAFE, AMP, MAX]
-        assert all(results[level].proven and not results[level].note for level in LEVELS)
+        assert all(results[level].proven and results[level].verdict is Verdict.GAIN for level in LEVELS)
         assert [results[level].rate for level in LEVELS] == pytest.approx([120, 150, 200], rel=0.01)
         assert results["max"].speedup.value == pytest.approx(2.0, rel=0.01), "against the baseline, not the level below"
 
@@ -57,7 +59,7 @@ class TestAccepting:
         """A profile with such a claim could not be read again, and the run would be lost."""
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=2000, max=2000))
         assert [results[level].settings for level in LEVELS] == [SAFE, SAFE, SAFE]
-        assert "cannot tell: " in results["amp"].note
+        assert results["amp"].verdict is Verdict.CANNOT_TELL
 
     def test_faster_than_safe_but_not_than_the_baseline_is_not_enough(self) -> None:
         """Safe failed to prove itself, so the amp's opponent is the baseline."""
@@ -71,7 +73,7 @@ class TestCarrying:
         for level in LEVELS:
             result = results[level]
             assert (result.settings, result.rate, result.speedup, result.proven) == (OWN, 123.0, IDENTITY, False)
-            assert result.note == SAME[level]
+            assert result.reason is Reason.SAME
 
     def test_a_level_carries_rate_and_proof_of_the_level_below(self) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.3, amp=1.2, max=1.1))
@@ -79,15 +81,15 @@ class TestCarrying:
             assert results[level].speedup == results["safe"].speedup
             assert results[level].rate == results["safe"].rate
             assert results[level].proven
-            assert results[level].note
+            assert results[level].reason is not Reason.NONE
 
     def test_the_same_settings_again_are_the_level_below(self) -> None:
         results = decide(OWN, 100.0, {"safe": SAFE, "amp": SAFE}, proof_rounds(baseline=1, safe=1.3, amp=9.0))
         assert results["amp"].settings == SAFE
-        assert results["amp"].note == SAME["amp"]
+        assert results["amp"].reason is Reason.SAME
         assert results["amp"].speedup == results["safe"].speedup
 
-    def test_a_contender_that_is_the_baseline_needs_no_proof(self) -> None:
+    def test_a_candidate_that_is_the_baseline_needs_no_proof(self) -> None:
         results = decide(OWN, 100.0, {"safe": OWN}, proof_rounds(baseline=1, safe=5.0))
         assert results["safe"].speedup == IDENTITY
         assert not results["safe"].proven
@@ -96,31 +98,27 @@ class TestCarrying:
         assert list(decide(OWN, 100.0, ALL, [], levels=("safe", "amp"))) == ["safe", "amp"]
 
 
-class TestNotes:
+class TestReasons:
     def test_no_gain(self) -> None:
         results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(baseline=1, safe=0.98))
-        assert results["safe"].note == SAME["safe"]
+        assert (results["safe"].reason, results["safe"].verdict) == (Reason.SAME, Verdict.NO_GAIN)
 
-    def test_cannot_tell_shows_figures(self) -> None:
+    def test_what_is_not_proven_has_its_proof(self) -> None:
         turns = proof_rounds(noise=0.1, baseline=1, safe=1.05)
-        results = decide(OWN, 100.0, {"safe": SAFE}, turns)
-        note = results["safe"].note
-        proof = compare(turns, "safe", BASELINE)
-        assert note.startswith("cannot tell: ")
-        assert all(f"{figure:.2f}" in note for figure in (proof.value, proof.low, proof.high))
-        assert not results["safe"].proven
+        found = decide(OWN, 100.0, {"safe": SAFE}, turns)["safe"]
+        assert (found.reason, found.verdict) == (Reason.UNPROVEN, Verdict.CANNOT_TELL)
+        assert found.proof == compare(turns, "safe", BASELINE)
+        assert not found.proven
 
-    @pytest.mark.parametrize("generations", [0, 1], ids=["no round", "one generation"])
-    def test_no_proof_within_the_budget(self, generations: int) -> None:
-        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(generations=generations, baseline=1, safe=3.0))
-        assert results["safe"].settings == OWN
-        assert results["safe"].note == UNTRIED
+    @pytest.mark.parametrize("replicates", [0, 1], ids=["no round", "one replicate"])
+    def test_no_proof_within_the_budget(self, replicates: int) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(replicates=replicates, baseline=1, safe=3.0))
+        assert (results["safe"].settings, results["safe"].reason) == (OWN, Reason.TOO_FEW_ROUNDS)
 
-    def test_a_contender_that_never_ran_is_not_reached(self) -> None:
+    def test_a_candidate_that_never_ran_carries_the_level_below(self) -> None:
         results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2))
         assert results["safe"].proven
-        assert results["amp"].settings == SAFE
-        assert results["amp"].note == UNTRIED
+        assert (results["amp"].settings, results["amp"].reason) == (SAFE, Reason.TOO_FEW_ROUNDS)
 
 
 class TestStillOpen:
@@ -138,29 +136,21 @@ class TestStillOpen:
     def test_who_could_still_change_the_answer(
         self, speeds: dict[str, float], noise: float, expected: set[str]
     ) -> None:
-        contenders = {"safe": SAFE, "amp": AMP}
-        assert still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds)) >= expected
+        candidates = {"safe": SAFE, "amp": AMP}
+        assert still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds)) >= expected
         if not expected:
-            assert not still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds))
+            assert not still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
         if expected == {BASELINE, "amp"}:
-            assert "safe" not in still_open(contenders, proof_rounds(noise=noise, baseline=1, **speeds))
+            assert "safe" not in still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
 
-    def test_not_without_contenders(self) -> None:
+    def test_not_without_candidates(self) -> None:
         assert not still_open({}, [])
 
 
-class TestTypicalRate:
-    def test_is_the_geometric_mean(self) -> None:
-        turns = [Round(0, {"a": 50.0}), Round(0, {"a": 200.0}), Round(1, {"b": 7.0}), Round(1, {"a": 0.0})]
-        assert typical_rate(turns, "a") == pytest.approx(100.0)
-
-    def test_is_zero_for_the_unknown(self) -> None:
-        assert typical_rate([], "a") == 0.0
-
-    def test_ratio_is_the_proofs_value(self) -> None:
-        turns = proof_rounds(noise=0.1, baseline=1, safe=1.4, amp=1.5, max=1.6)
-        result = decide(OWN, typical_rate(turns, BASELINE), {"safe": SAFE}, turns)["safe"]
-        assert result.rate / typical_rate(turns, BASELINE) == pytest.approx(result.speedup.value)
+def test_the_rate_is_the_baselines_times_the_proofs_value() -> None:
+    turns = proof_rounds(noise=0.1, baseline=1, safe=1.4, amp=1.5, max=1.6)
+    result = decide(OWN, typical_rate(turns, BASELINE), {"safe": SAFE}, turns)["safe"]
+    assert result.rate / typical_rate(turns, BASELINE) == pytest.approx(result.speedup.value)
 
 
 SPEEDS = st.floats(0.5, 2.0)
@@ -168,15 +158,15 @@ SPEEDS = st.floats(0.5, 2.0)
 
 @given(SPEEDS, SPEEDS, SPEEDS, st.floats(0, 0.2), st.integers(0, 99), st.integers(0, 6))
 def test_whatever_the_rounds_the_answer_holds_together(
-    safe: float, amp: float, largest: float, noise: float, seed: int, generations: int
+    safe: float, amp: float, largest: float, noise: float, seed: int, replicates: int
 ) -> None:
-    turns = proof_rounds(noise, generations, seed, baseline=1.0, safe=safe, amp=amp, max=largest)
+    turns = proof_rounds(noise, replicates, seed, baseline=1.0, safe=safe, amp=amp, max=largest)
     results = decide(OWN, 100.0, ALL, turns)
     assert tuple(results) == LEVELS
     rates = [100.0 if not result.proven else result.rate for result in results.values()]
     for level, result in results.items():
         assert result.settings in (OWN, *ALL.values())
         assert result.proven == result.speedup.gain == (result.settings != OWN)
-        assert (result.settings == ALL[level]) == (not result.note)
+        assert (result.settings == ALL[level]) == (result.reason is Reason.NONE)
     if all(result.settings == ALL[level] for level, result in results.items()):
         assert rates == sorted(rates)

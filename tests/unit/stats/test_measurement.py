@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.stats.measurement import (
-    STEAL_LIMIT,
+    MOST_CPU_WAIT,
     Block,
-    CoreLatencies,
     Measurement,
     enough,
     is_steady,
@@ -24,7 +23,7 @@ BLOCKS = st.builds(
     items=st.integers(0, 10**6),
     seconds=SECONDS,
     steps=st.integers(1, 1000),
-    stolen=st.sampled_from([0.0, 0.1, STEAL_LIMIT, 0.21, 0.9]),
+    cpu_wait=st.sampled_from([0.0, 0.1, MOST_CPU_WAIT, 0.21, 0.9]),
 )
 
 
@@ -65,9 +64,9 @@ class TestRate:
 
 
 class TestDisturbed:
-    @pytest.mark.parametrize(("stolen", "dropped"), [(0.0, False), (STEAL_LIMIT, False), (0.21, True), (1.0, True)])
-    def test_blocks_are_dropped_for_stolen_time(self, stolen: float, dropped: bool) -> None:
-        spoiled = Block(10, 1.0, 1, stolen)
+    @pytest.mark.parametrize(("cpu_wait", "dropped"), [(0.0, False), (MOST_CPU_WAIT, False), (0.21, True), (1.0, True)])
+    def test_blocks_are_dropped_for_cpu_wait(self, cpu_wait: float, dropped: bool) -> None:
+        spoiled = Block(10, 1.0, 1, cpu_wait)
         measurement = Measurement((Block(100, 1.0, 1), spoiled))
         assert spoiled.disturbed is dropped
         assert (spoiled not in measurement.kept) is dropped
@@ -196,15 +195,3 @@ class TestEnough:
         rate = Measurement((Block(100, 0.1, 1),)).rate
         assert enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.2 * rate)
         assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)
-
-
-class TestCoreLatencies:
-    def test_lowest_by_number_of_threads(self) -> None:
-        assert CoreLatencies(((2, 3.0), (2, 1.0), (8, 5.0))).lowest == {2: 1.0, 8: 5.0}
-        assert CoreLatencies().lowest == {}
-
-    def test_how_often_and_how_high(self) -> None:
-        latencies = CoreLatencies(((2, 1.0), (2, 3.0), (2, 3.2), (8, 5.0)))
-        assert latencies.high({2: 1.0, 8: 5.0}) == (0.5, pytest.approx(3.1))
-        assert latencies.high({2: 3.0, 8: 5.0}) == (0.0, 1.0)
-        assert CoreLatencies().high({}) == (0.0, 1.0)

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import (
+    Compared,
     Completed,
     Crashed,
     NotApplied,
@@ -24,6 +24,7 @@ KINDS = {
     WrongNumbers: "wrong-numbers",
     NotApplied: "not-applied",
     Skipped: "skipped",
+    Compared: "compared",
 }
 
 
@@ -43,14 +44,3 @@ def test_outcomes_are_frozen_and_compare_by_value(kind: type[Outcome]) -> None:
     assert hash(outcome) == hash(kind("why", "log"))
     with pytest.raises(dataclasses.FrozenInstanceError):
         outcome.reason = "other"  # type: ignore[misc]
-
-
-def test_a_crash_is_not_an_out_of_memory_of_the_same_words() -> None:
-    assert Crashed("memory") != OutOfMemory("memory")
-
-
-def test_a_completed_trial_holds_what_it_measured() -> None:
-    measurement = Measurement((Block(10, 1.0, 1),))
-    outcome = Completed(measurement=measurement, losses=(1.0, 0.5), seconds=2.0, start_seconds=0.5)
-    assert outcome.measurement is measurement
-    assert outcome.reason == ""

@@ -7,23 +7,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 from autotune.errors import Interrupted
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.search.protocol import Observation, Proposal, Search
-from autotune.search.sampler import StagedSearch
-from autotune.search.study import open_study
+from autotune.search.history import Trial
+from autotune.search.planner import Planner, Proposal, Search
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome
-from autotune.stats.proof import LOOKS
+from autotune.stats.proof import ANALYSES
 from autotune.tuning.events import Observer, ignore
 from autotune.tuning.run import search_race_prove
-from autotune.tuning.schedule import FINISH_SECONDS, Schedule
-from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
+from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
 from benchmarks.simulation import machines
 
 MACHINE = machines.default_best()
@@ -41,9 +38,9 @@ class FakeBench:
         rate: true items per second.
         fate: how a trial of the settings fails; None where it does not.
         trial: seconds of one trial; more than half of it is starting.
-        noise: of trials, of a generation's processes, and of one block.
-        missed: share of the processors' time that a contender misses.
-        interrupt_at: the trial, or the generation, in which the user presses Ctrl-C.
+        noise: of trials, of a replicate's processes, and of one block.
+        cpu_wait: CPU wait share of a candidate.
+        interrupt_at: the trial, or the replicate, in which the user presses Ctrl-C.
     """
 
     rate: Rate
@@ -53,7 +50,7 @@ class FakeBench:
     noise: tuple[float, float, float] = (0.03, 0.02, 0.05)
     interrupt_at: tuple[int | None, int | None] = (None, None)
     dead: frozenset[str] = frozenset()
-    missed: float = 0.0
+    cpu_wait: float = 0.0
     now: float = 1000.0
     measured: list[Settings] = field(default_factory=list)
     contests: list[dict[str, Settings]] = field(default_factory=list)
@@ -81,23 +78,23 @@ class FakeBench:
         return math.exp(self.draw.gauss(0, self.noise[which]))
 
     @contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[FakeContest]:
-        self.contests.append(dict(contenders))
+    def contest(self, candidates: Mapping[str, Settings], deadline: float) -> Iterator[FakeContest]:
+        self.contests.append(dict(candidates))
         if len(self.contests) == self.interrupt_at[1]:
             raise Interrupted(15)
         before = self.now
-        self.spend(0.6 * self.trial * len(contenders))
-        yield FakeContest(self, {name: self.rate(chosen) * self.luck(1) for name, chosen in contenders.items()})
+        self.spend(0.6 * self.trial * len(candidates))
+        yield FakeContest(self, {name: self.rate(chosen) * self.luck(1) for name, chosen in candidates.items()})
         self.longest = max(self.longest, self.now - before)
 
 
 class FakeContest:
-    """One generation: each process keeps its luck."""
+    """One replicate: each process keeps its luck."""
 
     neighbours = 0.0
 
     def __init__(self, bench: FakeBench, rates: dict[str, float]) -> None:
-        self.bench, self.rates, self.missed = bench, rates, bench.missed
+        self.bench, self.rates, self.cpu_wait = bench, rates, bench.cpu_wait
 
     def round(self, seconds: float) -> dict[str, float]:
         self.bench.blocks.append(seconds)
@@ -122,13 +119,9 @@ class Listed:
     """A search that proposes these settings in turn."""
 
     pending: list[Settings]
-    told: list[Outcome] = field(default_factory=list)
 
-    def ask(self) -> Proposal | None:
-        return Proposal(self.pending.pop(0), "moves", 0) if self.pending else None
-
-    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        self.told.append(outcome)
+    def propose(self, history: Sequence[Trial]) -> Proposal | None:
+        return Proposal(self.pending.pop(0), "moves") if self.pending else None
 
 
 def listed(**by_level: Sequence[Settings]) -> NewSearch:
@@ -148,51 +141,51 @@ def wandering(seed: int, count: int = 8) -> NewSearch:
     return search
 
 
-def best_measured(history: Sequence[Observation], space: Space, count: int) -> tuple[Settings, ...]:
-    """Finalists by their rate, unshrunk: winners' luck included."""
+def best_measured(history: Sequence[Trial], space: Space, count: int) -> tuple[Settings, ...]:
+    """Candidates by their rate, unshrunk: winners' luck included."""
     rates = {o.settings: o.rate for o in history if o.rate and o.settings in space and o.settings != OWN}
     return tuple(sorted(rates, key=lambda chosen: -rates[chosen])[:count])
 
 
-@dataclass
-class FakeRun:
-    """A run whose baseline is settled: search, race and proof are still to come."""
-
-    state: RunState
-    tools: Tools
-
-    def run(self) -> RunState:
-        search_race_prove(self.state, self.tools)
-        return self.state
-
-
 def make(
     bench: FakeBench,
-    search: NewSearch | None,
+    search: NewSearch | None = None,
     budget: float = 120.0,
-    history: Sequence[Observation] | None = None,
+    history: Sequence[Trial] | None = None,
     spaces: Mapping[str, Space] = SPACES,
-    rank: Callable[[Sequence[Observation], Space, int], Sequence[Settings]] = best_measured,
+    rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = best_measured,
     observe: Observer = ignore,
-) -> FakeRun:
+) -> RunState:
     """A run whose baseline has been measured, or whose ``history`` is resumed; the project's own search if None."""
     own = next(iter(spaces.values())).context.baseline
     schedule = Schedule(bench.clock, bench.now, budget + FINISH_SECONDS)
     if history is None:
         bench.spend(bench.trial)
-        history = [Observation(own, completed(bench.rate(own) * bench.luck(0), bench.trial), "safe")]
-    study = open_study()
-    for observation in history:
-        study.record(observation)
-    tools = Tools(
+        history = [Trial(own, completed(bench.rate(own) * bench.luck(0), bench.trial), "safe")]
+    state = RunState(
+        baseline=own,
         bench=bench,
-        spaces=spaces,
         schedule=schedule,
-        new_search=search or partial(StagedSearch, study),
-        rank=rank,
+        spaces=spaces,
         observe=observe,
+        new_search=search or Planner,
+        rank=rank,
     )
-    return FakeRun(RunState.after(own, history), tools)
+    state.resume(history)
+    return state
+
+
+def run(state: RunState) -> RunState:
+    """Do search, race and proof."""
+    search_race_prove(state)
+    return state
+
+
+def empty(own: Settings = OWN, **found: Any) -> RunState:
+    """A run that knows nothing but ``found``."""
+    bench = FakeBench(speeds({}))
+    schedule = Schedule(bench.clock, bench.now, 120.0)
+    return RunState(baseline=own, bench=bench, schedule=schedule, spaces=SPACES, **found)
 
 
 def speeds(table: Mapping[Settings, float]) -> Rate:
@@ -204,7 +197,7 @@ FAST = next(s for what, s in SPACES["safe"].moves(OWN) if what == "num_workers")
 FASTER = next(s for what, s in SPACES["safe"].moves(FAST) if what == "optimizer_impl")
 LOW = FASTER.but(precision="bf16")
 LARGE = LOW.but(batch_size=2 * LOW.batch_size)
-NARROW = list(LOOKS)[1]
-"""Generations after which a gain on a still machine has a narrow interval."""
+NARROW = list(ANALYSES)[1]
+"""Replicates after which a gain on a still machine has a narrow interval."""
 STILL = (0.002, 0.002, 0.002)
 """A machine with hardly any noise."""

@@ -1,23 +1,20 @@
-"""Who else uses the processors: from recorded trees of ``/proc``, and beside real processes."""
+"""The machine during a run: its CPUs, and who else uses them, from recorded trees of ``/proc``."""
 
 from __future__ import annotations
 
-import os
-import resource
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.probes.processes import cpu_time, processes
+from autotune.errors import MachineChanged
+from autotune.probes.facts import CpuBudget
 from autotune.probes.system import System
-from autotune.stats.neighbours import Load, Neighbour
-from autotune.tuning.events import StageStarted, ignore
-from autotune.tuning.host_neighbours import SAMPLE_SECONDS, Neighbours
+from autotune.report.notes import load_named
+from autotune.stats.load import Load, Neighbour
+from autotune.tuning.events import Event, StageStarted, ignore
+from autotune.tuning.machine import SAMPLE_SECONDS, Neighbours, budget_now, on_the_same_cpus
+from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
 
 
@@ -51,14 +48,14 @@ def test_processes_that_were_never_seen_alive_count(tmp_path: Path) -> None:
     machine.at(10.0, 19.0, Row(20, seconds=2.0))
     load = found.load(2)
     assert load.taken == pytest.approx(1.9)
-    assert load.named.startswith("python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
+    assert load_named(load).startswith("python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
 
 
 def test_who_started_them_is_named(tmp_path: Path) -> None:
     machine = Machine(tmp_path, Row(20, ended=50.0, name="make"), Row(21, 20, 40.0, name="cc1"))
     found = machine.neighbours()
     machine.at(10.0, 18.0, Row(20, ended=108.0, name="make"))
-    assert found.load(2).named.startswith("make (pid 20) took 1.8 of 2 CPUs"), "cc1's 40 s were before the run"
+    assert load_named(found.load(2)).startswith("make (pid 20) took 1.8 of 2 CPUs"), "cc1's 40 s were before the run"
 
 
 def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended(tmp_path: Path) -> None:
@@ -95,7 +92,7 @@ def test_if_a_look_takes_long_there_are_few(tmp_path: Path, monkeypatch: pytest.
         machine.now, machine.looks = machine.now + 0.5, machine.looks + 1
         return []
 
-    monkeypatch.setattr("autotune.tuning.host_neighbours.processes", slow)
+    monkeypatch.setattr("autotune.tuning.machine.processes", slow)
     observe = machine.neighbours().observing(ignore)
     for _ in range(10):
         machine.now += SAMPLE_SECONDS
@@ -110,44 +107,51 @@ def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
     assert found.load(2) == Load(pytest.approx(0.09), 0.0, (), 2)
 
 
-SHORT = "while :; do sh -c 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done'; done"
-"""Each command takes some ten milliseconds, and its loop next to nothing."""
+INVENTORY = inventory(4, 4)
+BEFORE = INVENTORY.budget
+EVENT = StageStarted("baseline")
 
 
-@pytest.fixture
-def asleep() -> Iterator[int]:
-    """A process that stands in for the tuner, so that what the test starts is not its own."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process.pid
-    process.communicate(b"\n")
+def reported(now: CpuBudget) -> list[Event]:
+    """Return the events that the observer gets after the CPUs became ``now``."""
+    events: list[Event] = []
+    on_the_same_cpus(INVENTORY, events.append, lambda: now)(EVENT)
+    return events
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all CPU time")
-def test_many_short_real_processes_are_counted(asleep: int) -> None:
-    """Two loops keep every CPU of two busy, and hardly one of their commands is alive at both looks."""
-    loops = [subprocess.Popen(["sh", "-c", SHORT], start_new_session=True) for _ in range(2)]
-    try:
-        found = Neighbours(own=asleep)
-        time.sleep(1.0)
-        load = found.load(len(os.sched_getaffinity(0)))
-    finally:
-        for loop in loops:
-            os.killpg(loop.pid, signal.SIGKILL)
-            loop.wait()
-    least = 0.6 * min(2, load.threads)
-    assert load.taken > least
-    assert {loop.pid for loop in loops} <= {each.pid for each in load.neighbours}
+def test_events_pass_where_nothing_changed() -> None:
+    assert reported(replace(BEFORE, hints=("another hint",))) == [EVENT]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all CPU time")
-def test_many_short_processes_of_its_own_are_no_neighbours() -> None:
-    before = cpu_time(System(), processes(), os.getpid())
-    waited = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    loop = subprocess.Popen(["sh", "-c", SHORT], start_new_session=True)
-    time.sleep(0.5)
-    os.killpg(loop.pid, signal.SIGKILL)
-    loop.wait()
-    now = cpu_time(System(), processes(), os.getpid())
-    assert before is not None
-    assert now is not None
-    assert now.own - before.own >= sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - waited - 0.05
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(BEFORE, cpus=BEFORE.cpus[:1], limit="affinity mask (1 of 4 CPUs)"),
+        replace(BEFORE, cpus=(*BEFORE.cpus, 99), limit="5 online CPUs"),
+        replace(BEFORE, quota=0.5, limit="cgroup CPU quota 0.5"),
+    ],
+    ids=lambda now: now.limit,
+)
+def test_a_change_says_what_was_and_what_is(now: CpuBudget) -> None:
+    with pytest.raises(MachineChanged) as error:
+        reported(now)
+    assert BEFORE.limit in str(error.value)
+    assert now.limit in str(error.value)
+
+
+def test_a_cpu_that_is_offline_is_no_matter_of_the_mask() -> None:
+    """The kernel also takes it out of what the mask reads as."""
+
+    class Here(System):
+        def read(self, path: str) -> str | None:
+            return "0" if path.endswith("cpu/online") else None
+
+        def affinity(self) -> frozenset[int]:
+            return frozenset({0})
+
+    assert budget_now(Here({}), INVENTORY.cpu).limit == "1 online CPU"
+
+
+def test_the_kernel_is_asked() -> None:
+    with pytest.raises(MachineChanged):
+        on_the_same_cpus(replace(INVENTORY, budget=replace(BEFORE, cpus=(123456,))), lambda _: None)(EVENT)

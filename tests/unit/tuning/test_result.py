@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
-from autotune.profiles.format import LevelResult, Profile, machine_type
-from autotune.search.protocol import Observation
-from autotune.stats.decide import SAME, UNREACHED
+from autotune.profiles.format import Profile, machine_type
+from autotune.search.history import Trial
+from autotune.stats.decide import Advice, Answer, Reason
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, Outcome
-from autotune.stats.proof import Proof, Round
+from autotune.stats.outcome import Completed, Crashed
+from autotune.stats.proof import BASELINE, Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
 from benchmarks.simulation.simulator import context, inventory
+from tests.unit.tuning.fakes import FakeBench, empty, speeds
+from tests.unit.tuning.test_race import FOUND, searched
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
 OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
+
+
+def _completed(rate: float) -> Completed:
+    return Completed(
+        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
+    )
 
 
 def concluded(
@@ -37,97 +47,99 @@ def concluded(
     partial: bool = False,
 ) -> Profile:
     """The profile of a run that knows ``state``."""
-    return result.profile_of(
-        state,
-        (result.partial_results if partial else result.proven_results)(state, LEVELS),
-        said,
-        Options().spaces(said)["max"].left_out,
-        recommended=level,
-        seconds=1.0,
-        warnings=warnings,
-        partial=partial,
-    )
+    answers = (result.partial_answers if partial else result.proven_answers)(state, LEVELS)
+    evidence = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
+    evidence = replace(evidence, partial=partial, warnings=tuple(warnings))
+    return result.profile_of(state, answers, said, evidence, recommended=level)
 
 
-class TestNotes:
-    """What is said of a level that has no contender for the proof."""
+def after(*trials: Trial, **found: Any) -> RunState:
+    """A run after ``trials``."""
+    state = empty(OWN, **found)
+    for trial in trials:
+        state.add(trial)
+    return state
 
-    def note(self, *rates: float, raced: bool = False) -> str:
-        state = RunState(OWN)
-        for rate, settings in zip(rates, (OWN, OTHER), strict=False):
-            state.add(Observation(settings, _completed(rate), "safe"))
-        state.raced = {OWN, OTHER} if raced else set()
-        return result.proven_results(state, LEVELS)["safe"].note
 
-    def test_nothing_tried_but_your_own_settings_tells_nothing(self) -> None:
-        assert self.note(100.0) == result.OWN_ONLY
+def tried(settings: Settings, rate: float, level: str = "safe") -> Trial:
+    return Trial(settings, _completed(rate), level)
 
-    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
-        state = RunState(OWN)
-        for rate, settings, level in ((100.0, OWN, "safe"), (90.0, OTHER, "safe"), (99.0, OWN, "amp")):
-            state.add(Observation(settings, _completed(rate), level))
-        assert result.proven_results(state, LEVELS)["amp"].note == result.NOT_TRIED["amp"]
+
+FAILED = Trial(OTHER, Crashed("SIGSEGV", ""), "safe")
+HIGHER = tried(OTHER.but(precision="bf16"), 300.0, "amp")
+
+
+class TestReasons:
+    """Why a level has no candidate for the proof."""
 
     @pytest.mark.parametrize(
-        ("tried", "note"),
+        ("trials", "raced", "reason", "figures"),
         [
-            (lambda: _completed(90.0), "no gain in 1 trial: nothing that was tried is faster than your settings"),
-            (lambda: Crashed("SIGSEGV", ""), result.ALL_FAILED),
-            (None, result.UNREACHED),
+            ([tried(OWN, 100.0)], False, Reason.OWN_SETTINGS_ONLY, (0, False)),
+            ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_REACHED, (0, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0), HIGHER], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 101.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY, (0, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME, (1, True)),
+            ([tried(OWN, 100.0), FAILED], False, Reason.ALL_FAILED, (0, False)),
+            ([tried(OWN, 100.0), FAILED, HIGHER], False, Reason.ALL_FAILED, (0, False)),
         ],
     )
-    def test_trials_of_higher_levels_say_nothing_of_safe(self, tried: Callable[[], Outcome] | None, note: str) -> None:
-        state = RunState(OWN)
-        state.add(Observation(OWN, _completed(100.0), "safe"))
-        if tried is not None:
-            state.add(Observation(OTHER, tried(), "safe"))
-        state.add(Observation(OTHER.but(precision="bf16"), _completed(300.0), "amp"))
-        assert result.proven_results(state, LEVELS)["safe"].note == note
+    def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason, figures: tuple[int, bool]) -> None:
+        state = after(*trials, raced={OWN, OTHER} if raced else set())
+        found = result.proven_answers(state, LEVELS)["safe"]
+        assert (found.reason, (found.trials, found.raced)) == (reason, figures)
 
-    @pytest.mark.parametrize("rate", [90.0, 101.0, 104.0])
-    def test_no_faster_in_trials_is_no_gain_and_says_in_how_many(self, rate: float) -> None:
-        assert self.note(100.0, rate) == "no gain in 1 trial: nothing that was tried is faster than your settings"
+    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OTHER, 90.0), tried(OWN, 99.0, "amp"))
+        assert result.proven_answers(state, LEVELS)["amp"].reason is Reason.NOT_TRIED
 
-    def test_faster_in_trials_by_less_than_noise_is_no_answer(self) -> None:
-        assert self.note(100.0, 200.0) == result.NOISY
+    @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
+    def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, reason: Reason) -> None:
+        """The proof shows how fast the lower level really is."""
+        low = tried(OTHER.but(precision="bf16"), 210.0, "amp")
+        state = after(tried(OWN, 100.0), tried(OTHER, 220.0), low, chosen={"safe": OTHER})
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0 * proven}) for each in (1, 2, 3, 4)]
+        assert result.proven_answers(state, LEVELS)["amp"].reason is reason
 
-    def test_a_race_tells_more_than_trials(self) -> None:
-        assert self.note(100.0, 200.0, raced=True).startswith("no gain in 1 trial and a race: ")
+    def test_a_candidate_that_only_a_higher_level_has_tried_is_judged_by_its_proof(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OTHER, 120.0, "amp"), chosen={"safe": OTHER})
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0}) for each in (1, 2, 3, 4)]
+        assert result.proven_answers(state, ["safe"])["safe"].reason is Reason.SAME
 
-    def test_where_all_failed_nothing_is_known(self) -> None:
-        state = RunState(OWN)
-        state.add(Observation(OWN, _completed(100.0), "safe"))
-        state.add(Observation(OTHER, Crashed("SIGSEGV", ""), "safe"))
-        assert result.proven_results(state, LEVELS)["safe"].note == result.ALL_FAILED
+
+class TestAdvice:
+    def advice(self, ratios: list[float]) -> Advice | None:
+        bench = FakeBench(speeds({FOUND[0]: 1.2}))
+        state = searched(bench, {FOUND[0]: 1200.0})
+        state.chosen = {"safe": FOUND[0]}
+        state.rounds = [Round(number + 1, {BASELINE: 1.0, "safe": ratio}) for number, ratio in enumerate(ratios)]
+        return result.advised(state, result.proven_answers(state, ["safe"]), seconds=60.0)["safe"].advice
 
     @pytest.mark.parametrize(
-        ("proven", "note"), [(1.5, result.NOISY), (2.1, "no gain from mixed precision in 1 trial")]
+        ("ratios", "narrows"), [([1.0, 1.3, 1.05, 1.25], False), ([4.0, 2.0, 3.0, 2.5], True)], ids=["open", "wide"]
     )
-    def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, note: str) -> None:
-        """The proof shows how fast the lower level really is."""
-        state = RunState(OWN, chosen={"safe": OTHER})
-        for rate, settings in ((100.0, OWN), (220.0, OTHER), (210.0, OTHER.but(precision="bf16"))):
-            state.add(Observation(settings, _completed(rate), "safe" if settings in (OWN, OTHER) else "amp"))
-        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0 * proven}) for each in (1, 2, 3, 4)]
-        assert result.proven_results(state, LEVELS)["amp"].note.startswith(note)
+    def test_what_is_open_or_wide_has_a_price(self, ratios: list[float], narrows: bool) -> None:
+        found = self.advice(ratios)
+        assert found is not None
+        assert found.narrows is narrows
+        assert found.budget >= 60 + found.seconds
 
-    def test_a_contender_that_only_a_higher_level_has_tried_is_judged_by_its_proof(self) -> None:
-        state = RunState(OWN, chosen={"safe": OTHER})
-        state.add(Observation(OWN, _completed(100.0), "safe"))
-        state.add(Observation(OTHER, _completed(120.0), "amp"))
-        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0}) for each in (1, 2, 3, 4)]
-        assert result.proven_results(state, ["safe"])["safe"].note == SAME["safe"]
+    @pytest.mark.parametrize(
+        "ratios", [[1.5] * 8, [0.9] * 8, [1.0, 3.0, 0.3, 1.1]], ids=["narrow", "slower", "hopeless"]
+    )
+    def test_nothing_is_offered_where_it_would_bring_nothing(self, ratios: list[float]) -> None:
+        assert self.advice(ratios) is None
 
 
 class TestProfile:
-    def made(self, history: Sequence[Observation] = ()) -> Profile:
-        state = RunState(OWN)
-        for observation in history:
-            state.add(observation)
-        return concluded(state, warnings=["the baseline is your settings without loader workers"])
+    def made(self, history: Sequence[Trial] = ()) -> Profile:
+        return concluded(after(*history), warnings=["the baseline is your settings without loader workers"])
 
     def test_holds_machine_task_and_baseline(self) -> None:
-        made = self.made([Observation(OWN, _completed(100.0), "safe")])
+        made = self.made([Trial(OWN, _completed(100.0), "safe")])
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"
         assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
@@ -138,8 +150,8 @@ class TestProfile:
     def test_failures_name_what_was_changed(self) -> None:
         changed = OWN.but(compile="default", num_workers=2)
         history = [
-            Observation(OWN, _completed(100.0), "safe"),
-            Observation(changed, Crashed("SIGSEGV", "long log"), "safe"),
+            Trial(OWN, _completed(100.0), "safe"),
+            Trial(changed, Crashed("SIGSEGV", "long log"), "safe"),
         ]
         (failure,) = self.made(history).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
@@ -164,23 +176,21 @@ class TestProfile:
         self, current: dict[str, int], level: str | None, recommended: str
     ) -> None:
         said = replace(CONTEXT, task=replace(CONTEXT.task, current=current))
-        assert concluded(RunState(OWN), said, level).recommended == recommended
+        assert concluded(empty(OWN), said, level).recommended == recommended
 
     def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
-        faster = OWN.but(num_workers=2)
-        safe = LevelResult(faster, 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
-        results = {"safe": safe, "amp": replace(safe, note=UNREACHED), "max": replace(safe, note=UNREACHED)}
+        safe = Answer(OWN.but(num_workers=2), 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
+        carried = safe.without_gain(Reason.NOT_REACHED)
         said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
-        made = result.profile_of(
-            RunState(OWN), results, said, (), recommended=None, seconds=1.0, warnings=(), partial=False
-        )
-        assert made.recommended == "safe"
+        evidence = result.evidence_of(empty(OWN), said, ())
+        answers = {"safe": safe, "amp": carried, "max": carried}
+        assert result.profile_of(empty(OWN), answers, said, evidence, recommended=None).recommended == "safe"
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""
-        state = RunState(OWN)
-        state.add(Observation(OWN, _completed(100.0), "safe"))
-        state.add(Observation(OWN.but(num_workers=1), _completed(150.0), "safe"))
+        state = empty(OWN)
+        state.add(Trial(OWN, _completed(100.0), "safe"))
+        state.add(Trial(OWN.but(num_workers=1), _completed(150.0), "safe"))
         state.chosen["safe"] = OWN.but(num_workers=1)
         made = concluded(state, partial=True)
         path = profiles.write(tmp_path / "partial.yaml", made)
@@ -218,27 +228,25 @@ class TestBatchNorm:
     )
     def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
         results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
-        lines = list(result._normalisation(_normalising(has), results))  # type: ignore[arg-type]
+        lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
 
     def test_replicas_share_a_batch_too(self) -> None:
         results = {"safe": SimpleNamespace(settings=OWN.but(batch_size=32, data_parallel=True))}
-        (line,) = result._normalisation(_normalising(True), results)  # type: ignore[arg-type]
+        (line,) = result._batch_norm(_normalising(True), results)  # type: ignore[arg-type]
         assert line.startswith("BatchNorm normalises over 8 samples instead of 32; --fix data_parallel=False")
 
 
 def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> None:
-    state = RunState(OWN)
-    tried = {
+    rates = {
         OWN: 100.0,
         OWN.but(processes=4, batch_size=8, backend="nccl"): 300.0,
         OWN.but(processes=4, batch_size=8, backend="nccl", precision="bf16"): 900.0,
     }
-    for settings, rate in tried.items():
-        state.add(Observation(settings, _completed(rate), "safe"))
-    assert list(result._replication(state)) == []
-    state.add(Observation(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
-    (line,) = result._replication(state)
+    state = after(*(tried(settings, rate) for settings, rate in rates.items()))
+    assert list(result._data_parallel(state)) == []
+    state.add(Trial(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
+    (line,) = result._data_parallel(state)
     assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
 
 
@@ -248,19 +256,13 @@ def _normalising(has_batch_norm: bool) -> Context:
     return replace(found, task=replace(found.task, has_batch_norm=has_batch_norm))
 
 
-def _completed(rate: float) -> Completed:
-    return Completed(
-        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
-    )
-
-
 @pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
 def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
     """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
-    rounds = [Round(generation, {"baseline": 100.0, "safe": 100.0 * rate}) for generation in range(12)]
-    state = RunState(OWN, chosen={"safe": OTHER}, rounds=rounds)
-    state.add(Observation(OWN, _completed(100.0), "safe"))
-    state.add(Observation(OTHER, _completed(100.0 * rate), "safe"))
+    rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
+    state = empty(OWN, chosen={"safe": OTHER}, rounds=rounds)
+    state.add(Trial(OWN, _completed(100.0), "safe"))
+    state.add(Trial(OTHER, _completed(100.0 * rate), "safe"))
     found = concluded(state)
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted

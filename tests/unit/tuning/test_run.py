@@ -14,19 +14,18 @@ from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
-from autotune.search.protocol import Observation, Search
-from autotune.search.staged import rank
-from autotune.stats.decide import BASELINE, UNTRIED
+from autotune.search.history import Trial
+from autotune.search.planner import Proposal, Search, rank
+from autotune.stats.decide import Reason, Verdict
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
-from autotune.stats.proof import LOOKS, compare
+from autotune.stats.proof import ANALYSES, BASELINE, compare
 from autotune.tuning.events import Event
-from autotune.tuning.result import NOT_TRIED, partial_results, proven_results
+from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
-from autotune.tuning.state import RunState
 from benchmarks.simulation import machines
 from benchmarks.simulation.simulator import Machine
-from tests.tuning.fakes import (
+from tests.unit.tuning.fakes import (
     FAST,
     FASTER,
     LARGE,
@@ -39,8 +38,10 @@ from tests.tuning.fakes import (
     FakeBench,
     Listed,
     completed,
+    empty,
     listed,
     make,
+    run,
     speeds,
     wandering,
 )
@@ -52,7 +53,7 @@ class TestAnswers:
         kept = 0
         for seed in range(100):
             bench = FakeBench(MACHINE.rate, seed)
-            results = proven_results(make(bench, wandering(seed)).run(), LEVELS)
+            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
             kept += all(result.settings == OWN and not result.proven for result in results.values())
         assert kept >= 99
 
@@ -61,20 +62,16 @@ class TestAnswers:
         claims = 0
         for seed in range(100):
             bench = FakeBench(machines.flat().rate, seed)
-            state = make(bench, wandering(seed)).run()
-            for result in proven_results(state, LEVELS).values():
+            state = run(make(bench, wandering(seed)))
+            for result in proven_answers(state, LEVELS).values():
                 claims += result.proven
-                assert (
-                    result.proven
-                    or result.note.startswith(("cannot tell", "no gain"))
-                    or result.note in NOT_TRIED.values()
-                )
+                assert result.proven or result.verdict in (Verdict.CANNOT_TELL, Verdict.NO_GAIN, Verdict.NOT_TRIED)
         assert claims <= 3 * 2, "each claim of level safe is carried by the two above it"
 
     def test_a_slower_setting_is_never_written(self) -> None:
         for seed in range(30):
             bench = FakeBench(lambda chosen: 1000.0 if chosen == OWN else 800.0, seed, noise=(0.3, 0.02, 0.05))
-            results = proven_results(make(bench, wandering(seed)).run(), LEVELS)
+            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
             assert all(result.settings == OWN for result in results.values())
 
     def test_a_clear_gain_is_found_and_proven_at_every_level(self) -> None:
@@ -83,7 +80,7 @@ class TestAnswers:
         for seed in range(60):
             bench = FakeBench(rate, seed)
             search = listed(safe=[FAST, FASTER], amp=[LOW], max=[LARGE])
-            results = proven_results(make(bench, search).run(), LEVELS)
+            results = proven_answers(run(make(bench, search)), LEVELS)
             found += [results[level].settings for level in LEVELS] == [FASTER, LOW, LARGE]
             for result, true in zip(results.values(), (1.5, 2.0, 3.0), strict=True):
                 assert result.proven
@@ -97,16 +94,16 @@ class TestAnswers:
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
         started = make(bench, None, budget=75.0, spaces=spaces, rank=rank)
-        results = proven_results(started.run(), LEVELS)
+        results = proven_answers(run(started), LEVELS)
         assert results["safe"].proven
         assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
         assert machine.rate(results["amp"].settings) >= machine.rate(results["safe"].settings)
 
     def test_a_level_that_adds_nothing_carries_the_one_below(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
-        results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW])).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["amp"].settings == results["max"].settings == FASTER
-        assert results["amp"].note == "no gain from mixed precision in 1 trial: same settings as safe"
+        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
 
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
@@ -115,7 +112,7 @@ class TestAnswers:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
-        make(FakeBench(speeds({FAST: 1.2, FASTER: 1.5, LOW: 1.1}), noise=STILL), search).run()
+        run(make(FakeBench(speeds({FAST: 1.2, FASTER: 1.5, LOW: 1.1}), noise=STILL), search))
         assert starts == {"safe": OWN, "amp": FASTER, "max": FASTER}
 
     def test_what_time_is_left_is_searched_thoroughly(self) -> None:
@@ -125,7 +122,7 @@ class TestAnswers:
             asked.append((space.level, thorough))
             return Listed([])
 
-        make(FakeBench(speeds({}), noise=STILL), search).run()
+        run(make(FakeBench(speeds({}), noise=STILL), search))
         assert asked == [*((level, False) for level in [*LEVELS, *LEVELS]), *((level, True) for level in LEVELS)]
 
 
@@ -143,33 +140,38 @@ class TestFailures:
     def test_do_not_stop_the_search(self, fate: Outcome) -> None:
         broken = [settings for _, settings in SPACES["safe"].moves(OWN, far=True) if settings != FASTER][:5]
         bench = FakeBench(speeds({FASTER: 1.5}), fate=lambda chosen: fate if chosen in broken else None, noise=STILL)
-        state = make(bench, listed(safe=[*broken, FASTER])).run()
-        assert proven_results(state, LEVELS)["safe"].settings == FASTER
+        state = run(make(bench, listed(safe=[*broken, FASTER])))
+        assert proven_answers(state, LEVELS)["safe"].settings == FASTER
         assert [o.outcome for o in state.history if not o.outcome.measured] == [fate] * 5
 
     def test_of_everything_keep_the_baseline(self) -> None:
         bench = FakeBench(speeds({}), fate=lambda _: Crashed("SIGSEGV"))
-        results = proven_results(make(bench, wandering(0)).run(), LEVELS)
+        results = proven_answers(run(make(bench, wandering(0))), LEVELS)
         assert all(result.settings == OWN for result in results.values())
         assert bench.contests == [], "there is nothing to prove"
 
-    def test_the_search_hears_of_them(self) -> None:
-        search = Listed([FAST, FASTER])
-        bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
-        make(bench, lambda space, start, thorough: search).run()
-        assert [outcome.kind for outcome in search.told] == ["completed", "crashed", "completed"], (
-            "first the baseline again"
-        )
+    def test_the_search_sees_them(self) -> None:
+        seen: list[list[str]] = []
 
-    def test_a_contender_that_dies_in_the_proof_is_not_written(self) -> None:
+        class Watching(Listed):
+            def propose(self, history: Sequence[Trial]) -> Proposal | None:
+                seen.append([trial.outcome.kind for trial in history])
+                return super().propose(history)
+
+        bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
+        searching = Watching([FAST, FASTER])
+        run(make(bench, lambda space, start, thorough: searching))
+        assert ["completed", "completed", "crashed"] in seen, "first the baseline twice"
+
+    def test_a_candidate_that_dies_in_the_proof_is_not_written(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({"amp"}))
-        results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW])).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["safe"].settings == results["amp"].settings == FASTER
-        assert results["amp"].note == UNTRIED
+        assert results["amp"].reason is Reason.TOO_FEW_ROUNDS
 
     def test_a_baseline_that_dies_in_the_proof_proves_nothing(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL, dead=frozenset({BASELINE}))
-        results = proven_results(make(bench, listed(safe=[FASTER])).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER]))), LEVELS)
         assert results["safe"].settings == OWN
 
 
@@ -179,28 +181,28 @@ class TestDeadline:
     def test_is_passed_by_one_trial_at_most(self, budget: float, trial: float, seed: int) -> None:
         bench = FakeBench(machines.conv().rate, seed, trial=trial)
         end = bench.now + budget
-        make(bench, wandering(seed, count=40), budget).run()
+        run(make(bench, wandering(seed, count=40), budget))
         assert bench.now <= end + trial
 
     def test_no_time_at_all_keeps_the_baseline(self) -> None:
         bench = FakeBench(speeds({FASTER: 2.0}))
-        state = make(bench, listed(safe=[FASTER]), budget=1.5).run()
+        state = run(make(bench, listed(safe=[FASTER]), budget=1.5))
         assert bench.measured == []
-        assert all(result.settings == OWN for result in proven_results(state, LEVELS).values())
+        assert all(result.settings == OWN for result in proven_answers(state, LEVELS).values())
 
     @pytest.mark.parametrize("budget", [20.0, 40.0, 80.0])
     def test_time_is_kept_back_for_the_proof(self, budget: float) -> None:
         """However much there is to try, what was found is proven."""
         many = [settings for _, settings in SPACES["safe"].moves(FASTER, far=True)] * 9
         bench = FakeBench(speeds({FASTER: 2.0}), noise=STILL)
-        results = proven_results(make(bench, listed(safe=[FASTER, *many], amp=many, max=many), budget).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER, *many], amp=many, max=many), budget)), LEVELS)
         assert results["safe"].settings == FASTER
         assert results["safe"].proven
 
     def test_levels_share_the_searching_time(self) -> None:
         many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
         bench = FakeBench(speeds({}))
-        state = make(bench, listed(safe=many, amp=many, max=many), budget=200.0).run()
+        state = run(make(bench, listed(safe=many, amp=many, max=many), budget=200.0))
         counts = [sum(o.level == level for o in state.history) for level in LEVELS]
         assert counts[0] > max(counts[1:])
         assert min(counts) > 0
@@ -212,15 +214,15 @@ class TestDeadline:
                 return super().measure(settings, give_up_below, deadline)
 
         by_level = {"safe": [FAST, FASTER], "amp": [LOW, LOW.but(num_workers=3)], "max": [LARGE]}
-        state = make(Slow(speeds({FAST: 1.2})), listed(**by_level)).run()
+        state = run(make(Slow(speeds({FAST: 1.2})), listed(**by_level)))
         assert [o.settings for o in state.history if o.settings != OWN] == [FAST, LOW, LARGE]
-        assert proven_results(state, LEVELS)["safe"].proven
+        assert proven_answers(state, LEVELS)["safe"].proven
 
     def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
         many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
 
         def trials(safe: Sequence[Settings]) -> int:
-            state = make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0).run()
+            state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0))
             return sum(o.level == "amp" for o in state.history)
 
         assert trials(safe=[]) > trials(safe=many)
@@ -229,26 +231,26 @@ class TestDeadline:
 class TestProof:
     def test_a_clear_answer_goes_on_until_its_interval_is_narrow(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
-        state = make(bench, listed(safe=[FASTER])).run()
-        first, second, *_ = LOOKS
+        state = run(make(bench, listed(safe=[FASTER])))
+        first, second, *_ = ANALYSES
         assert bench.contests == [{BASELINE: OWN, "safe": FASTER}] * second
         assert len(state.rounds) == second * ROUNDS
-        early = [turn for turn in state.rounds if turn.generation <= first]
+        early = [turn for turn in state.rounds if turn.replicate <= first]
         assert compare(early, "safe", BASELINE).gain
         assert not compare(early, "safe", BASELINE).narrow
         assert compare(state.rounds, "safe", BASELINE).narrow
 
     def test_an_open_one_is_extended_once(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.03}), noise=(0.0, 0.05, 0.05))
-        state = make(bench, listed(safe=[FASTER])).run()
-        assert len(bench.contests) == max(LOOKS)
-        assert len({turn.generation for turn in state.rounds}) == max(LOOKS)
+        state = run(make(bench, listed(safe=[FASTER])))
+        assert len(bench.contests) == max(ANALYSES)
+        assert len({turn.replicate for turn in state.rounds}) == max(ANALYSES)
 
     def test_the_baselines_rate_is_that_of_the_proof(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
-        started = make(bench, listed(safe=[FASTER]), history=[Observation(OWN, completed(500.0), "safe")])
-        assert started.state.baseline_rate == pytest.approx(500.0)
-        assert started.run().baseline_rate == pytest.approx(1000.0, rel=0.01)
+        started = make(bench, listed(safe=[FASTER]), history=[Trial(OWN, completed(500.0), "safe")])
+        assert started.baseline_rate == pytest.approx(500.0)
+        assert run(started).baseline_rate == pytest.approx(1000.0, rel=0.01)
 
 
 class TestRefusedPrecision:
@@ -257,29 +259,30 @@ class TestRefusedPrecision:
         bench = FakeBench(
             speeds({FASTER: 1.5}), noise=STILL, fate=lambda chosen: fate if chosen.precision == "bf16" else None
         )
-        results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW])).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["amp"].settings == FASTER
-        assert results["amp"].note == f"no bf16: {fate.reason}"
+        found = results["amp"]
+        assert (found.reason, found.values, found.failure) == (Reason.PRECISION_FAILED, ("bf16",), fate.reason)
 
     def test_one_that_ran_is_judged_by_its_speed(self) -> None:
         other = LOW.but(num_workers=2)
         bench = FakeBench(
             speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
         )
-        results = proven_results(make(bench, listed(safe=[FASTER], amp=[LOW, other])).run(), LEVELS)
-        assert results["amp"].note == "no gain from mixed precision in 1 trial: same settings as safe"
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
 
     def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
         products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
         bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
-        results = proven_results(make(bench, listed(amp=[products, alone])).run(), LEVELS)
-        assert results["amp"].note == "no bf16: oops"
+        results = proven_answers(run(make(bench, listed(amp=[products, alone]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].failure) == (Reason.PRECISION_FAILED, "oops")
 
     def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
         both = OWN.but(precision="bf16", channels_last=True)
         bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
-        results = proven_results(make(bench, listed(amp=[both])).run(), LEVELS)
-        assert results["amp"].note.startswith("cannot tell: bf16 was tried only with channels_last")
+        results = proven_answers(run(make(bench, listed(amp=[both]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].beside) == (Reason.PRECISION_UNCLEAR, ("channels_last",))
 
 
 class TestWhatWasTried:
@@ -287,16 +290,15 @@ class TestWhatWasTried:
 
     def test_no_gain_is_not_claimed_of_what_was_not_tried(self) -> None:
         products, other = OWN.but(matmul_precision="medium"), OWN.but(channels_last=True)
-        results = proven_results(make(FakeBench(speeds({})), listed(amp=[products], max=[other])).run(), LEVELS)
-        assert results["amp"].note == "mixed precision was not tried: same settings as safe"
-        assert results["max"].note == "no other batch size was tried: same settings as amp"
+        results = proven_answers(run(make(FakeBench(speeds({})), listed(amp=[products], max=[other]))), LEVELS)
+        assert [results[level].reason for level in ("amp", "max")] == [Reason.NOT_TRIED] * 2
 
     def test_it_is_where_it_was(self) -> None:
         bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
-        results = proven_results(make(bench, listed(amp=[LOW], max=[LARGE])).run(), LEVELS)
-        assert [results[level].note for level in ("amp", "max")] == [
-            "no gain from mixed precision in 2 trials: same settings as safe",
-            "no gain from another batch size in 1 trial: same settings as amp",
+        results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
+        assert [(results[level].reason, results[level].trials) for level in ("amp", "max")] == [
+            (Reason.SAME, 2),
+            (Reason.SAME, 1),
         ]
 
 
@@ -311,31 +313,31 @@ class TestRace:
     @pytest.mark.parametrize("winner", [FAST, FASTER])
     def test_near_equal_finalists_take_turns(self, winner: Settings) -> None:
         bench = self.bench(winner)
-        results = proven_results(make(bench, listed(safe=[FAST, FASTER])).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(safe=[FAST, FASTER]))), LEVELS)
         assert set(bench.contests[0].values()) == {OWN, FAST, FASTER}
         assert results["safe"].settings == winner
 
     def test_what_chose_does_not_prove(self) -> None:
         bench = self.bench(FASTER)
-        state = make(bench, listed(safe=[FAST, FASTER])).run()
+        state = run(make(bench, listed(safe=[FAST, FASTER])))
         assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds)
         assert len(bench.contests) == 1 + NARROW
 
     def test_no_race_where_one_is_clearly_ahead(self) -> None:
         bench = FakeBench(speeds({FAST: 1.2, FASTER: 1.5}), noise=STILL)
-        make(bench, listed(safe=[FAST, FASTER])).run()
+        run(make(bench, listed(safe=[FAST, FASTER])))
         assert all(BASELINE in contest for contest in bench.contests)
 
     def test_never_takes_the_time_of_the_first_look(self) -> None:
-        """Whatever the budget: where finalists raced, enough generations follow to prove what won."""
+        """Whatever the budget: where finalists raced, enough replicates follow to prove what won."""
         raced = []
         for budget in range(6, 60, 2):
             bench = self.bench(FASTER)
-            state = make(bench, listed(safe=[FAST, FASTER]), budget=float(budget)).run()
+            state = run(make(bench, listed(safe=[FAST, FASTER]), budget=float(budget)))
             race = bool(bench.contests) and BASELINE not in bench.contests[0]
             raced.append(race)
             if race:
-                assert len({turn.generation for turn in state.rounds}) >= 2, budget
+                assert len({turn.replicate for turn in state.rounds}) >= 2, budget
         assert raced == sorted(raced), "more time never takes the race away"
         assert True in raced
         assert False in raced
@@ -346,8 +348,8 @@ class TestRace:
         bench = FakeBench(speeds({simple: 1.5, complicated: 1.505}), noise=(0.0, 0.0, 0.0), interrupt_at=(None, 1))
         started = make(bench, listed(safe=[complicated, simple]))
         with pytest.raises(Interrupted):
-            started.run()
-        assert started.state.chosen["safe"] == simple
+            run(started)
+        assert started.chosen["safe"] == simple
 
 
 class TestInterruption:
@@ -355,19 +357,19 @@ class TestInterruption:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, interrupt_at=(None, 2))
         started = make(bench, listed(safe=[FASTER], amp=[LOW]))
         with pytest.raises(Interrupted):
-            started.run()
-        results = partial_results(started.state, LEVELS)
+            run(started)
+        results = partial_answers(started, LEVELS)
         assert [results[level].settings for level in LEVELS] == [FASTER, LOW, LOW]
         assert not any(result.proven or result.speedup.gain for result in results.values())
         assert [result.speedup.value for result in results.values()] == pytest.approx([1.5, 2.0, 2.0], rel=0.03)
-        assert results["safe"].note == "interrupted before the proof"
+        assert results["safe"].reason is Reason.INTERRUPTED
 
     def test_in_the_search_gives_the_best_so_far(self) -> None:
         bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5}), noise=STILL, interrupt_at=(4, None))
         started = make(bench, listed(safe=[FAST, FASTER, LOW]))
         with pytest.raises(Interrupted):
-            started.run()
-        results = partial_results(started.state, LEVELS)
+            run(started)
+        results = partial_answers(started, LEVELS)
         assert [results[level].settings for level in LEVELS] == [FASTER] * 3
 
     @pytest.mark.parametrize("trial", [1, 2, 5])
@@ -375,14 +377,14 @@ class TestInterruption:
         bench = FakeBench(speeds({}), interrupt_at=(trial, None))
         started = make(bench, wandering(0))
         with pytest.raises(Interrupted):
-            started.run()
-        results = partial_results(started.state, LEVELS)
+            run(started)
+        results = partial_answers(started, LEVELS)
         assert list(results) == list(LEVELS)
-        assert len(started.state.history) == trial
+        assert len(started.history) == trial
         assert all(result.rate > 0 for result in results.values())
 
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
-        result = partial_results(RunState(OWN), ("safe",))["safe"]
+        result = partial_answers(empty(), ("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
 
 
@@ -391,7 +393,7 @@ class TestRepeats:
         machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
-        state = make(bench, None, spaces=spaces, rank=rank).run()
+        state = run(make(bench, None, spaces=spaces, rank=rank))
         places = [k for k, o in enumerate(state.history) if o.settings == machine.context.baseline]
         assert all(later - earlier <= REPEAT_EVERY + 1 for earlier, later in pairwise([*places, len(state.history)]))
 
@@ -403,19 +405,19 @@ class TestResuming:
         first = FakeBench(machine.rate, interrupt_at=(6, None))
         started = make(first, None, spaces=spaces, rank=rank)
         with pytest.raises(Interrupted):
-            started.run()
-        before = list(started.state.history)
+            run(started)
+        before = list(started.history)
         again = FakeBench(machine.rate, seed=1)
         resumed = make(again, None, history=before, spaces=spaces, rank=rank)
-        state = resumed.run()
+        state = run(resumed)
         repeated = {o.settings for o in before} & set(again.measured)
         assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
         assert state.history[: len(before)] == before
 
     def test_what_was_found_before_is_known(self) -> None:
-        history = [Observation(OWN, completed(1000.0), "safe"), Observation(FASTER, completed(1500.0), "safe")]
+        history = [Trial(OWN, completed(1000.0), "safe"), Trial(FASTER, completed(1500.0), "safe")]
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
-        results = proven_results(make(bench, listed(), history=history).run(), LEVELS)
+        results = proven_answers(run(make(bench, listed(), history=history)), LEVELS)
         assert bench.measured == []
         assert results["safe"].settings == FASTER
         assert results["safe"].proven
@@ -436,12 +438,13 @@ class TestEvents:
             noise=STILL,
             fate=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
         )
-        make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe).run()
+        run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
         assert list(dict.fromkeys(stages)) == [
             "searching: safe",
             "searching: amp",
             "searching: max",
-            "race between finalists",
+            "race between candidates",
+            "comparing first steps",
             "proof",
         ]
         assert (progress.trials, progress.failures, progress.last_failure) == (5, 1, "SIGSEGV")

@@ -1,16 +1,20 @@
-"""The environment of zygotes."""
+"""The environment of fork servers, and signals that end a run."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune.errors import Interrupted
 from autotune.knobs.settings import Settings
 from autotune.trial.paths import StudyPaths
-from autotune.tuning.host_runner import start_environment
+from autotune.tuning.runner import interrupt_on_signals, start_environment
 from benchmarks.simulation.simulator import inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
@@ -43,3 +47,41 @@ class TestEnvironment:
         monkeypatch.setenv("OMP_WAIT_POLICY", "active")
         found = start_environment(MACHINE, StudyPaths(tmp_path), passive)
         assert found["OMP_WAIT_POLICY"] == "active", "as training will find it"
+
+
+class TestSignals:
+    @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+    def test_raise_once_and_are_put_back(self, signum: signal.Signals) -> None:
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        with pytest.raises(Interrupted) as interruption, interrupt_on_signals():
+            os.kill(os.getpid(), signum)
+        assert interruption.value.signal == signum
+        assert {each: signal.getsignal(each) for each in before} == before
+
+    def test_a_second_one_does_not_disturb_the_cleaning_up(self) -> None:
+        cleaned = []
+
+        def interrupted() -> None:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGTERM)
+                cleaned.append(True)
+
+        with pytest.raises(Interrupted), interrupt_on_signals():
+            interrupted()
+        assert cleaned
+
+    def test_are_left_alone_outside_the_main_thread(self) -> None:
+        seen: list[Any] = []
+
+        def other() -> None:
+            with interrupt_on_signals():
+                seen.append(signal.getsignal(signal.SIGINT))
+
+        before = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert seen == [before]
