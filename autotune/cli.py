@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from autotune import __version__, cli_profiles
+from autotune import cli_profiles
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
     JsonOption,
@@ -33,6 +33,7 @@ from autotune.cli_parsing import (
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
 from autotune.trial.script import Script, Target, started_script
+from autotune.version import VERSION
 
 app = typer.Typer(
     name="autotune",
@@ -48,7 +49,7 @@ MOST_SEED = 2**32 - 1
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"torch-autotune {__version__}")
+        print(f"torch-autotune {VERSION}")
         raise typer.Exit
 
 

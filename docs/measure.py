@@ -28,7 +28,7 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import starter
 from autotune.profiles import file
 from autotune.stats.measurement import Measurement
-from autotune.stats.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
+from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare
 from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.parent.runner import Runner
@@ -149,13 +149,13 @@ def proof(trials: int) -> None:
         for _ in range(trials):
             rounds: list[Round] = []
             ended = hasty = claimed = False
-            for generation in range(1, max(LOOKS) + 1):
+            for generation in range(1, max(ANALYSES) + 1):
                 bias = dice.gauss(0.0, spread)
                 noisy = [math.exp(bias + dice.gauss(0.0, 0.03)) for _ in range(ROUNDS)]
                 rounds += [Round(generation, {"new": rate, "old": 1.0}) for rate in noisy]
                 hasty |= plain_low(rounds) > math.log(MIN_GAIN)
-                if generation in LOOKS and not ended:
-                    look = compare(rounds, "new", "old", final=generation == max(LOOKS))
+                if generation in ANALYSES and not ended:
+                    look = compare(rounds, "new", "old", final=generation == max(ANALYSES))
                     ended, claimed = not look.undecided, look.gain
                 if generation == 2:
                     short += compare(rounds, "new", "old").gain

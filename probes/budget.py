@@ -61,7 +61,7 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
         limit=_limit(online, mask, cpuset, allowed, quota),
-        hints=(*problems, *_quota_hints(quota, len(allowed)), *_slurm_hints(system, threads)),
+        hints=(*problems, *_slurm_hints(system, threads)),
     )
 
 
@@ -163,22 +163,6 @@ def _limit(
         return f"{len(online)} online CPU{'s' if len(online) != 1 else ''}"
     by_cpuset = cpuset is not None and online & cpuset == allowed
     return f"{'cpuset' if by_cpuset else 'affinity mask'} ({len(allowed)} of {len(online)} CPUs)"
-
-
-def _quota_hints(quota: float | None, allowed: int) -> tuple[str, ...]:
-    if quota is None or quota >= allowed:
-        return ()
-    whole = max(1, math.floor(quota))
-    hints = [
-        f"A CPU quota of {quota:g} lets {whole} of {allowed} CPUs be busy; raise it with docker --cpus or limits.cpu."
-    ]
-    if quota < 1:
-        hints.append(f"With {quota:g} CPUs even one thread is stopped part of the time: timings will be uneven.")
-    elif quota != whole:
-        hints.append(
-            f"A fractional quota leaves {quota - whole:g} CPUs idle: a whole number such as {whole + 1} is better."
-        )
-    return tuple(hints)
 
 
 def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:

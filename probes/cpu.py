@@ -10,13 +10,12 @@ replace the tables: it tells x86 designs apart by features alone, and names a vi
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autotune.probes.facts import Cpu, LogicalCpu, NumaNode
-from autotune.probes.system import Facts, System
+from autotune.probes.system import System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
@@ -101,8 +100,6 @@ def probe(system: System) -> Cpu:
         return _on_mac(system)
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
-    if not first.get("flags") and not first.get("Features") and "CPU implementer" not in first and "cpu" not in first:
-        first = _from_py_cpuinfo(system) | first
     vendor, family = identify(first)
     online = online_cpus(system)
     nodes = numa_nodes(system)
@@ -134,23 +131,6 @@ def _on_mac(system: System) -> Cpu:
         logical=tuple(LogicalCpu(id, 0, id, None, kind) for id, kind in enumerate(kinds)),
         nodes=(),
     )
-
-
-def _from_py_cpuinfo(system: System) -> dict[str, str]:
-    """Return the record that py-cpuinfo finds if ``/proc/cpuinfo`` has no names. Takes a second, once per boot."""
-    command = [system.python, "-m", "cpuinfo", "--json"]
-
-    def ask() -> Facts:
-        try:
-            found = json.loads(system.run(command).stdout or "{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    found = system.remember("cpuinfo", [1, system.boot_id(), system.machine], ask)
-    names = {"vendor_id": "vendor_id_raw", "cpu family": "family", "model": "model", "model name": "brand_raw"}
-    record = {name: str(found[key]) for name, key in names.items() if key in found}
-    return record | ({"flags": " ".join(map(str, found["flags"]))} if isinstance(found.get("flags"), list) else {})
 
 
 def online_cpus(system: System) -> tuple[int, ...]:

@@ -95,7 +95,6 @@ class Memory:
     shm_total: int | None
     shm_free: int | None
     transparent_hugepages: str | None
-    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from autotune.probes.budget import Group, ancestors
 from autotune.probes.facts import Memory
 from autotune.probes.system import System
 
-MIB, GIB = 1 << 20, 1 << 30
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as 2**63 rounded down to a page."""
-_SMALL_SHM = GIB
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,6 @@ def probe(system: System) -> Memory:
         shm_total=shm.total if shm else None,
         shm_free=shm.free if shm else None,
         transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),
-        hints=_hints(shm.total if shm else None),
     )
 
 
@@ -120,12 +117,3 @@ def _chosen(text: str | None) -> str | None:
     """Return the bracketed word of ``always [madvise] never``."""
     match = re.search(r"\[(\w+)\]", text or "")
     return match[1] if match else None
-
-
-def _hints(shm: int | None) -> tuple[str, ...]:
-    if shm is None or shm >= _SMALL_SHM:
-        return ()
-    return (
-        f"/dev/shm holds only {shm / MIB:.0f} MiB and DataLoader workers hand their batches over in it: start the "
-        "container with --shm-size=8g (Docker) or mount an emptyDir of medium Memory on it (Kubernetes).",
-    )

@@ -130,7 +130,7 @@ def import_compiler(folder: str) -> None:
 
 
 class Compiled(Change):
-    """A model's call that is compiled for training steps of one shape, so that training never waits for the compiler again.
+    """A model's call that is compiled for training steps of one shape, so that training waits for the compiler once.
 
     Other shapes, such as a smaller last batch, and calls without gradients run as they are. If the compiler, not the
     model, fails, it is tried once more with an empty cache; then the plain call takes over.

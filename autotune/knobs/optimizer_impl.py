@@ -140,7 +140,7 @@ def _is_dense(parameter: Tensor) -> bool:
 
 
 def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
-    """Return why ``optimizer`` cannot run as ``implementation``, or None: its class is asked with scratch parameters."""
+    """Return why ``optimizer`` cannot run as ``implementation``, or None. Its class is asked with scratch tensors."""
     import torch
     from torch.nn.parameter import is_lazy
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.knobs.affinity import Affinity, AffinityPlan, cpu_list
+from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Route
 

@@ -14,7 +14,6 @@ from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEO
 from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
-from autotune.knobs.clamp import clamp, for_this_machine, one_process
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
@@ -35,6 +34,7 @@ from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.profiles import registry
+from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import NothingUsable, ProfileError, UsageError
-from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.profiles import file, registry
+from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.format import Profile
 from autotune.profiles.match import APPLIED, Comparison, Here, compare
 from autotune.profiles.places import (

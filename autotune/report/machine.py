@@ -67,7 +67,6 @@ def _memory(inventory: Inventory) -> Rows:
         ("swap", formatting.size(memory.swap) if memory.swap else "none"),
         ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
         ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
-        *_hints(memory.hints),
     ]
 
 

@@ -215,7 +215,8 @@ def trials(profile: Profile, history: History) -> go.Figure | None:
     bad = [trial for trial in history.trials if trial.measurement is None]
     if bad:
         reasons = [
-            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.changes(trial.settings, profile.baseline)}" for trial in bad
+            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.changes(trial.settings, profile.baseline)}"
+            for trial in bad
         ]
         marker = {"symbol": "x", "size": 10, "color": FAILED}
         at = [trial.seconds for trial in bad]

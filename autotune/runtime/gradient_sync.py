@@ -280,7 +280,7 @@ class _Hooks(Change):
             handle.remove()
 
 
-# Collectives: all ranks call these alike -------------------------------------------------------------------------------
+# Collectives: all ranks call these alike ------------------------------------------------------------------------------
 
 
 def average(

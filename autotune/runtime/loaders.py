@@ -1,4 +1,4 @@
-"""Data loaders: changed in place, so that they stay the user's own objects; what cannot be kept exactly is left alone."""
+"""Data loaders: changed in place, so that they stay the user's own; what cannot be kept exactly is left alone."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _start_method(loader: DataLoader[Any]) -> str:
 
 
 def _raise_limit_of_open_files() -> Callable[[], None]:
-    """Raise the limit of open files as far as allowed: each batch of a worker holds one per tensor. Returns the undo."""
+    """Raise the limit of open files as far as allowed: a worker's batch holds one per tensor. Return the undo."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft in (hard, resource.RLIM_INFINITY):
         return lambda: None
@@ -150,7 +150,7 @@ def length(value: object) -> int | None:
 
 
 def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
-    """Return the samples that batches of one epoch are cut from; of a stream's, those of one worker. None if unknown."""
+    """Return the samples of one epoch's batches; of a stream, those of one worker. None if unknown."""
     if not isinstance(loader.dataset, IterableDataset):
         return length(loader.sampler)
     samples = length(loader.dataset)

@@ -167,7 +167,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         return contextlib.nullcontext() if self.sync is None else self.sync.no_sync(models)
 
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """Run the backward pass, with the weight of this process's part of the batch and the scale of this precision."""
+        """Run the backward pass, with the weight of this process's part of the batch and this precision's scale."""
         if self.sync is not None:
             weight = self.part.weight
             loss = loss if weight == 1.0 else loss * weight

@@ -101,7 +101,7 @@ def mover(device: torch.device, *, non_blocking: bool) -> Callable[[Any], Any] |
 
 
 def moved(value: Any, *, device: torch.device, non_blocking: bool) -> Any:
-    """Return ``value`` with every tensor in it on ``device``: containers keep their class, other objects move themselves."""
+    """Return ``value`` with every tensor in it on ``device``: containers keep their class, others move themselves."""
     from torch.utils import _pytree as pytree
 
     def move(leaf: Any) -> Any:
@@ -133,7 +133,7 @@ def _names(kind: type) -> set[str]:
     return found
 
 
-# Several processes ------------------------------------------------------------------------------------------------------
+# Several processes ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class TrialSpec:
     own: Settings | None = None
     """The user's own settings: of a script, knobs that are equal to them are left alone."""
     first_steps: str = ""
-    """File of the baseline's first steps: record them there if there is none, else compare the trial's own with them."""
+    """File of the baseline's first steps: record them if it is not there, else compare the trial's own with them."""
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""

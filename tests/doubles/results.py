@@ -71,7 +71,6 @@ def inventory(**changes: Any) -> Inventory:
             shm_total=64 * 2**20,
             shm_free=64 * 2**20,
             transparent_hugepages="madvise",
-            hints=("/dev/shm is small: docker: --shm-size=8g",),
         ),
         "gpus": (),
         "limits": ResourceLimits(open_files_soft=1024, open_files_hard=4096, processes=None),

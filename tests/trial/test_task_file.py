@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.new_task import TASK
 from autotune.errors import ContractError, UsageError
+from autotune.trial.new_task import TASK
 from autotune.trial.task_file import OPTIONAL, REQUIRED, TaskFile, recognise
 
 WHOLE = """

@@ -19,7 +19,12 @@ def inventory(threads: int = 2, gpus: int = 0, features: tuple[str, ...] = ("avx
 
 
 def profile(
-    settings: Settings, *, device: str = "cpu", rate: float = 1000.0, target: dict[str, Any] | None = None, **levels: Settings
+    settings: Settings,
+    *,
+    device: str = "cpu",
+    rate: float = 1000.0,
+    target: dict[str, Any] | None = None,
+    **levels: Settings,
 ) -> Profile:
     """A profile that recommends level ``safe``; ``settings`` at every level but those named.
 

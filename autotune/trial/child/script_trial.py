@@ -107,9 +107,7 @@ class LoadedScript:
         """How many loaders are iterated before the training loader."""
         return 0 if self.hooks is not None else int(self.frontier.facts["skip"])
 
-    def _train(
-        self, hooks: Hooks, listener: Listener, ended: Callable[[script_run.Ended], int], processes: int
-    ) -> int:
+    def _train(self, hooks: Hooks, listener: Listener, ended: Callable[[script_run.Ended], int], processes: int) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
         if self.hooks is not None:

@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import autotune
 from autotune.knobs import compile as compiling
 from autotune.knobs import data_parallel
-from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
+from autotune.knobs.affinity import VARIABLE, AffinityPlan
 from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.knob import Affinity
 from autotune.knobs.table import KNOB_NAMES
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Completed, NotApplied, Outcome
 from autotune.trial.parent.judge import judge

@@ -40,9 +40,7 @@ def test_a_disturbed_block_is_taken_once_more() -> None:
 
 def test_beside_a_lasting_load_no_block_is_taken_again() -> None:
     """Only the bad ones would be: what is left would be faster than training is."""
-    turns = Turns(
-        block(1, cpu_wait=0.3), block(2, cpu_wait=0.3), block(3, cpu_wait=0.3), block(4), block(5, cpu_wait=0.3), block(6)
-    )
+    turns = Turns(*(block(number, cpu_wait=0.3) for number in (1, 2, 3)), block(4), block(5, cpu_wait=0.3), block(6))
     held = contest(turns, "a")
     assert [held.round(0.3)["a"] for _ in range(4)] == [2, 3, 4, 6], "once more at first, and after a quiet round"
     assert not turns.left

@@ -146,11 +146,6 @@ def test_slurm_variables_only_explain(
     assert found.hints == () if expected is None else expected in found.hints[0]
 
 
-@pytest.mark.parametrize(("quota", "words"), [("150000 100000", "0.5 CPUs idle"), ("50000 100000", "even one thread")])
-def test_fractional_quotas_are_warned_of(tmp_path: Path, quota: str, words: str) -> None:
-    assert any(words in hint for hint in probe(plain().having({f"{GROUP}/cpu.max": quota}), tmp_path).hints)
-
-
 @given(st.text(max_size=30))
 def test_a_quota_is_positive_or_refused(text: str) -> None:
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.probes import cpu
-from autotune.probes.system import CommandResult
 from tests.doubles.machines import MACHINES, amd_cpuinfo, arm_server, cpu_list, host, laptop, node, server
 from tests.doubles.recorded import Recorded, Recording
 
@@ -156,39 +153,6 @@ def test_macos(tmp_path: Path) -> None:
     assert (found.vendor, found.family, found.cores) == ("apple", "m2-pro", 10)
     assert [c.kind for c in found.logical] == ["efficiency"] * 4 + ["performance"] * 6
     assert found.features == ("bf16", "neon")
-
-
-ANSWER = {
-    "vendor_id_raw": "AuthenticAMD",
-    "family": 25,
-    "model": 17,
-    "brand_raw": "AMD EPYC 9354",
-    "flags": ["avx512f", "avx512_bf16", "avx2", "x"],
-}
-
-
-class Asked(Recorded):
-    """A recorded machine that answers py-cpuinfo's command line."""
-
-    calls = 0
-
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        if "cpuinfo" in command:
-            type(self).calls += 1
-            return CommandResult(0, json.dumps(ANSWER), "")
-        return super().run(command, timeout, cwd)
-
-
-def test_an_empty_cpuinfo_is_filled_in_once(tmp_path: Path) -> None:
-    (tmp_path / "root" / "proc").mkdir(parents=True)
-    (tmp_path / "root" / "proc" / "cpuinfo").write_text("")
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    for _ in range(2):
-        found = cpu.probe(Asked(tmp_path / "root", Recording(), cache))
-        assert (found.vendor, found.family) == ("amd", "epyc-zen4")
-        assert found.features == ("avx2", "avx512_bf16", "avx512f")
-    assert Asked.calls == 1
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from autotune.profiles.format import (
     look_alike,
 )
 from autotune.profiles.records import MOST_NUMBER
+from autotune.stats.decide import Verdict
 from autotune.stats.proof import Proof
 from tests.doubles.profiles import TUNED, profile
 from tests.strategies import settings as any_settings
@@ -161,7 +162,7 @@ def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
     assert list(data["baseline"]) == ["settings", "rate"]
     assert list(data["baseline"]["settings"]) == list(KNOB_NAMES)
     assert list(data["target"]) == ["name", "unit", "device", "parameters", "samples"]
-    assert set(data["evidence"]) == {field.name for field in fields(Evidence)}
+    assert set(data["evidence"]) == {field.name for field in fields(Evidence)} - {"beside"}
     data["evidence"]["failures"][0]["changed"]["batch_size"] = 1
     assert made.evidence.failures[0].changed == {"batch_size": 512}
 
@@ -208,6 +209,7 @@ def levels(draw: st.DrawFn) -> LevelResult:
     low, value, high = sorted(draw(st.tuples(rates, rates, rates | st.just(math.inf))))
     ratio = Proof(low if math.isinf(value) else value, low, high, 0.95, draw(st.integers(0, 10_000)))
     found = LevelResult(draw(tuned), draw(rates), ratio, draw(st.booleans()), draw(words | st.just("")))
+    found = replace(found, verdict=draw(st.sampled_from(["", *(each.value for each in Verdict)])))
     return replace(found, proven=False) if found.problem() else found
 
 
@@ -223,6 +225,7 @@ evidences = st.builds(
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
     ceiling=st.none() | st.builds(Ceiling, rates, rates, rates),
+    beside=words | st.just(""),
 )
 targets = st.builds(
     Target,
@@ -292,3 +295,12 @@ def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: 
     one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
     one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0, 1e6)))
     assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
+
+
+@pytest.mark.parametrize(
+    ("value", "proven", "impossible"), [(9.0, True, ()), (173.09, True, LEVELS), (173.09, False, ())]
+)
+def test_a_gain_above_what_is_possible_is_known(value: float, proven: bool, impossible: tuple[str, ...]) -> None:
+    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
+    level = replace(claim(value, 5.0, math.inf), settings=profile().baseline, proven=proven)
+    assert profile(levels=dict.fromkeys(LEVELS, level)).impossible() == tuple(impossible)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process, with_processes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
+from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process, with_processes
 from autotune.profiles.format import Profile
 from tests.strategies import settings as any_settings
 from tests.unit.records import inventory, profile
