@@ -9,8 +9,8 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.fixed import check_names, check_fixed
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
