@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.errors import Interrupted, LaunchError
+from autotune.errors import Interrupted, LaunchError, NothingUsable
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
@@ -141,8 +142,9 @@ def _run_phases(host: _Host) -> Result:
     state.spaces = host.options.spaces(context)
     ended: Interrupted | LaunchError | None = None
     try:
-        search_race_prove(state)
-        _decide(host, state)
+        with contextlib.suppress(NothingUsable):  # the budget ended while a fork server started: the answer stands
+            search_race_prove(state)
+            _decide(host, state)
         host.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
