@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 OPTIMIZER_IMPLS = tuple(OPTIMIZER_GAIN)
+CHECK = "_need_device_dtype_check_for_fused"
+"""Attribute that PyTorch sets in a fused step."""
 FLAGS = OPTIMIZER_IMPLS[1:]
 _gradient_of = attrgetter("grad")
 
@@ -43,6 +45,7 @@ class _Switched(Change):
         self._asked: list[Any] = []
         self._why_not: str | None = None
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._leaves_check = CHECK not in vars(optimizer)
         self._hooks = [
             optimizer.register_step_pre_hook(self._begin),
             optimizer.register_step_post_hook(self._end),
@@ -59,6 +62,8 @@ class _Switched(Change):
         self._put_back()
         for hook in self._hooks:
             hook.remove()
+        if self._leaves_check:
+            vars(self._optimizer).pop(CHECK, None)
 
     def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
         self._put_back()  # the last step may have ended by an exception

@@ -56,6 +56,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             both itself.
         compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
         knobs: those that differ from the user's own settings; the others are left alone.
+        batch: the user's own when tuning measured: a script's loader of another one keeps it. None for any.
 
     Attributes:
         device: where batches and models go.
@@ -81,12 +82,13 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         moves: bool = True,
         compared: Fingerprint | None = None,
         knobs: Collection[str] = KNOB_NAMES,
+        batch: int | None = None,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
         self.models: list[nn.Module] = []
         self.seen = Fingerprint()
-        self._moves, self._compared = moves, compared
+        self._moves, self._compared, self._batch = moves, compared, batch
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(notes), Progress()
         self._trained_on: tuple[DataLoader[Any], int | None] | None = None
@@ -351,7 +353,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone
         if wanted == own or (self.level is None and self._moves):
             return
-        if grows and reason is None:
+        if grows and reason is None and self._batch in (None, own):
             change = loaders.batch_change(loader, wanted)
             self._restore.callback(change.undo)
             return

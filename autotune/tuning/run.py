@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.errors import Interrupted, LaunchError
+from autotune.errors import Interrupted, LaunchError, NothingUsable
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
@@ -112,14 +113,11 @@ def _run_phases(host: _Host) -> Result:
     gflops = _matrix_rates(host)
     task = _probe_run(host)
     check_fixed_for(task, host.options.fix or {})
-    wanted = baseline_settings(task, host.inventory)
-    study = _open_study(host, wanted)
-    bench = TrialBench(host.runner, wanted, host.options.seed, host.schedule.patience)
-    known = study.trials()
-    baseline = _baseline(host, bench, study, task, known)
+    known = host.study.trials()
+    baseline = _baseline(host, task, known)
     host.notes += baseline.notes
-    host.bound = _bound(host, bench, baseline)
-    comparison = Comparison(bench.baseline, partial(_compare, host, bench), host.inventory)
+    host.bound = _bound(host, baseline)
+    comparison = Comparison(baseline.settings, partial(_compare, host), host.inventory)
     context = Context(
         host.inventory,
         task,
@@ -129,29 +127,30 @@ def _run_phases(host: _Host) -> Result:
         host.schedule.budget,
         neighbours=host.load().cpus,
     )
-    context = replace(context, task=_screened(host, bench, comparison, context))
+    context = replace(context, task=_screened(host, comparison, context))
     state = RunState(
         baseline=baseline.settings,
-        bench=bench,
+        bench=host.bench,
         schedule=host.schedule,
         spaces={},
         observe=host.observe,
-        record=study.record,
+        record=host.study.record,
         new_search=partial(_new_search, host),
         settle=comparison.settle,
     )
     state.resume([*known, *baseline.trials])
-    context = _compiled(host, bench, study, state, context)
+    context = _compiled(host, state, context)
     state.spaces = host.options.spaces(context)
     ended: Interrupted | LaunchError | None = None
     try:
-        search_race_prove(state)
-        _decide(host, state)
+        with contextlib.suppress(NothingUsable):  # the budget ended while a fork server started: the answer stands
+            search_race_prove(state)
+            _decide(host, state)
         host.observe(StageStarted("writing the profile"))
     except (Interrupted, LaunchError) as early:
         ended = early
-    study.keep_rounds(state.rounds)
-    return _result(host, bench, state, context, comparison, ended)
+    host.study.keep_rounds(state.rounds)
+    return _result(host, state, context, comparison, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -183,6 +182,7 @@ class _Host:
         earlier: what an earlier run found.
         bound: what bounds a step of the baseline; None if that was not measured.
         notes: what the user should know of the baseline.
+        bench, study: where trials run and where they are kept; known after the probe run.
     """
 
     options: Options
@@ -195,6 +195,8 @@ class _Host:
     earlier: Earlier
     bound: Bound | None = None
     notes: list[str] = field(default_factory=list)
+    bench: TrialBench = field(init=False)
+    study: Study = field(init=False)
 
     @property
     def is_short(self) -> bool:
@@ -222,7 +224,7 @@ def _matrix_rates(host: _Host) -> dict[str, float]:
 
 
 def _probe_run(host: _Host) -> TaskFacts:
-    """Load the task, or run the script until it trains, and return the facts of it."""
+    """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
     runner, schedule = host.runner, host.schedule
     script = runner.setup.script is not None
     host.observe(StageStarted("running the script until it trains" if script else "loading the task"))
@@ -233,22 +235,22 @@ def _probe_run(host: _Host) -> TaskFacts:
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
+    from autotune.search.study import study_beside  # imports Optuna
+
+    wanted = baseline_settings(task, host.inventory)
+    words = [*runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
+    host.study = study_beside(host.path, words, resume=host.options.resume)
+    host.bench = TrialBench(runner, wanted, host.options.seed, schedule.patience)
     return task
 
 
-def _open_study(host: _Host, wanted: Settings) -> Study:
-    from autotune.search.study import study_beside  # imports Optuna
-
-    words = [*host.runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
-    return study_beside(host.path, words, resume=host.options.resume)
-
-
-def _baseline(host: _Host, bench: TrialBench, study: Study, task: TaskFacts, known: list[Trial]) -> Baseline:
-    """Find the baseline's settings, and let ``bench`` compare all others with them."""
+def _baseline(host: _Host, task: TaskFacts, known: list[Trial]) -> Baseline:
+    """Find the baseline's settings, and let the bench compare all others with them."""
+    bench = host.bench
     host.observe(BaselineKnown(bench.baseline, task.unit))
     host.observe(TrialStarted(bench.baseline))
     host.observe(StageStarted("baseline"))
-    baseline = settle_baseline(bench.baseline, known, partial(_trial, host, bench, study, "baseline"))
+    baseline = settle_baseline(bench.baseline, known, partial(_trial, host, "baseline"))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
     host.observe(BaselineKnown(baseline.settings, task.unit))
@@ -256,33 +258,31 @@ def _baseline(host: _Host, bench: TrialBench, study: Study, task: TaskFacts, kno
     return baseline
 
 
-def _trial(
-    host: _Host, bench: TrialBench, study: Study, stage: str, settings: Settings, seconds: float | None = None
-) -> Outcome:
+def _trial(host: _Host, stage: str, settings: Settings, seconds: float | None = None) -> Outcome:
     """Run one trial before the search, in at most ``seconds``; within the run if None."""
     schedule = host.schedule
     deadline = schedule.deadline if seconds is None else schedule.clock() + seconds
-    outcome = bench.measure(settings, 0.0, deadline)
-    study.record(Trial(settings, outcome, LEVELS[0], stage))
+    outcome = host.bench.measure(settings, 0.0, deadline)
+    host.study.record(Trial(settings, outcome, LEVELS[0], stage))
     return outcome
 
 
-def _bound(host: _Host, bench: TrialBench, baseline: Baseline) -> Bound | None:
+def _bound(host: _Host, baseline: Baseline) -> Bound | None:
     """Return what bounds a step of the baseline; None if that cannot be measured in this run."""
     measured = baseline.outcome.measurement
     if host.is_short or measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
         return None
     host.observe(StageStarted("each part of a step"))
-    return quick_verdict(bench, baseline.settings, host.schedule.deadline)
+    return quick_verdict(host.bench, baseline.settings, host.schedule.deadline)
 
 
-def _compare(host: _Host, bench: TrialBench, settings: Settings) -> Outcome:
-    return bench.compare(settings, host.schedule.deadline)
+def _compare(host: _Host, settings: Settings) -> Outcome:
+    return host.bench.compare(settings, host.schedule.deadline)
 
 
-def _screened(host: _Host, bench: TrialBench, comparison: Comparison, context: Context) -> TaskFacts:
+def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
-    if bench.timeouts.starting <= SCREENING_START * PATIENCE:
+    if host.bench.timeouts.starting <= SCREENING_START * PATIENCE:
         host.observe(StageStarted("comparing first steps"))
         comparison.screen(host.options.spaces(context)[LEVELS[0]])
     found = (
@@ -292,10 +292,10 @@ def _screened(host: _Host, bench: TrialBench, comparison: Comparison, context: C
     return replace(context.task, left_out=(*context.task.left_out, *found))
 
 
-def _compiled(host: _Host, bench: TrialBench, study: Study, state: RunState, context: Context) -> Context:
+def _compiled(host: _Host, state: RunState, context: Context) -> Context:
     """Compile the model once, if compile competes; the trial is added to ``state``."""
     space = host.options.spaces(context)[LEVELS[0]]
-    measure = partial(_trial, host, bench, study, "compile")
+    measure = partial(_trial, host, "compile")
     context, trial = compile_once(state.history, context, space, host.options.budget, measure, host.observe)
     if trial is not None:
         state.add(trial)
@@ -310,7 +310,6 @@ def _new_search(host: _Host, space: Space, start: Settings, thorough: bool) -> P
 
 def _result(
     host: _Host,
-    bench: TrialBench,
     state: RunState,
     context: Context,
     comparison: Comparison,
@@ -335,7 +334,7 @@ def _result(
             *host.earlier.notes,
             *host.notes,
             *comparison.notes(state.chosen.values()),
-            *notes.run_conditions(bench.no_fork_reason, bench.stood_still),
+            *notes.run_conditions(host.bench.no_fork_reason, host.bench.stood_still),
         ),
         why=host.bound.value if host.bound is not None else "",
         beside=notes.load_note(load),

@@ -255,6 +255,19 @@ class TestRun:
         assert profiles.read(beside).evidence.partial
         assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
 
+    def test_a_fork_server_that_is_not_ready_in_time_ends_the_search_not_the_run(
+        self, world: type[FakeRunner], elsewhere: Path
+    ) -> None:
+        def fate(settings: Settings) -> Outcome:
+            if settings != OWN:
+                raise NothingUsable("the budget ended before it was imported")
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        assert profiles.read(found.path).level("safe").settings == OWN
+        assert not found.profile.evidence.partial
+
     def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path) -> None:
         seen: list[Settings] = []
 
