@@ -9,8 +9,8 @@ the loader, without the first five steps); the whole run is the process's wall t
 the difference of the medians from the launch to the end of the fifth step.
 
 Prints a table, and writes it with every process's times to ``benchmarks/results/unmodified.json`` after each script.
-Takes about five minutes a script: quiet the machine first. ``--rehearse`` lets each process end after a few steps, to see
-that everything works; nothing is written then.
+Takes about five minutes a script: quiet the machine first. ``--rehearse`` lets each process end after a few steps, to
+see that everything works; nothing is written then.
 """
 
 from __future__ import annotations
