@@ -17,7 +17,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from autotune import __version__, cli_profiles
+from autotune import cli_profiles
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
     JsonOption,
@@ -32,7 +32,8 @@ from autotune.cli_parsing import (
 )
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
-from autotune.trial.script import Script, Target, started_script
+from autotune.trial.target import Script, Target, started_script
+from autotune.version import VERSION
 
 app = typer.Typer(
     name="autotune",
@@ -42,13 +43,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-MOST_SEED = 2**32 - 1
-"""NumPy takes no larger one."""
+
+NOTHING_SAVED = "autotune: interrupted by {}; nothing was saved"
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"torch-autotune {__version__}")
+        print(f"torch-autotune {VERSION}")
         raise typer.Exit
 
 
@@ -74,7 +75,7 @@ class TuneOptions(TargetOptions):
             show_default="60s to 150s by the step; more with --train-time",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of data order, weights and search.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0
     resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False
     train_time: Annotated[
         str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
@@ -92,7 +93,7 @@ class TuneOptions(TargetOptions):
 def tune(options: TuneOptions) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.pins import read_pin
+    from autotune.knobs.fixed import read_fixed
     from autotune.launch.command import check_one_machine
     from autotune.tuning.options import Options
 
@@ -103,7 +104,7 @@ def tune(options: TuneOptions) -> None:
         seed=options.seed,
         resume=options.resume,
         train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
-        fix=dict(read_pin(text) for text in options.fix or ()),
+        fix=dict(read_fixed(text) for text in options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
     check_one_machine(os.environ)
@@ -274,6 +275,8 @@ class CheckOptions(TargetOptions):
 def check(options: CheckOptions) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""
     started = time.monotonic()
+    if options.profile.suffix == ".py" and options.target.endswith((".yaml", ".yml")):
+        raise UsageError(f"the profile comes first: autotune check {options.target} {options.profile}")
     limit, found = seconds(options.budget, "--budget"), options.recognised()
     from autotune.report import profile as words
     from autotune.report.live import live_view
@@ -306,6 +309,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         try:
             app(args=arguments)
+        except SystemExit as ended:
+            if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
+                say(NOTHING_SAVED.format("SIGINT"))
+            raise
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -322,10 +329,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except Interrupted as interruption:
         name = signal.Signals(interruption.signal).name
-        saved = f" the best so far, not proven, is in {interruption.saved};" if interruption.saved else ""
-        given = sys.argv[1:] if arguments is None else arguments
-        more = " --resume goes on from here" if given[:1] == ["tune"] else ""
-        say(f"autotune: interrupted by {name};{saved}{more}".rstrip(";"))
+        saved = f"the best so far, not proven, is in {interruption.saved}; --resume goes on from here"
+        say(f"autotune: interrupted by {name}; {saved}" if interruption.saved else NOTHING_SAVED.format(name))
         sys.exit(interruption.exit_code)
     sys.exit(0)
 

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.errors import UsageError
-from autotune.trial.script import Target, is_script, recognise_target
+from autotune.trial.target import Target, is_script, recognise_target
 
 Record = TypeVar("Record")
 

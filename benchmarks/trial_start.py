@@ -22,14 +22,12 @@ from pathlib import Path
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
+from autotune.trial.messages import TrialSpec
 from autotune.trial.new_task import TASK
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import recognise_target
-from autotune.trial.spec import TrialSpec
+from autotune.trial.target import recognise_target
 from autotune.tuning.runner import open_runner
 
 FRESH = """

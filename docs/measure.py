@@ -31,13 +31,11 @@ from autotune.stats.measurement import Measurement
 from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare
 from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
+from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.unix_connection import UnixConnection
 from autotune.tuning import host_lock as lock
 from autotune.tuning.schedule import ROUNDS
 from benchmarks.simulation.profiles import profile

@@ -8,7 +8,6 @@ from pathlib import Path
 from autotune.export import targets
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS
-from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.knobs.exported import Plan
 from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.settings import Settings
@@ -16,6 +15,7 @@ from autotune.launch.command import TORCHRUN_MODULE, command, system_tools
 from autotune.launch.environment import environment
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.file import read
 from autotune.report.levels import batch_note
 

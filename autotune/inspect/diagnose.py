@@ -18,9 +18,9 @@ from autotune.probes.system import CommandResult, System
 from autotune.report.notes import load_named
 from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
+from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import Script, Target
-from autotune.trial.spec import Without
+from autotune.trial.target import Script, Target
 from autotune.tuning.baseline import settle_baseline
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.tuning.machine import Neighbours, on_the_same_cpus

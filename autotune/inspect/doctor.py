@@ -13,7 +13,7 @@ from autotune.probes.switches import Switches
 from autotune.probes.system import System
 from autotune.report.notes import named
 from autotune.stats.load import Load
-from autotune.trial import worker_socket
+from autotune.trial import paths
 from autotune.tuning.machine import Neighbours
 
 LOOK_SECONDS = 1.0
@@ -129,8 +129,8 @@ def _folders(patient: Patient) -> Iterator[Finding]:
             "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
             "loader workers that do not end with a bus error",
         )
-    if patient.inventory.software.platform == "linux" and not worker_socket.fits(folder):
-        most = worker_socket.LONGEST_FOLDER
+    if patient.inventory.software.platform == "linux" and not paths.fits(folder):
+        most = paths.LONGEST_FOLDER
         what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
         yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 

@@ -19,9 +19,8 @@ from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofl
 from autotune.inspect.step_clock import StackWatch, step_clock
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.trial import process_tree
-from autotune.trial.child.cpu_contention import CpuContention
-from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory, synchronize
-from autotune.trial.child.task_facts import tensor_bytes
+from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, peak_memory, synchronize
+from autotune.trial.child.task import tensor_bytes
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import cpu_binding
-from autotune.knobs.affinity import BINDINGS, Affinity, why_not_offered
+from autotune.knobs.affinity import BINDINGS, why_not_offered
 from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
-from autotune.knobs.knob import Change, Choices, Chosen, Context, Effect, Knob, Training, Word
+from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
-    from autotune.knobs.affinity import Affinity
 
 LEVELS = ("safe", "amp", "max")
 """Each level includes the ones before it."""
@@ -38,6 +37,21 @@ class Chosen(Protocol):
     """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 
     def __getattr__(self, name: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Where one training process runs.
+
+    Attributes:
+        cpus: CPUs of its compute threads, ascending.
+        workers: CPUs of its loader workers.
+        memory: NUMA nodes that its memory comes from; empty where the kernel chooses.
+    """
+
+    cpus: tuple[int, ...]
+    workers: tuple[int, ...]
+    memory: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
-from autotune.knobs.affinity import Affinity, AffinityPlan, cpu_list
+from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Route
 
@@ -65,12 +66,12 @@ def command(
 
     Args:
         settings: processes (of each machine) and backend count.
-        script: the training script; ``-m`` where ``args`` begin with a module.
+        script: the training script; ``-m`` if ``args`` begin with a module.
         args: its own arguments.
         python: the interpreter.
         binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        cluster: several machines; this one alone where None.
+        cluster: several machines; this one alone if None.
         route: from this machine to the rendezvous.
         torchrun: the module that starts several processes.
         watched: start through our entry, which watches or tunes scripts that do not use this project.
@@ -129,7 +130,7 @@ def _tool(affinity: Affinity) -> list[str]:
 
 
 def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
-    """The cluster that the command line describes; None for one machine.
+    """Return the cluster that the command line describes; None for one machine.
 
     Args:
         nodes: how many machines.
@@ -159,7 +160,7 @@ def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> 
 
 
 def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
-    """The machines of this process's Slurm step, one task on each; None for one machine.
+    """Return the machines of this process's Slurm step, one task on each; None for one machine.
 
     Raises:
         UsageError: a machine has several tasks: each would start the whole machine's processes.
@@ -197,7 +198,7 @@ def check_one_machine(environment: Mapping[str, str]) -> None:
 
 
 def idle_machines(environment: Mapping[str, str]) -> str | None:
-    """A note where a Slurm job has several machines but this process was started on only one of them."""
+    """Return a note if a Slurm job has several machines but this process was started on only one of them."""
     nodes = environment.get("SLURM_JOB_NUM_NODES", "")
     if not nodes.isdecimal() or int(nodes) < 2 or "SLURM_STEP_NUM_NODES" in environment:
         return None
@@ -208,7 +209,7 @@ def idle_machines(environment: Mapping[str, str]) -> str | None:
 
 
 def host_names(hostlist: str) -> Iterator[str]:
-    """The host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
+    """Return the host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
 
     (python-hostlist does the same, but its license is the GPL.)
     """
@@ -226,17 +227,17 @@ def _numbers(ranges: str) -> Iterator[str]:
 
 
 def endpoint_of(host: str, port: int) -> str:
-    """``HOST:PORT``, the inverse of `_split`."""
+    """Return ``HOST:PORT``, the inverse of `_split`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def no_route(host: str) -> UsageError:
-    """The error for a ``host`` that cannot be reached."""
+    """Return the error for a ``host`` that cannot be reached."""
     return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
 
 
 def _split(endpoint: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
+    """Return ``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
     found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)
     if found is None or int(found[2] or PORT) > 65535:
         raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")

@@ -76,7 +76,7 @@ def environment(
         settings: the tuned settings.
         inventory: this machine.
         base_env: the user's environment.
-        interface: the network interface that leads to the other machines; the loopback where None.
+        interface: the network interface that leads to the other machines; the loopback if None.
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
@@ -134,7 +134,7 @@ def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:
-    """How OpenMP's threads wait, and the user's own variable that decides it otherwise."""
+    """Return how OpenMP's threads wait, and the user's own variable that decides it otherwise."""
     policy = settings.omp_wait_policy
     if policy == "default":
         return {}, []
@@ -145,7 +145,7 @@ def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str,
 
 
 def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """The variable that names the network interface: ``interface``, or the loopback for processes of one machine."""
+    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
     loopbacks = [found.name for found in inventory.network if found.loopback and found.up]
@@ -159,8 +159,8 @@ class Preload:
 
     Attributes:
         value: the variable's new value; None leaves it alone.
-        users: the user's own value where it already holds another allocator.
-        reason: why the wanted allocator is not used; empty where it is used, or where none is wanted.
+        users: the user's own value if it already holds another allocator.
+        reason: why the wanted allocator is not used; empty if it is used, or if none is wanted.
     """
 
     value: str | None = None

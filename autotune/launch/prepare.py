@@ -14,7 +14,6 @@ from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEO
 from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
-from autotune.knobs.clamp import clamp, for_this_machine, one_process
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
@@ -35,13 +34,13 @@ from autotune.probes.inventory import probe
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.profiles import registry
+from autotune.profiles.clamp import clamp, for_this_machine, one_process
 from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare
 from autotune.profiles.places import places
-from autotune.scripts.apply import Order
-from autotune.scripts.shared_batch import SharedBatch
-from autotune.trial.script import Script
+from autotune.scripts.apply import Order, SharedBatch
+from autotune.trial.target import Script
 
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 

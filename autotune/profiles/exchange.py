@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import NothingUsable, ProfileError, UsageError
-from autotune.knobs.clamp import clamp, for_this_machine
 from autotune.near import did_you_mean
 from autotune.probes import inventory
 from autotune.probes.facts import Inventory
 from autotune.profiles import file, registry
+from autotune.profiles.clamp import clamp, for_this_machine
 from autotune.profiles.format import Profile
 from autotune.profiles.match import APPLIED, Comparison, Here, compare
 from autotune.profiles.places import (
@@ -44,15 +44,15 @@ class Listing:
 
     Attributes:
         place: for people.
-        entries: ``(where, profile)`` of each, or the problem that keeps it from being read. Profiles at URLs are not
-            read: their targets stand there.
+        entries: ``(where, profile)`` of each, or the error if it cannot be read. Profiles at URLs are not read: their
+            targets stand there.
         left_out: True if there are more.
         problem: why the place cannot be listed.
         web: a web server, which no one can list.
     """
 
     place: str
-    entries: tuple[tuple[str, Profile | str], ...] = ()
+    entries: tuple[tuple[str, Profile | str | ProfileError], ...] = ()
     left_out: bool = False
     problem: str = ""
     web: bool = False
@@ -74,12 +74,12 @@ def listings() -> Iterator[Listing]:
         yield Listing(there.shown, tuple(entries), left_out=len(names) > LISTED, web=web)
 
 
-def _read(path: Path) -> Profile | str:
-    """Return the profile in ``path``, or the first line of the problem that keeps it from being read."""
+def _read(path: Path) -> Profile | ProfileError:
+    """Return the profile in ``path``, or the error if it cannot be read."""
     try:
         return file.read(path)
     except ProfileError as error:
-        return str(error).splitlines()[0]
+        return error
 
 
 @dataclass(frozen=True)

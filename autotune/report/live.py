@@ -53,7 +53,7 @@ class RunProgress:
 
 
 def advanced(progress: RunProgress, event: Event) -> RunProgress:
-    """``progress`` after ``event``, whose fields are those that it changes."""
+    """Return ``progress`` after ``event``, whose fields are those that it changes."""
     now = replace(progress, **vars(event))
     if now.trials == progress.trials or now.best_rate is None:
         return now
@@ -61,7 +61,7 @@ def advanced(progress: RunProgress, event: Event) -> RunProgress:
 
 
 def sparkline(values: Sequence[float], width: int = CURVE) -> str:
-    """The last ``width`` of ``values`` as bars, from 0 to the largest of them."""
+    """Return the last ``width`` of ``values`` as bars, from 0 to the largest of them."""
     shown = values[-width:]
     most = max(shown, default=0.0)
     steps = len(BARS) - 1
@@ -69,7 +69,7 @@ def sparkline(values: Sequence[float], width: int = CURVE) -> str:
 
 
 def render(progress: RunProgress) -> RenderableType:
-    """A compact panel."""
+    """Return a compact panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -79,7 +79,7 @@ def render(progress: RunProgress) -> RenderableType:
 
 
 def line(progress: RunProgress) -> str:
-    """The same on one line, for logs."""
+    """Return the same on one line, for logs."""
     parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}"]
     if progress.trials:
         parts.append(formatting.count(progress.trials, "trial"))
@@ -138,7 +138,7 @@ def _bar(progress: RunProgress) -> Text:
 
 
 class _Console(Console):
-    """A console that goes on in silence where its reader has gone. Rich would end the process, and its answer."""
+    """A console that goes on in silence if its reader has gone. Rich would end the process, and its answer."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -16,12 +16,12 @@ Rows = list[tuple[str, str]]
 
 
 def text(inventory: Inventory) -> str:
-    """The table as plain text, 80 columns wide."""
+    """Return the table as plain text, 80 columns wide."""
     return formatting.plain(render(inventory))
 
 
 def render(inventory: Inventory) -> RenderableType:
-    """One group of rows per part of the machine; hints start with ``->``."""
+    """Return one group of rows per part of the machine; hints start with ``->``."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=formatting.WIDTH)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)

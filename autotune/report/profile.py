@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from autotune.errors import ProfileError
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
@@ -88,10 +89,12 @@ def _evidence(profile: Profile) -> Text:
     return Text("\n".join(lines))
 
 
-def listed(where: str, profile: Profile | str) -> str:
+def listed(where: str, profile: Profile | str | ProfileError) -> str:
     """Return one line of a list: where it is, and the profile, its target alone, or the problem with it."""
+    if isinstance(profile, ProfileError):
+        return str(profile).splitlines()[0]
     if isinstance(profile, str):
-        return profile if profile.startswith(where) else f"{where}  {profile}"
+        return f"{where}  {profile}"
     written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
     return f"{where}  {profile.target.name} on {profile.key}{written}"
 

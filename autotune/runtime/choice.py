@@ -14,7 +14,6 @@ import torch
 from autotune.environment import PROFILE, overrides
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.affinity import plan_of
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
@@ -27,6 +26,7 @@ from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software
 from autotune.probes.system import System
 from autotune.profiles import file as profiles
 from autotune.profiles import registry
+from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Comparison, Here, compare
 from autotune.profiles.places import is_url, not_there, places

@@ -7,6 +7,7 @@ optimizer's first step: by then both exist, and nothing that compilers look at h
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import logging
@@ -17,16 +18,85 @@ from typing import TYPE_CHECKING, Any
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
-from autotune.scripts.shared_batch import SharedBatch
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
+Method = Callable[..., Any]
 ALWAYS = {"threads", "interop_threads"}
 """Trials are forked from a process of one thread: these are put in force whatever the script's own are."""
 LOG = logging.getLogger("autotune")
+
+
+def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
+    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
+    original = getattr(owner, name)
+    replaced = functools.wraps(original)(make(original))
+    setattr(owner, name, replaced)
+
+    def undo() -> None:
+        if getattr(owner, name) is replaced:
+            setattr(owner, name, original)
+
+    return undo
+
+
+@dataclass(frozen=True)
+class SharedBatch:
+    """The batch of one process, and the share of each of several.
+
+    Attributes:
+        batch: the one that the script states.
+        share: of each process.
+        samples: of the dataset that the script trains on; loaders over others are left alone.
+    """
+
+    batch: int
+    share: int
+    samples: int
+
+    def building(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Return ``DataLoader.__init__`` with the share in place of the batch."""
+
+        def build(
+            loader: DataLoader[Any], dataset: Any, batch_size: int | None = 1, *arguments: Any, **options: Any
+        ) -> None:
+            if batch_size == self.batch and self.samples == _samples(dataset):
+                batch_size = self.share
+            original(loader, dataset, batch_size, *arguments, **options)
+
+        return build
+
+    def why_not(self, loader: Any) -> str | None:
+        """Return why the processes would not train on the global batch that was tuned; None if they do.
+
+        Args:
+            loader: that a process trains on.
+        """
+        import torch.distributed as dist
+
+        from autotune.runtime.loaders import stated_batch
+
+        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        processes, own = self.batch // self.share, stated_batch(loader)
+        if world == processes and own == self.share:
+            return None
+        found = f"it would train on batches of {own}" if world == processes else f"its process group has {world}"
+        return (
+            f"{processes} processes were tuned to share batches of {self.batch} of {self.samples} samples, but this is"
+            f" not so here: {found}. Start it as one process (autotune run --nproc 1), or tune it as it is started now"
+        )
+
+
+def _samples(dataset: Any) -> int | None:
+    from autotune.runtime.loaders import length
+
+    try:
+        return length(dataset)
+    except Exception:  # whatever is wrong with a dataset, its loader reports it
+        return None
 
 
 @dataclass(frozen=True)
@@ -78,7 +148,7 @@ class Order:
 
     @property
     def changed(self) -> frozenset[str]:
-        """Knobs that differ from the script's own."""
+        """Return the knobs that differ from the script's own."""
         return frozenset(self.settings.difference(self.baseline))
 
 
@@ -116,8 +186,6 @@ class Applied:
         """Hook into what the changed knobs need, and no more."""
         from torch.optim.optimizer import register_optimizer_step_pre_hook
         from torch.utils.data import DataLoader
-
-        from autotune.scripts.hooks import replace
 
         if self._needs("on_loader", "batch_size"):
             self._undo.append(replace(DataLoader, "__iter__", self._iterating))

@@ -6,7 +6,6 @@ module's call is changed, and calls are no longer looked at once the script comp
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,43 +17,29 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from autotune.scripts.shared_batch import SharedBatch
+from autotune.scripts.apply import Method, SharedBatch, replace
 
 Begin = Callable[[], Iterator[Any]]
-Method = Callable[..., Any]
-
-
-def replace(owner: Any, name: str, make: Callable[[Method], Method]) -> Callable[[], None]:
-    """Put what ``make`` makes of it in the place of ``owner.name``. Returns how to undo it."""
-    original = getattr(owner, name)
-    replaced = functools.wraps(original)(make(original))
-    setattr(owner, name, replaced)
-
-    def undo() -> None:
-        if getattr(owner, name) is replaced:
-            setattr(owner, name, original)
-
-    return undo
 
 
 class Listener:
     """Is called with what the script does. The base lets everything pass."""
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        """The script begins to iterate ``loader``: return what it gets, by default what ``begin`` gives."""
+        """Return what the script gets when it begins to iterate ``loader``: by default what ``begin`` gives."""
         return begin()
 
     def calls(self, model: nn.Module) -> None:
-        """The script is about to call ``model`` in training; it is no part of another one that is being called."""
+        """Take a call of ``model`` in training that is about to be made; it is no part of another one."""
 
     def goes_backward(self, loss: Tensor) -> None:
-        """A backward pass from ``loss`` begins."""
+        """Take a backward pass from ``loss`` that begins."""
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """``optimizer`` is about to step."""
+        """Take a step of ``optimizer`` that is about to be made."""
 
     def steps(self, optimizer: Optimizer) -> None:
-        """``optimizer`` has made a step."""
+        """Take a step of ``optimizer`` that has been made."""
 
 
 class Hooks:

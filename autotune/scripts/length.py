@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from autotune.scripts.adapters.progress_bars import WRAPPERS
+
 OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
-WRAPPERS = ("tqdm", "trange", "track", "enumerate", "progress_bar")
-"""Functions that pass on what they iterate."""
 MOST_FRAMES = 60
 
 

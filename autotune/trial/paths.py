@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from autotune.trial.worker_socket import fits
-
+LONGEST_PATH = 107
+"""Characters in the path of a Unix socket on Linux."""
+LONGEST_FOLDER = LONGEST_PATH - len("/pymp-12345678/listener-12345678")
 SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"
 """A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
@@ -27,8 +28,13 @@ DEEPEST = f"{PRIVATE_PREFIX}12345678/tmp"
 """Of the folders in a scratch folder that serve as a temporary folder: the longest."""
 
 
+def fits(folder: str) -> bool:
+    """Return whether loader workers start if this is the temporary folder."""
+    return len(folder) <= LONGEST_FOLDER
+
+
 def session_file(task: Path) -> Path:
-    """Where the pickled functions of a session's task file lie."""
+    """Return where the pickled functions of a session's task file lie."""
     return task.with_suffix(".pickle")
 
 
@@ -38,11 +44,11 @@ class StudyPaths:
 
     root: Path
     owner: IO[bytes] | None = field(default=None, compare=False)
-    """The locked file that says that the run lives; None where there is none."""
+    """The locked file that says that the run lives; None if there is none."""
 
     @classmethod
     def create(cls) -> StudyPaths:
-        """A new private folder in the system's temporary folder."""
+        """Make a new private folder in the system's temporary folder."""
         root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
         if fits(str(root.parent)) and not fits(str(root / DEEPEST)):  # else the user's training fails too
             with contextlib.suppress(OSError):
@@ -55,11 +61,11 @@ class StudyPaths:
 
     @property
     def compile_cache(self) -> Path:
-        """TorchInductor's cache for this study: the user's own stays untouched, and first compiles are timed cold."""
+        """Return TorchInductor's cache for this study: the user's own stays untouched, first compiles are cold."""
         return self.root / "inductor"
 
     def first_steps(self, batch: int) -> Path:
-        """The baseline's first steps with a global batch of ``batch``."""
+        """Return the baseline's first steps with a global batch of ``batch``."""
         return self.root / f"first_steps{batch}.pt"
 
     def remove(self) -> None:
@@ -71,7 +77,7 @@ class StudyPaths:
 
 
 def short(folder: Path) -> Path:
-    """``folder``, in a scratch folder, by the short name that this may have: fit to be a temporary folder."""
+    """Return ``folder``, in a scratch folder, by the short name that this may have: fit to be a temporary folder."""
     for root in (folder, *folder.parents):
         name = SHORT / root.name
         if root.name.startswith(SCRATCH_PREFIX) and name.is_symlink() and name.resolve() == root.resolve():
@@ -80,13 +86,13 @@ def short(folder: Path) -> Path:
 
 
 def mark(study: Path, trial: Path | None = None) -> str:
-    """The part of the names of Python's shared memory that only ``study`` has, or only its ``trial``."""
+    """Return the part of the names of Python's shared memory that only ``study`` has, or only its ``trial``."""
     own = "" if trial is None else f"{trial.name[-60:]}."
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{study.name[-60:]}-{own}")
 
 
 def mpi_segments(study: Path, trial: Path) -> tuple[str, ...]:
-    """The names that MPICH gives to the shared memory of the MPI job of ``trial``: an FNV-1a hash of the job's name."""
+    """Return the names that MPICH gives to shared memory of the MPI job of ``trial``: FNV-1a hashes of its name."""
     world = 2166136261
     for byte in mark(study, trial).encode():
         world = (world ^ byte) * 16777619 % 2**32
@@ -125,7 +131,7 @@ def _remove_own(path: Path) -> None:
 
 
 def _own(root: Path) -> IO[bytes] | None:
-    """The locked owner's file of ``root``. It gets its name when it is locked already: nobody finds it unlocked."""
+    """Return the locked owner's file of ``root``. It is locked before it gets its name: nobody finds it unlocked."""
     try:
         file = (root / f"{OWNER}.new").open("xb")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,6 +20,9 @@ import psutil
 
 from autotune import linux
 
+BOOT = "import sys; sys.path[0] = sys.argv[1]; from autotune.trial.child.{} import main; main(sys.argv[2:])"
+"""Starts in any working folder without adding that folder to the module path."""
+ROOT = str(Path(__file__).resolve().parents[2])
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 TRIAL_OOM_SCORE = 800
@@ -30,8 +33,18 @@ LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
 """True if the kernel lists a process's children: a walk down takes 0.1 ms. Else all processes are looked through."""
 
 
+def child_command(module: str, *arguments: str) -> list[str]:
+    """Return the command line that calls ``main`` of a ``module`` of `autotune.trial.child`.
+
+    Args:
+        module: ``fork_server`` or ``launcher``.
+        arguments: of ``main``.
+    """
+    return [sys.executable, "-c", BOOT.format(module), ROOT, *arguments]
+
+
 def _prctl(option: int, value: int) -> None:
-    """Best effort: if a kernel or sandbox forbids it, the other safeguards stay."""
+    """Call prctl as a best effort: if a kernel or sandbox forbids it, the other safeguards stay."""
     with contextlib.suppress(OSError):
         linux.call("prctl", option, value, 0, 0, 0)
 
@@ -67,13 +80,13 @@ def leave_terminal() -> None:
 
 
 def prefer_as_oom_victim() -> None:
-    """If memory runs out, the kernel takes the trial, not the tuner."""
+    """Have the kernel take the trial, not the tuner, if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(TRIAL_OOM_SCORE))
 
 
 def own_threads() -> int:
-    """Number of threads of this process as the kernel counts them; 1 where it cannot be read."""
+    """Return the number of threads of this process as the kernel counts them; 1 if it cannot be read."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -15,7 +15,7 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile, machine_type
 from autotune.stats.proof import BASELINE, Proof, Round, compare
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
 from autotune.tuning.machine import on_the_same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs.clamp import one_process
 from autotune.knobs.knob import EXACT, TRACKING, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut, Space
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.probes.facts import Inventory
+from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome
 from autotune.tuning.events import StageStarted
 from autotune.tuning.state import RunState

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.knobs.clamp import clamp
 from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.system import System
 from autotune.profiles import registry
+from autotune.profiles.clamp import clamp
 from autotune.profiles.match import Here
 from autotune.profiles.places import places
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 
 LOCKS = "locks"
 

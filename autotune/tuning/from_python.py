@@ -11,7 +11,7 @@ from autotune.durations import seconds
 from autotune.errors import UsageError, UserCodeError
 from autotune.profiles.format import Profile
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import recognise_target
+from autotune.trial.target import recognise_target
 from autotune.tuning import run
 from autotune.tuning.options import Options
 
@@ -91,7 +91,7 @@ def _file(
             raise UsageError(f"tune({str(target)!r}, {both[0]}=...): give a file or functions, not both")
         yield Path(target), None
         return
-    from autotune.trial.parent import session_task
+    from autotune.trial import session_task
 
     paths = StudyPaths.create()
     try:

@@ -15,7 +15,7 @@ from autotune.probes.inventory import probe
 from autotune.profiles import exchange, registry
 from autotune.profiles.match import Here
 from autotune.profiles.places import default_path, named_places, places
-from autotune.trial.script import Script
+from autotune.trial.target import Script
 
 WAIT_SECONDS = 1800.0
 """For another process that tunes the same target on the same type of machine."""

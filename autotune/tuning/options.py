@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError
 from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_names, check_pins
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
 from autotune.stats.outcome import Completed, Outcome
 
 LEAST_BUDGET = 5.0
+MOST_SEED = 2**32 - 1
+"""NumPy takes no larger one."""
 BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))
 """``(step seconds, budget seconds)``: the budget for tasks whose baseline step takes less."""
 SLOW_STEP_BUDGET = 150.0
@@ -59,10 +62,14 @@ class Options:
         """Raise `UsageError` for what cannot work on any machine."""
         if self.budget is not None and self.budget < LEAST_BUDGET:
             raise UsageError(f"--budget {self.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
+        if self.budget is not None and self.budget > MOST_SECONDS:
+            raise UsageError(f"--budget {self.budget:g}s is too long: give at most {MOST_SECONDS / 86400:.0f}d")
+        if not (isinstance(self.seed, int) and 0 <= self.seed <= MOST_SEED):
+            raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:
             raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
         check_names(self.only, "--only")
-        check_pins(self.fix or {})
+        check_fixed(self.fix or {}, self.only, self.level)
 
     def spaces(self, context: Context) -> dict[str, Space]:
         """Return the space of every level, lowest first, with the user's fixed knobs."""

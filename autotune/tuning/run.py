@@ -12,8 +12,8 @@ from autotune.errors import Interrupted, LaunchError
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
@@ -30,7 +30,7 @@ from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import Target
+from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
@@ -95,7 +95,7 @@ def run(
     check_not_a_rank()
     path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
-    check_pins_on(inventory, options.fix or {})
+    check_fixed_on(inventory, options.fix or {})
     path = path or places.own_place(machine_type(inventory).key, target.name)
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
@@ -111,6 +111,7 @@ def _run_phases(host: _Host) -> Result:
     """Run all phases, from the open runner to the written profile."""
     gflops = _matrix_rates(host)
     task = _probe_run(host)
+    check_fixed_for(task, host.options.fix or {})
     wanted = baseline_settings(task, host.inventory)
     study = _open_study(host, wanted)
     bench = TrialBench(host.runner, wanted, host.options.seed, host.schedule.patience)

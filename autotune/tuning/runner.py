@@ -27,11 +27,10 @@ from autotune.launch.environment import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths, remove_abandoned
-from autotune.trial.script import Script, Target
+from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
 POLL_SECONDS = 0.2

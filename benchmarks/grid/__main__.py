@@ -21,11 +21,11 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Outcome
+from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.spec import TrialSpec
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.machine import matrix_rates
 from autotune.tuning.runner import open_runner
 from benchmarks import stamp

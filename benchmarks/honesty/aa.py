@@ -14,7 +14,7 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp

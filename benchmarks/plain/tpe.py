@@ -22,7 +22,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import BY_NAME
 from autotune.probes.inventory import probe
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 from autotune.tuning.runner import open_runner
 from benchmarks.plain.side_by_side import Contender, Failed, Trainer
 

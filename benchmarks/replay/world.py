@@ -15,7 +15,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.stats.measurement import Block, Measurement, enough
 from autotune.stats.outcome import Completed, Outcome
-from autotune.trial.spec import TrialSpec
+from autotune.trial.messages import TrialSpec
 from benchmarks.grid.file import Grid, Recorded, rate
 from benchmarks.simulation import simulator
 from benchmarks.simulation.simulator import Machine

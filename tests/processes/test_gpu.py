@@ -11,10 +11,9 @@ import torch
 from autotune.knobs.settings import Settings
 from autotune.probes import inventory
 from autotune.stats.outcome import Completed
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.parent.trial_environment import trial_environment
-from autotune.trial.parent.trial_setup import TrialSetup
 from autotune.trial.paths import StudyPaths
 from tests.slow.harness import autotune
 

@@ -41,7 +41,7 @@ from autotune.knobs.settings import Settings
 from autotune.tuning.runner import open_runner
 from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.task_file import recognise
+from autotune.trial.target import recognise
 
 settings = Settings.from_dict(json.loads(sys.argv[1]))
 with open_runner(recognise(Path("model.py")), probe(), 0, 60.0) as runner:

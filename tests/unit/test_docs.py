@@ -24,7 +24,7 @@ from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
 from autotune.trial.new_task import TASK
-from autotune.trial.task_file import OPTIONAL, REQUIRED, recognise
+from autotune.trial.target import OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -281,7 +281,7 @@ def _movement(theirs: Recording, ours: Recording) -> float:
 
 @contextlib.contextmanager
 def _numbers_by_batch(recorder: Recorder) -> Iterator[None]:
-    """While inside, random numbers that reading a batch draws follow from its indices, in workers too."""
+    """Let random numbers that reading a batch draws follow from its indices while inside, in workers too."""
     kind: Any = _utils.fetch._MapDatasetFetcher
     original = kind.fetch
     noted = [

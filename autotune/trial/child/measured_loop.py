@@ -14,7 +14,9 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -26,16 +28,119 @@ from torch.utils._pytree import tree_map_only
 from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
-from autotune.trial.child.cpu_contention import CpuContention
+from autotune.trial import process_tree
 from autotune.trial.child.first_steps import Recorder
-from autotune.trial.child.loaded_task import batch_length
-from autotune.trial.spec import CHECK_STEPS, TrialSpec, Without
+from autotune.trial.child.task import batch_length
+from autotune.trial.messages import CHECK_STEPS, TrialSpec, Without
 
+STAT = Path("/proc/stat")
+KNOWS_DELAYS = Path("/proc/thread-self/schedstat").exists()
+"""Without it a trial cannot tell what others took from it from what they took beside it."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Yields wherever one training step is to be made."""
 LIFE_SIGN_SECONDS = 0.5
 MOST_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What others took.
+
+    Attributes:
+        lost: share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
+            other processes ran, or the hypervisor ran other guests. A neighbour that yields takes nothing from it.
+        neighbours: processors that other processes and the hypervisor's other guests kept busy, on average.
+    """
+
+    lost: float = 0.0
+    neighbours: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """What a trial's processes used: ``ticks`` of CPU time, nanoseconds that each thread waited for a processor."""
+
+    ticks: int
+    delays: dict[int, int]
+    processes: int
+
+
+@dataclass(frozen=True)
+class _Processors:
+    """Ticks of all kinds, of processes, and stolen by the hypervisor; ``count`` processors."""
+
+    total: int = 0
+    used: int = 0
+    stolen: int = 0
+    count: int = 0
+
+
+class CpuContention:
+    """Counts from its construction on, over the processors that this process may run on.
+
+    What is below ``root`` (the launcher of a trial: all ranks and loader workers) is its own, and so is ``root``.
+    """
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self._before, self._own_before = _processors(), _tree(root)
+
+    def taken(self) -> Taken:
+        """Return what others took since construction; nothing if it cannot be read."""
+        now, own = _processors(), _tree(self.root)
+        total = now.total - self._before.total
+        if total <= 0:
+            return Taken()
+        # The kernel counts whole ticks, so that each process of our own may seem up to one short.
+        mine = own.ticks - self._own_before.ticks + own.processes
+        others = max(0, now.used - self._before.used - mine) if process_tree.LISTS_CHILDREN else 0
+        missed = min(others, _waited(self._own_before, own)) if KNOWS_DELAYS else others
+        stolen = now.stolen - self._before.stolen
+        return Taken(min(1.0, (missed + stolen) / total), (others + stolen) / total * now.count)
+
+
+def _waited(before: _Tree, now: _Tree) -> float:
+    """Return ticks that threads were ready to run and did not."""
+    delays = (delay - before.delays.get(thread, 0) for thread, delay in now.delays.items())
+    return sum(delays) * TICKS_PER_SECOND / 1e9
+
+
+def _processors() -> _Processors:
+    """Return the processors that this process may run on; none if the kernel does not list them."""
+    total = used = stolen = count = 0
+    try:
+        allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        for line in STAT.read_text("ascii").splitlines():
+            name, *fields = line.split()
+            if name in allowed:
+                ticks = [int(value) for value in fields[:8]]
+                total, used, count = total + sum(ticks), used + sum(ticks[:3]), count + 1
+                stolen += ticks[7] if len(ticks) > 7 else 0
+    except (OSError, ValueError, AttributeError):
+        return _Processors()
+    return _Processors(total, used, stolen, count)
+
+
+def _tree(root: int) -> _Tree:
+    """Return ``root`` and the processes below it. Looking at all processes of a large machine would take too long."""
+    ticks, delays = 0, dict[int, int]()
+    found = process_tree.tree(root) if process_tree.LISTS_CHILDREN else [root]
+    for pid in found:
+        folder = process_tree.PROCESSES / str(pid)
+        try:
+            fields = (folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
+            delays |= {int(task.name): _delay(task) for task in (folder / "task").iterdir()}
+        except OSError:
+            continue  # ended meanwhile
+    return _Tree(ticks, delays, len(found))
+
+
+def _delay(task: Path) -> int:
+    """Return nanoseconds that a thread has waited for a processor."""
+    return int((task / "schedstat").read_text("ascii").split()[1]) if KNOWS_DELAYS else 0
 
 
 def synchronize(device: torch.device) -> None:
@@ -45,7 +150,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Peak bytes of this process so far: resident on the host, allocated on a device."""
+    """Return peak bytes of this process so far: resident on the host, allocated on a device."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     scale = 1 if sys.platform == "darwin" else 1024
@@ -53,7 +158,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def quarter(batch: Any) -> Any:
-    """The first quarter of the samples of ``batch``.
+    """Return the first quarter of the samples of ``batch``.
 
     Raises:
         ValueError: it has less than four.
@@ -69,7 +174,7 @@ def _cut(tensor: Tensor, *, whole: int) -> Tensor:
 
 
 def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
-    """In place of an optimizer's step: whatever the step would compute, but no update."""
+    """Compute what an optimizer's step would compute, but update nothing."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -92,7 +197,7 @@ class MeasuredLoop:
         step_items: items of the last step, on this rank.
         interrupted: set where a step holds more than training, such as an evaluation between two epochs.
         batch: the only one, if the loader is left out.
-        loader: prepared; None where nobody knows it.
+        loader: prepared; None if nobody knows it.
         over: True if no further step will come.
         recorder: of the first steps, in trials that compare them.
     """
@@ -120,7 +225,7 @@ class MeasuredLoop:
 
         Args:
             items: that this rank trained on.
-            loss: their mean loss, detached; None where nobody knows.
+            loss: their mean loss, detached; None if nobody knows.
             skipped: by the gradient scaler, so that its items do not count.
         """
         if loss is not None:
@@ -182,14 +287,14 @@ class MeasuredLoop:
             self.session.sync.stop()
 
     def goes_on(self) -> None:
-        """Say that training goes on, twice a second at most."""
+        """Report that training goes on, twice a second at most."""
         now = time.perf_counter()
         if now - self._last_sign_at > LIFE_SIGN_SECONDS:
             self._last_sign_at = now
             self._show_life()
 
     def block(self, steps: int) -> Steps[Block]:
-        """``steps`` training steps between synchronised clock readings. Items are those of all processes."""
+        """Make ``steps`` training steps between synchronised clock readings. Items are those of all processes."""
         for _ in range(MOST_REPEATS):
             self.interrupted = False
             measured = yield from self._block(steps)
@@ -217,7 +322,7 @@ class MeasuredLoop:
             dist.barrier()
 
     def agree(self, steps: int) -> int:
-        """Rank 0's number of steps for the next block, on every rank. 0 ends the trial."""
+        """Return rank 0's number of steps for the next block, on every rank. 0 ends the trial."""
         if self.session.world_size == 1:
             return steps
         message = torch.tensor([steps], device=self.session.device)
@@ -233,14 +338,14 @@ class MeasuredLoop:
         return time.perf_counter() - started
 
     def steps_for(self, seconds: float, pace: float) -> int:
-        """Whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
+        """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
 
     def check_whole_autocast(self) -> None:
-        """Losses must also be finite where the user's own loop wraps all of its loss in autocast."""
+        """Check that losses are also finite if the user's own loop wraps all of its loss in autocast."""
 
     def checked_losses(self) -> tuple[float, ...]:
-        """Loss of the global batch at each of the first steps."""
+        """Return loss of the global batch at each of the first steps."""
         if not self.losses:
             return ()
         means = torch.stack(self.losses)

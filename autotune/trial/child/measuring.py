@@ -3,17 +3,93 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.stats.measurement import SLOW_STEP_SECONDS, Block, Measurement, enough
+from autotune.stats.measurement import (
+    MIN_WARMUP_SECONDS,
+    MIN_WARMUP_STEPS,
+    SLOW_STEP_SECONDS,
+    STEADY_BLOCKS,
+    Block,
+    Measurement,
+    enough,
+    is_steady,
+)
 from autotune.trial.child import first_steps
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps, peak_memory
-from autotune.trial.child.warm_up import WarmUp, warm_up
-from autotune.trial.spec import TrialReport
-from autotune.trial.unix_connection import UnixConnection
+from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
+
+BLOCK_SECONDS = 0.04
+HOPELESS = 2.0
+"""Steps this many times too slow for the bar end the warm-up at once."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What a warm-up took, and whether it ended in a steady state."""
+
+    seconds: float
+    steps: int
+    steady: bool
+    first_step_seconds: float = 0.0
+    """The step before it, with everything that torch and the loader do once."""
+
+    @property
+    def pace(self) -> float:
+        """Return seconds of a step."""
+        return self.seconds / max(1, self.steps)
+
+
+def warm_up(loop: MeasuredLoop) -> Steps[WarmUp]:
+    """Step until steady, clearly lost, or out of time."""
+    started = time.perf_counter()
+    paces: list[float] = []
+    steps = 0
+    while True:
+        seconds = time.perf_counter() - started
+        steady = _is_primed(loop, steps, seconds) and _is_steady(paces)
+        over = steady or _is_out_of_time(loop.spec, steps, seconds) or _is_lost(loop, paces)
+        count = loop.agree(0 if over else _steps_of_block(paces))
+        if count == 0:
+            return WarmUp(seconds, steps, steady)
+        paces.append((yield from loop.timed(count)) / count)
+        steps += count
+
+
+def _is_primed(loop: MeasuredLoop, steps: int, seconds: float) -> bool:
+    """Return whether the loader's first queue is consumed and torch's first-step work is over."""
+    settings = loop.spec.settings
+    queue = settings.num_workers * ((settings.prefetch_factor or 0) + 1)
+    return steps >= MIN_WARMUP_STEPS and seconds >= MIN_WARMUP_SECONDS and loop.batches >= queue
+
+
+def _is_steady(paces: list[float]) -> bool:
+    """Return whether the last blocks agree with those before; fewer are compared if a step takes long."""
+    slow = bool(paces) and paces[-1] >= SLOW_STEP_SECONDS
+    return is_steady(paces, STEADY_BLOCKS - slow)
+
+
+def _is_out_of_time(spec: TrialSpec, steps: int, seconds: float) -> bool:
+    """Return whether the cap is reached. A resident's slow steps need few, since its settings were measured before."""
+    slow = seconds / max(1, steps) > SLOW_STEP_SECONDS
+    return seconds >= spec.warmup_seconds and steps >= (1 if slow and spec.resident else MIN_WARMUP_STEPS)
+
+
+def _is_lost(loop: MeasuredLoop, paces: list[float]) -> bool:
+    """Return whether two steps in a row are far below the bar: no warm-up makes up for that."""
+    if loop.spec.give_up_below <= 0 or len(paces) < 2:
+        return False
+    bar = loop.step_items * loop.session.world_size / loop.spec.give_up_below
+    return min(paces[-2:]) > HOPELESS * bar
+
+
+def _steps_of_block(paces: list[float]) -> int:
+    """Return how many steps fill a block at the latest pace; one if none is known."""
+    return max(1, math.ceil(BLOCK_SECONDS / paces[-1])) if paces and paces[-1] else 1
 
 
 @dataclass(frozen=True)
@@ -29,11 +105,11 @@ class Tuner:
             self.connection.send({"event": event, **content})
 
     def show_life(self) -> None:
-        """Say that training goes on."""
+        """Report that training goes on."""
         self.tell("phase", phase="stepping")
 
     def wanted_seconds(self) -> float | None:
-        """Of the block that the tuner asks for next; None where it asks for none."""
+        """Return the seconds of the block that the tuner asks for next; None if it asks for none."""
         if self.rank != 0:
             return None
         message, _ = self.connection.receive()
@@ -43,7 +119,7 @@ class Tuner:
 
 
 def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:
-    """The steps until ``loop`` is warm."""
+    """Make steps until ``loop`` is warm."""
     tuner.tell("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
     first = yield from loop.timed(1)
     tuner.tell("phase", phase="stepping", first_step=True)
@@ -52,7 +128,7 @@ def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:
 
 
 def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialReport]:
-    """The steps of a warm loop that are measured."""
+    """Make the steps of a warm loop that are measured."""
     loop.waited = 0.0
     started = time.perf_counter()
     if loop.spec.inspect:
@@ -68,7 +144,7 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
 
 
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
-    """The first steps, which are recorded, or compared with the baseline's."""
+    """Make the first steps, which are recorded, or compared with the baseline's."""
     path = Path(loop.spec.first_steps)
     theirs = first_steps.read(path) if path.exists() else None
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(loop.batches_of_epoch())
@@ -92,7 +168,7 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
 
 
 def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: float) -> TrialReport:
-    """What this rank has to say of ``blocks``, which took ``seconds``."""
+    """Return the report of this rank on ``blocks``, which took ``seconds``."""
     losses = loop.checked_losses()
     if loop.spec.settings.precision in ("bf16", "fp16") and not loop.spec.resident:
         loop.check_whole_autocast()
@@ -116,7 +192,7 @@ def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: flo
 
 
 def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
-    """Blocks until the wanted error or the time cap; one block where the trial is a clear loser.
+    """Measure blocks until the wanted error or the time cap; one block if the trial is a clear loser.
 
     Args:
         loop: warm.
@@ -148,5 +224,5 @@ def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
 
 
 def _steps_wanted(loop: MeasuredLoop, pace: float, seconds: float | None) -> int:
-    """Steps of the block of ``seconds`` that the tuner asks for next; 0 where it asks for none."""
+    """Steps of the block of ``seconds`` that the tuner asks for next; 0 if it asks for none."""
     return 0 if seconds is None else loop.steps_for(seconds, pace)

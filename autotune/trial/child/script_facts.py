@@ -19,15 +19,16 @@ from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints, loaders
-from autotune.trial.child.loaded_task import batch_length
-from autotune.trial.child.script_run import OUR_ONE
-from autotune.trial.child.task_facts import (
+from autotune.trial.child.task import (
+    batch_length,
     dataset_length,
     has_convolutions,
     optimizer_impls,
     sample_size,
 )
 
+OUR_ONE = "01"
+"""Means one thread, and can be told from a 1 that the script sets itself."""
 BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 """What a training step of a script is known by: the first of them that it has."""
 LEFT = tuple[str, Any, str]
@@ -49,9 +50,9 @@ class Seen:
         optimizers: that it holds.
         autocasts: whether it autocasts by itself.
         compiles: whether it compiles by itself.
-        threads: that it has asked PyTorch for; None where it has not.
+        threads: that it has asked PyTorch for; None if it has not.
         interop_threads: likewise.
-        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty where it is not set.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
     """
 
     known_by: str = BATCHES
@@ -67,7 +68,7 @@ class Seen:
 
 
 def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
-    """The facts that the tuner needs of the script called ``name``, which iterates ``skip`` loaders before."""
+    """Return the facts that the tuner needs of the script called ``name``, which iterates ``skip`` loaders before."""
     device = _device(seen)
     loader = seen.loader
     size, variation = sample_size(loader.dataset) if loader is not None else (0, 1.0)
@@ -96,7 +97,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
 
 
 def why_not_several(seen: Seen, device: str) -> str | None:
-    """Why several processes of the script could not be shown to share its work; None where a trial may show it."""
+    """Return why several processes of the script could not be shown to share its work; None if a trial may show it."""
     loader = seen.loader
     if loader is None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
@@ -112,7 +113,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
 
 
 def _names_a_group() -> bool:
-    """Whether any loaded module, but for PyTorch, this project and Python's own, says a word of process groups."""
+    """Return whether any loaded module, but for PyTorch, this project and Python's own, names process groups."""
     own = ("torch", "autotune", *sys.stdlib_module_names)
     loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] not in own]
     files = {file for module in loaded if (file := getattr(module, "__file__", None))}
@@ -143,7 +144,7 @@ def parameter_count(models: Iterable[nn.Module]) -> int:
 
 
 def counts_samples(seen: Seen) -> bool:
-    """Whether a batch is as long as the loader's batch size says; else its items are nobody's to count."""
+    """Return whether a batch is as long as the loader's batch size; else nobody can count its items."""
     return seen.loader is not None and batch_length(seen.batch) == loaders.stated_batch(seen.loader)
 
 
@@ -153,7 +154,7 @@ def _device(seen: Seen) -> str:
 
 
 def _current(seen: Seen, device: str) -> dict[str, Any]:
-    """The script's own settings, as ``CURRENT`` of a task file states them."""
+    """Return the script's own settings, as ``CURRENT`` of a task file states them."""
     found: dict[str, Any] = {"batch_size": 1}
     loader = seen.loader
     if loader is not None:
@@ -175,7 +176,7 @@ def _current(seen: Seen, device: str) -> dict[str, Any]:
 
 
 def own_threads(seen: Seen) -> int | None:
-    """Threads that the script itself has chosen; None where it leaves that to PyTorch."""
+    """Return the threads that the script itself has chosen; None if it leaves that to PyTorch."""
     if seen.threads is not None:
         return seen.threads
     said = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
@@ -184,7 +185,7 @@ def own_threads(seen: Seen) -> int | None:
 
 
 def _left_out(seen: Seen) -> Sequence[LEFT]:
-    """What the script decides itself, and what cannot be done from outside."""
+    """Return what the script decides itself, and what cannot be done from outside."""
     found: list[LEFT] = [("precision", "fp16", "the script's own backward pass does not scale the loss")]
     if own_threads(seen) is not None:
         found.append(("threads", None, "the script sets its threads itself"))

@@ -19,24 +19,21 @@ from torch.utils.data import DataLoader
 
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.digests import digest
 from autotune.runtime.loaders import reads_like
-from autotune.scripts.apply import Applied, Order
+from autotune.scripts.apply import Applied, Order, SharedBatch
 from autotune.scripts.hooks import Begin, Hooks, Listener
-from autotune.scripts.shared_batch import SharedBatch
 from autotune.trial import process_tree
-from autotune.trial.child import script_run
-from autotune.trial.child.loaded_task import batch_length
+from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
-from autotune.trial.child.reports import send_report
-from autotune.trial.child.resume import Resume
-from autotune.trial.child.scout import Frontier, is_training, leave, models_trained_by
+from autotune.trial.child.probe_run import ForkPoint, is_training, leave, models_trained_by
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
-from autotune.trial.child.script_witness import Witness, digest
+from autotune.trial.child.step_recorder import StepRecorder
+from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.script import Script
-from autotune.trial.spec import TrialReport, TrialSpec
-from autotune.trial.user_errors import error_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, where its share of the batch is {}"
 PARTED = "the weights of the ranks differ at the end of the trial: they trained together in their first steps only"
@@ -49,15 +46,15 @@ class LoadedScript:
 
     Attributes:
         script: the user's.
-        frontier: where it trains.
-        hooks: of this process, which stands at the frontier; None if every trial runs the script from its start.
+        fork point: where it trains.
+        hooks: of this process, which stands at the fork point; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
-        numbers: state of Python's random numbers at the frontier: a fork seeds them anew.
+        numbers: state of Python's random numbers at the fork point: a fork seeds them anew.
     """
 
     script: Script
-    frontier: Frontier
+    fork_point: ForkPoint
     hooks: Hooks | None
     isolation: Isolation | None
     numbers: object = None
@@ -65,7 +62,7 @@ class LoadedScript:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
         """Return the script of `TrialRequest.script`."""
-        return cls(Script.from_dict(data["script"]), Frontier(**data["frontier"]), None, None)
+        return cls(Script.from_dict(data["script"]), ForkPoint(**data["fork_point"]), None, None)
 
     def enter(self, folder: Path) -> None:
         """Isolate a trial from the user's world, and from other trials.
@@ -76,38 +73,38 @@ class LoadedScript:
         if self.isolation is not None:
             self.isolation.nest(folder)
         else:
-            script_run.enter_isolation(self.script, folder.parent)
+            probe_run.enter_isolation(self.script, folder.parent)
 
     def try_out(self, spec: TrialSpec, tuner: Tuner) -> int:
         """Train and measure; returns the exit code of a script that came to its end before the trial did.
 
         Raises:
-            Resume: to the script, which stands at its frontier and trains on.
+            Resume: to the script, which stands at its fork point and trains on.
         """
-        facts, hooks = self.frontier.facts, self.hooks or Hooks()
+        facts, hooks = self.fork_point.facts, self.hooks or Hooks()
         compared = Fingerprint.from_dict(facts["compared"])
         shared = self._shared_batch(spec.settings.processes) if spec.settings.processes > 1 else None
         order = Order(spec.settings, spec.own or spec.settings, compared, None, str(facts["device"]), shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
-        meter = StepRecorder(spec, tuner, self.frontier, hooks, applied, self._skip)
-        return self._train(hooks, meter, meter.script_ended, spec.settings.processes)
+        loop = ScriptLoop(spec, tuner, self.fork_point, hooks, applied, self._skip)
+        return self._train(hooks, loop, loop.script_ended, spec.settings.processes)
 
-    def testify(self, witness: Witness) -> int:
-        """Train, and let ``witness`` look at it; returns the exit code of a script that came to its end before.
+    def record_steps(self, recorder: StepRecorder) -> int:
+        """Train, and have ``recorder`` look at it; returns the exit code of a script that came to its end before.
 
         Raises:
-            Resume: to the script, which stands at its frontier and trains on.
+            Resume: to the script, which stands at its fork point and trains on.
         """
         hooks = self.hooks or Hooks()
-        witness.attend(hooks, self._skip)
-        return self._train(hooks, witness, witness.script_ended, witness.ranks)
+        recorder.attach(hooks, self._skip)
+        return self._train(hooks, recorder, recorder.script_ended, recorder.ranks)
 
     @property
     def _skip(self) -> int:
-        """How many loaders are iterated before the training loader."""
-        return 0 if self.hooks is not None else int(self.frontier.facts["skip"])
+        """Return how many loaders are iterated before the training loader."""
+        return 0 if self.hooks is not None else int(self.fork_point.facts["skip"])
 
-    def _train(self, hooks: Hooks, listener: Listener, ended: Callable[[script_run.Ended], int], processes: int) -> int:
+    def _train(self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], processes: int) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
         if self.hooks is not None:
@@ -115,34 +112,34 @@ class LoadedScript:
         hooks.listener = listener
         if processes > 1:
             hooks.shared_batch = self._shared_batch(processes)
-        return ended(script_run.run(self.script, hooks))
+        return ended(probe_run.run(self.script, hooks))
 
     def _shared_batch(self, processes: int) -> SharedBatch:
-        facts = self.frontier.facts
+        facts = self.fork_point.facts
         batch = facts["current"]["batch_size"]
         return SharedBatch(batch, batch // processes, facts["samples"])
 
 
-class StepRecorder(MeasuredLoop, Listener):
-    """Measures the steps of a script: each time one is over, the measuring goes on.
+class ScriptLoop(MeasuredLoop, Listener):
+    """The training loop of a script, measured: each time a step is over, the measuring goes on.
 
     Args:
         spec: the trial.
         tuner: gets what was measured.
-        frontier: of the script.
+        fork point: of the script.
         hooks: report nothing of what the measuring does itself.
         applied: the trial's settings.
         skip: how many loaders are iterated for something else before training begins.
     """
 
     def __init__(
-        self, spec: TrialSpec, tuner: Tuner, frontier: Frontier, hooks: Hooks, applied: Applied, skip: int
+        self, spec: TrialSpec, tuner: Tuner, fork_point: ForkPoint, hooks: Hooks, applied: Applied, skip: int
     ) -> None:
-        if spec.without and frontier.facts["script"] != BATCHES:
+        if spec.without and fork_point.facts["script"] != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
         super().__init__(applied.session, spec, tuner.show_life)
-        self.tuner, self.frontier, self.hooks, self.applied, self._skip = tuner, frontier, hooks, applied, skip
-        self._known_by = frontier.facts["script"]
+        self.tuner, self.fork_point, self.hooks, self.applied, self._skip = tuner, fork_point, hooks, applied, skip
+        self._known_by = fork_point.facts["script"]
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
@@ -155,7 +152,7 @@ class StepRecorder(MeasuredLoop, Listener):
     # What the script does ---------------------------------------------------------------------------------------------
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        """Batches of the training loader are counted; every other loader is left alone."""
+        """Count batches of the training loader; leave every other loader alone."""
         if self._known_by != BATCHES or not is_training(self.hooks):
             return begin()
         if self._trained is None and self._skip > 0:
@@ -171,7 +168,7 @@ class StepRecorder(MeasuredLoop, Listener):
         return _Passes(self, lambda: self.hooks.unseen(begin), endless=not self.spec.first_steps)
 
     def goes_backward(self, loss: Tensor) -> None:
-        """The losses of a step are added up. A step may take long: it may hold twenty of them."""
+        """Add up the losses of a step. A step may take long: it may hold twenty of them."""
         if self._known_by != BATCHES:
             self._begin()
         if self._measured is None:
@@ -189,7 +186,7 @@ class StepRecorder(MeasuredLoop, Listener):
             self.hooks.unseen(lambda: self.applied.before_step(optimizer))
 
     def steps(self, optimizer: Optimizer) -> None:
-        """If there is no training loader, the steps of the first optimizer that makes one count."""
+        """Count the steps of the first optimizer that makes one, if there is no training loader."""
         if self._known_by != STEPS:
             return
         self._begin()
@@ -200,23 +197,23 @@ class StepRecorder(MeasuredLoop, Listener):
     # Measuring --------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """The first step begins."""
+        """Begin the first step."""
         if self._measured is None:
             self._measured = self._measuring()
             self._go_on()
 
     def takes(self, batch: Any, waited: float) -> None:
-        """A batch has come after ``waited`` seconds."""
+        """Take a batch that has come after ``waited`` seconds."""
         self.waited += waited
         self.batches += 1
-        if self.frontier.facts["unit"] == "samples":
+        if self.fork_point.facts["unit"] == "samples":
             self._batch_items = float(batch_length(batch))
         share = self.spec.settings.batch_size
         if self.spec.settings.processes > 1 and self.batches == 1 and self._batch_items != share:
             raise RuntimeError(OTHER_SHARE.format(self._batch_items, share))
 
     def ends_step(self, *, interrupted: bool = False) -> None:
-        """A step is over: measure on, and end the process if that was the last.
+        """End a step: measure on, and end the process if that was the last.
 
         Args:
             interrupted: other work than training was done meanwhile.
@@ -227,7 +224,7 @@ class StepRecorder(MeasuredLoop, Listener):
         self.made_step(self._batch_items, loss)
         self._go_on()
 
-    def script_ended(self, ended: script_run.Ended) -> int:
+    def script_ended(self, ended: probe_run.Ended) -> int:
         """Report that the script came to its end before the trial did: too early, unless steps are compared."""
         if self.spec.first_steps and self._made and ended.failure is None:
             self.over = True
@@ -240,10 +237,10 @@ class StepRecorder(MeasuredLoop, Listener):
         if self.spec.first_steps:
             return (yield from comparing(self))
         warmed = yield from warming(self, self.tuner)
-        told = yield from measuring(self, warmed, self.tuner)
+        report = yield from measuring(self, warmed, self.tuner)
         if self.spec.settings.processes > 1 and not self.spec.without and not self._is_same_everywhere():
             raise RuntimeError(PARTED)
-        return told
+        return report
 
     def trained_with(self) -> list[Optimizer]:
         """Return the script's optimizers."""
@@ -255,7 +252,7 @@ class StepRecorder(MeasuredLoop, Listener):
 
     def _is_same_everywhere(self) -> bool:
         """Return whether all ranks have the same weights, bit for bit."""
-        own = digest(parameters_of(*self.hooks.optimizers))
+        own = digest([parameter.detach() for parameter in parameters_of(*self.hooks.optimizers)])
         least = torch.tensor(list(bytes.fromhex(own)), device=self.session.device)
         most = least.clone()
         dist.all_reduce(least, dist.ReduceOp.MIN)
@@ -280,21 +277,21 @@ class StepRecorder(MeasuredLoop, Listener):
 class _Passes(Iterator[Any]):
     """Passes over the training loader; without end in trials that measure, which leave out what is between epochs."""
 
-    def __init__(self, recorder: StepRecorder, begin: Begin, *, endless: bool) -> None:
-        self._recorder, self._begin, self._endless = recorder, begin, endless
+    def __init__(self, loop: ScriptLoop, begin: Begin, *, endless: bool) -> None:
+        self._loop, self._begin, self._endless = loop, begin, endless
         self._passing = begin()
         self._first = self._empty = True
 
     def __next__(self) -> Any:
-        recorder = self._recorder
-        if recorder.step_is_open:
-            recorder.step_is_open = False
-            recorder.ends_step(interrupted=self._first)  # the script has left another pass
+        loop = self._loop
+        if loop.step_is_open:
+            loop.step_is_open = False
+            loop.ends_step(interrupted=self._first)  # the script has left another pass
         self._first = False
         asked = time.perf_counter()
-        batch = recorder.hooks.unseen(lambda: recorder.next_batch(self._next))
-        recorder.step_is_open, self._empty = True, False
-        recorder.takes(batch, time.perf_counter() - asked)
+        batch = loop.hooks.unseen(lambda: loop.next_batch(self._next))
+        loop.step_is_open, self._empty = True, False
+        loop.takes(batch, time.perf_counter() - asked)
         return batch
 
     def _next(self) -> Any:
@@ -307,7 +304,7 @@ class _Passes(Iterator[Any]):
             return next(self._passing)
 
     def __len__(self) -> int:
-        return len(self._recorder.loader)
+        return len(self._loop.loader)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._passing, name)

@@ -88,12 +88,12 @@ def sign(folder: Path) -> None:
 
 
 def is_tracker(pid: int) -> bool:
-    """Whether the process is one of Python's resource trackers."""
+    """Return whether the process is one of Python's resource trackers."""
     return any(word.startswith(b"from multiprocessing.resource_tracker import main") for word in _command_line(pid))
 
 
 def is_manager(pid: int) -> bool:
-    """Whether the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
+    """Return whether the process is one of PyTorch's shared memory managers (sharing strategy ``file_system``)."""
     return _command_line(pid)[0] == b"torch_shm_manager"
 
 
@@ -110,12 +110,12 @@ def _command_line(pid: int) -> list[bytes]:
 
 
 def _mark(folder: Path) -> str:
-    """The part of names that only the trial in ``folder`` has; the study's folder has a random name."""
+    """Return the part of names that only the trial in ``folder`` has; the study's folder has a random name."""
     return mark(folder.parent, folder)
 
 
 def _segments() -> set[Segment]:
-    """This user's files in the folder."""
+    """Return this user's files in the folder."""
     found = set()
     with contextlib.suppress(OSError):
         for entry in os.scandir(FOLDER):
@@ -127,7 +127,7 @@ def _segments() -> set[Segment]:
 
 
 def _own(pids: Collection[int]) -> set[Segment]:
-    """What ``pids`` hold and have made. To have it mapped alone proves nothing: others' memory can be attached."""
+    """Return what ``pids`` hold and have made. A mapping alone proves nothing: others' memory can be attached."""
     made = {segment for segment in _segments() if _made_by(pids, segment[0])}
     return made & _held_by(pids) if made else set()
 
@@ -138,7 +138,7 @@ def _made_by(pids: Collection[int], name: str) -> bool:
 
 
 def _held_by(pids: Iterable[int]) -> set[Segment]:
-    """Files in the folder that ``pids`` have mapped or open."""
+    """Return files in the folder that ``pids`` have mapped or open."""
     found = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def _held_by(pids: Iterable[int]) -> set[Segment]:
 
 
 def _wait(pids: Collection[int], seconds: float) -> None:
-    """Until none of ``pids`` runs, or for so long."""
+    """Wait until none of ``pids`` runs, or for so long."""
     give_up = time.monotonic() + seconds
     while any(process_tree.alive(pid) for pid in pids) and time.monotonic() < give_up:
         time.sleep(0.002)

@@ -23,7 +23,7 @@ from autotune.knobs.baseline import DEFAULT_BATCH
 from autotune.knobs.task import unchecked
 from autotune.runtime.shards import shard
 from autotune.runtime.sharing import mover
-from autotune.trial.child.loaded_task import LoadedTask, run_eagerly, seed_everything
+from autotune.trial.child.task import LoadedTask, run_eagerly, seed_everything
 
 BATCHES, MOST_SAMPLES = 4, 32
 SECONDS = 3.0

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import ModuleType
 
 from autotune import linux
-from autotune.trial.isolation import guard, overlays, redirected
-from autotune.trial.isolation.private import KERNEL, SERVICES, Entered, below, default_bytes, variables
+from autotune.scripts import adapters
+from autotune.trial.isolation import overlays, redirected
+from autotune.trial.isolation.private import KERNEL, SERVICES, Entered, below, default_bytes
 
 WAYS: tuple[ModuleType, ...] = (overlays, redirected)
 NEW_NETWORK = 0x40000000
@@ -51,7 +52,7 @@ class Isolation:
     _own_network: bool = field(repr=False)
 
     def nest(self, folder: Path) -> None:
-        """In a forked child: it sees what was written before the fork, and no other child sees what it writes.
+        """Isolate a forked child: it sees what was written before the fork, and no other child sees what it writes.
 
         Args:
             folder: the trial's own inside the study's scratch; it is made if it is missing.
@@ -90,7 +91,7 @@ def isolate(
     """
     scratch = scratch.resolve()
     way, entered, why_not = _enter_one(ways, scratch, origin.resolve(), default_bytes() if room is None else room)
-    os.environ.update(variables(scratch, network=network))
+    os.environ.update(adapters.variables(scratch / "trackers", network=network))
     tempfile.tempdir = None
     own_network, gaps = False, entered.gaps
     if not network:
@@ -100,7 +101,7 @@ def isolate(
         except OSError as error:
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
-            guard.forbid_network()
+            redirected.forbid_network()
     return Isolation(way, why_not, entered.limits, gaps, entered, own_network)
 
 
@@ -139,7 +140,7 @@ def _reopen_files(name_of: Callable[[str], str | None]) -> None:
     """Open regular files of the script again, by their names and at their positions.
 
     Descriptors that a fork copies share one position, so that the first trial would move it for the next; and writes
-    through them land where the zygote had the file.
+    through them land where the fork server had the file.
 
     Args:
         name_of: the name that a file has now, from the name that it had; None leaves it alone.

@@ -26,30 +26,6 @@ FOLDER = "folder"
 """The kind of a `Mount` that is none: a folder that is treated by itself all the same."""
 MOST_BYTES, SHARE_OF_MEMORY = 2 * 2**30, 0.25
 """A trial may write so much where that is kept in memory."""
-TRACKERS = {
-    "WANDB_MODE": "disabled",
-    "SWANLAB_MODE": "disabled",
-    "CLEARML_OFFLINE_MODE": "1",
-    "NEPTUNE_MODE": "offline",
-    "COMET_START_ONLINE": "0",
-    "COMET_MODE": "offline",
-    "COMET_DISABLE_AUTO_LOGGING": "1",
-    "DISABLE_MLFLOW_INTEGRATION": "1",
-    "DVC_STUDIO_OFFLINE": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-"""Experiment trackers are off. What one without such a mode writes is private, as everything is."""
-TRACKERS_FOLDERS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR", "TRACKIO_DIR")
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "HF_EVALUATE_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "DIFFUSERS_OFFLINE": "1",
-    "YOLO_OFFLINE": "true",
-}
-"""Cached models and data sets are taken at once, without waiting for an answer that cannot come."""
 
 
 class Treatment(enum.Enum):
@@ -71,7 +47,7 @@ class Mount:
 
     @property
     def treatment(self) -> Treatment:
-        """What a trial may do there."""
+        """Return what a trial may do there."""
         found = treatment(self.point)
         if found is Treatment.PRIVATE and self.kind in NO_FILES:
             return Treatment.REAL
@@ -136,14 +112,6 @@ def parse(text: str) -> dict[str, Mount]:
         writable = "rw" in options.split(",") and "rw" in super_options.split(",")
         found[point] = Mount(point, kind, writable)
     return found
-
-
-def variables(scratch: Path, *, network: bool) -> dict[str, str]:
-    """Return the variables that keep trackers off or local, and libraries from asking the ``network``."""
-    trackers = scratch / "trackers"
-    folders = {name: str(trackers / name.lower()) for name in TRACKERS_FOLDERS}
-    folders["MLFLOW_TRACKING_URI"] = (trackers / "mlflow").as_uri()
-    return {**TRACKERS, **folders, **({} if network else OFFLINE)}
 
 
 def default_bytes() -> int:

@@ -7,18 +7,42 @@ else an audit hook stops what Python itself does.
 from __future__ import annotations
 
 import contextlib
+import errno
+import ipaddress
 import os
 import shutil
 import struct
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from autotune import linux
-from autotune.trial.isolation import guard
-from autotune.trial.isolation.private import KERNEL, Entered, below
+from autotune.scripts import adapters
+from autotune.trial.isolation.private import KERNEL, SHARED_MEMORY, Entered, Treatment, below, treatment
 from autotune.trial.paths import PRIVATE_PREFIX, short
 
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+LOCAL_NAMES = (None, "", "localhost", "ip6-localhost", os.uname().nodename)
+NETWORK = "a trial has no network: --allow-network permits it"
+WRITE = "a trial may not write here: write to a relative path or below $TMPDIR, or make it depend on $AUTOTUNE_TRIAL"
+NO_FOLDER, LINK, TARGET = None, False, True
+CHANGES = {
+    "os.remove": ((0, 1, LINK),),
+    "os.rmdir": ((0, 1, LINK),),
+    "os.mkdir": ((0, 2, LINK),),
+    "os.rename": ((0, 2, LINK), (1, 3, LINK)),
+    "os.link": ((1, 3, LINK),),
+    "os.symlink": ((1, 2, LINK),),
+    "os.truncate": ((0, NO_FOLDER, TARGET),),
+    "os.chmod": ((0, 2, TARGET),),
+    "os.chown": ((0, 3, TARGET),),
+    "os.utime": ((0, 3, TARGET),),
+    "os.setxattr": ((0, NO_FOLDER, TARGET),),
+}
+"""For each audit event, the arguments that hold a path that is changed and the folder that it is relative to, and if a
+link is changed or its target."""
 NAME = "redirected"
 FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
@@ -33,15 +57,10 @@ FOLDERS = {
     "CUDA_CACHE_PATH": ".nv/ComputeCache",
     "MPLCONFIGDIR": ".config/matplotlib",
     "KERAS_HOME": ".keras",
-    "HF_HOME": ".cache/huggingface",
-    "HF_HUB_CACHE": ".cache/huggingface/hub",
-    "HF_DATASETS_CACHE": ".cache/huggingface/datasets",
-    "HF_MODULES_CACHE": ".cache/huggingface/modules",
     "NLTK_DATA": "nltk_data",
+    **adapters.CACHES,
 }
 """Variables that name folders, and where these are below HOME if a variable is not set."""
-OLD_NAMES = ("TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "PYTORCH_TRANSFORMERS_CACHE")
-"""Variables that would be taken before the present ones."""
 MIRROR_ENTRIES, MIRROR_LEVELS, CACHE_LEVELS = 200, 3, 1
 """Folders that deep are real ones, so that there can be new files in them; those inside are links."""
 MIRROR_FILE_BYTES, MIRROR_BYTES = 2**20, 8 * 2**20
@@ -49,12 +68,98 @@ MIRROR_FILE_BYTES, MIRROR_BYTES = 2**20, 8 * 2**20
 SOURCES = (".py", ".pyi", ".pyc", ".so", ".md", ".toml", ".lock")
 SHARES = "trials share what the script writes by absolute paths below {}, and /dev/shm"
 UNSEEN = "in trials, what another program or a library in C writes by an absolute path lands there ({})"
-
 VERSION_ONLY, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, sum(1 << bit for bit in range(4, 13))
 SINCE = {2: 1 << 13, 3: 1 << 14}
 """Version of Landlock -> what it can forbid since: to move a file to another folder (before, it always does), and to
 truncate one by its name."""
+
+
+def forbid_writes(inside: Path) -> None:
+    """From now on, raise `PermissionError` if this process or its forked children would change a file outside
+    ``inside``; new shared memory is permitted. It cannot be taken back."""
+    taken = frozenset(os.listdir(SHARED_MEMORY)) if os.path.isdir(SHARED_MEMORY) else frozenset()
+
+    def check(place: str) -> None:
+        own = os.path.dirname(place) == SHARED_MEMORY and os.path.basename(place) not in taken
+        if not (own or below(place, (str(inside),)) or treatment(place) is Treatment.REAL):
+            raise PermissionError(errno.EACCES, WRITE, place)
+
+    def opened(path: Any, _mode: Any, flags: int) -> None:
+        if flags & WRITES and isinstance(path, (str, bytes)):
+            check(os.path.realpath(os.fsdecode(path)))
+
+    def changed(changes: tuple[tuple[int, int | None, bool], ...], *arguments: Any) -> None:
+        for path, folder, follows in changes:
+            if isinstance(arguments[path], (str, bytes)):
+                start = -1 if folder is None else arguments[folder]
+                check(_absolute(os.fsdecode(arguments[path]), start, follows))
+
+    _install({"open": opened} | {event: _first(changed, changes) for event, changes in CHANGES.items()})
+    _check_checkpoints(check)
+
+
+def _first(function: Callable[..., None], value: Any) -> Callable[..., None]:
+    return lambda *arguments: function(value, *arguments)
+
+
+def _absolute(path: str, folder: int, follows: bool) -> str:
+    start = os.getcwd()
+    if folder >= 0:
+        with contextlib.suppress(OSError):
+            start = os.readlink(f"/proc/self/fd/{folder}")
+    head, tail = os.path.split(os.path.join(start, path).rstrip("/"))
+    found = os.path.join(os.path.realpath(head), tail)
+    return os.path.realpath(found) if follows else found
+
+
+def _check_checkpoints(check: Callable[[str], None]) -> None:
+    """Check names that `torch.save` is given, too: it opens the file in C++."""
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    write = torch._C.PyTorchFileWriter
+
+    def checked(target: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(target, (str, bytes, os.PathLike)):
+            check(os.path.realpath(os.fsdecode(target)))
+        return write(target, *arguments, **options)
+
+    torch._C.PyTorchFileWriter = checked
+
+
+def forbid_network() -> None:
+    """From now on, raise `PermissionError` if this process or its forked children would look up or call another
+    machine. It cannot be taken back."""
+
+    def connected(_socket: Any, address: Any) -> None:
+        if isinstance(address, tuple) and not _is_local(address[0]):
+            raise PermissionError(errno.EACCES, NETWORK, f"{address[0]}:{address[1]}")
+
+    def looked_up(host: Any, *_: Any) -> None:
+        if not _is_local(host):
+            raise PermissionError(errno.EACCES, NETWORK, str(host))
+
+    _install({"socket.connect": connected, "socket.sendto": connected, "socket.getaddrinfo": looked_up})
+
+
+def _is_local(host: Any) -> bool:
+    name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+    if name in LOCAL_NAMES:
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _install(reactions: Mapping[str, Callable[..., None]]) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        reaction = reactions.get(event)
+        if reaction is not None:
+            reaction(*arguments)
+
+    sys.addaudithook(hook)
 
 
 def enter(scratch: Path, origin: Path, size: int) -> Entered:
@@ -64,7 +169,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
     """
     private = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX, dir=scratch))
     os.environ.update(_folders(private, scratch))
-    for name in OLD_NAMES:
+    for name in adapters.OLD_NAMES:
         os.environ.pop(name, None)
     mirror(origin, private / "work")
     os.chdir(private / "work")
@@ -73,7 +178,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         _forbid_writes(outside=(str(scratch), *KERNEL))
     except OSError as error:
         gaps = (UNSEEN.format(error.strerror or error),)
-    guard.forbid_writes(scratch)
+    forbid_writes(scratch)
     return Entered(lambda folder: _nest(scratch, private / "work", folder), (SHARES.format(private),), gaps)
 
 

@@ -22,7 +22,7 @@ from autotune.stats.outcome import (
     TimedOut,
     WrongNumbers,
 )
-from autotune.trial.spec import TrialReport
+from autotune.trial.messages import TrialReport
 
 LOSS_TOLERANCE = 0.02
 """Largest relative distance from the fp32 baseline's mean loss over the checked steps; `Knob.loss_tolerance` may allow
@@ -47,6 +47,23 @@ OOM_TEXTS = {
     r"|_ArrayMemoryError: Unable to allocate",
 }
 """Which memory ran out -> what messages say then."""
+NETWORK_TYPES = re.compile(
+    r"gaierror|URLError|OfflineModeIsEnabled|LocalEntryNotFoundError|EndpointConnectionError|NewConnectionError"
+    r"|MaxRetryError|ConnectTimeout|ConnectError|ClientConnector\w*Error|Proxy\w*Error|CommError|SSLError"
+)
+NETWORK_TEXTS = re.compile(
+    r"Network is unreachable|Temporary failure in name resolution|Name or service not known|nodename nor servname"
+    r"|No address associated with hostname|Failed to resolve|Max retries exceeded|Failed to establish a new connection"
+    r"|offline mode|HF_HUB_OFFLINE|--allow-network|couldn't connect to|Couldn't reach|Could not resolve host"
+    r"|Connection error|unable to connect to",
+    re.IGNORECASE,
+)
+NO_INPUT = re.compile(r"EOF when reading a line")
+NO_SPACE = re.compile(r"\[Errno 28\]|No space left on device|os error 28|ENOSPC")
+READ_ONLY = re.compile(r"\[Errno 30\]|Read-only file system")
+FOREIGN = re.compile(r"\[Errno 75\]|Value too large for defined data type")
+RENAMED_FOLDER = re.compile(r"\[Errno 18\]|Invalid cross-device link")
+STOPPED = re.compile(r"a trial may not write here")
 
 
 @dataclass(frozen=True)
@@ -54,16 +71,16 @@ class TrialEnd:
     """How a trial's processes ended.
 
     Attributes:
-        report: the first report that carries an error, else rank 0's; None where none came.
+        report: the first report that carries an error, else rank 0's; None if none came.
         rank_codes: exit code of every rank that ended by itself (negative: signal), in order.
-        code: exit code of the leader; None while it runs.
-        timed_out: phase in which the watchdog ended it; None where it did not.
-        oom_kills: how much the memory cgroup's kill counter rose meanwhile; None where there is no counter.
+        code: exit code of the launcher; None while it runs.
+        timed_out: phase in which the watchdog ended it; None if it did not.
+        oom_kills: how much the memory cgroup's kill counter rose meanwhile; None if there is no counter.
         log: tail of what the trial printed.
         seconds: from request to end.
         start_seconds: from request to the end of the first training step.
         leftovers: processes that outlived the trial and were ended.
-        no_fork_reason: why it ran as a new process; None where it was forked.
+        no_fork_reason: why it ran as a new process; None if it was forked.
         paused: whether the machine was suspended, the run was stopped, or a clock jumped meanwhile.
     """
 
@@ -81,13 +98,13 @@ class TrialEnd:
 
     @property
     def measured_seconds(self) -> float:
-        """Of warm-up and blocks, by the trial's own clock; 0 where it did not come to that."""
+        """Return the seconds of warm-up and blocks, by the trial's own clock; 0 if it did not come to that."""
         measured = self.report.measurement if self.report is not None else None
         return measured.warmup_seconds + sum(block.seconds for block in measured.blocks) if measured else 0.0
 
 
 def judge(settings: Settings, end: TrialEnd) -> Outcome:
-    """The outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
+    """Return the outcome of a trial of ``settings`` by how it ended. Losses are judged apart, by `check_losses`."""
     report, killed = end.report, any(code < 0 for code in end.rank_codes)
     if report is not None and report.error_type is not None and not (killed and lost_its_peer(report)):
         return _raised(report, end)
@@ -119,18 +136,18 @@ def judge(settings: Settings, end: TrialEnd) -> Outcome:
 
 
 def loss_tolerance(settings: Settings) -> float:
-    """By how much losses may differ: what the coarsest of the settings' values allows."""
+    """Return by how much losses may differ: what the coarsest of the settings' values allows."""
     own = (knob.loss_tolerance.get(getattr(settings, knob.name), LOSS_TOLERANCE) for knob in KNOBS)
     return max(own)
 
 
 def lost_its_peer(report: TrialReport) -> bool:
-    """True where the error only says that another rank is gone."""
+    """Return whether the error only means that another rank is gone."""
     return any(text in (report.error or "") for text in PEER_GONE)
 
 
 def most_telling(reports: Sequence[TrialReport]) -> TrialReport | None:
-    """The first error but for lost peers, else any error, else a knob that did not take effect, else any report."""
+    """Return the first error but for lost peers, else any, else a knob that did not take effect, else any report."""
     errors = [report for report in reports if report.error_type is not None]
     own = [report for report in errors if not lost_its_peer(report)]
     lacking = [report for report in reports if report.not_applied]
@@ -153,7 +170,7 @@ def _raised(report: TrialReport, end: TrialEnd) -> Outcome:
 
 
 def out_of_memory(kind: str, text: str) -> str | None:
-    """``host``, ``device`` or ``shm`` where an exception means that memory ran out: by its class, then its text."""
+    """Return ``host``, ``device`` or ``shm`` if an exception means that memory ran out: by its class, then its text."""
     if kind in OOM_TYPES:
         return "device" if "OutOfMemoryError" in kind else "host"
     if kind in ("RuntimeError", "OSError", "torch.AcceleratorError"):
@@ -162,7 +179,7 @@ def out_of_memory(kind: str, text: str) -> str | None:
 
 
 def how_it_ended(end: TrialEnd) -> Outcome:
-    """The outcome of a trial that ended without a report of its own: by timeout, exit code or signal."""
+    """Return the outcome of a trial that ended without a report of its own: by timeout, exit code or signal."""
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
@@ -182,7 +199,7 @@ def how_it_ended(end: TrialEnd) -> Outcome:
 def check_losses(
     outcome: Outcome, settings: Settings, reference: Sequence[float], *, same_batch: bool = True
 ) -> Outcome:
-    """``outcome``, or `WrongNumbers` where its losses do not track those of the fp32 baseline.
+    """Return ``outcome``, or `WrongNumbers` if its losses do not track those of the fp32 baseline.
 
     Compared is the mean over the checked steps, with a tolerance by precision, widened where losses scatter from step
     to step (random augmentations and dropout draw differently in other processes). With another global batch the
@@ -207,6 +224,32 @@ def check_losses(
 
 
 def short(text: str, width: int = 160) -> str:
-    """The line of a message that says most, cut to ``width``: the first, or the last where torch wrapped a worker's."""
+    """Return the most useful line of a message, cut to ``width``: the first; the last if torch wrapped a worker's."""
     wrapped = text.strip().startswith("Caught ")
     return first_line(text.strip().splitlines()[-1] if wrapped else text, width) or "no message"
+
+
+def explain(error_type: str, text: str, *, network: bool, room: int) -> str | None:
+    """Return why a script that runs elsewhere fails in a trial, and what to do; None if a trial is not the reason.
+
+    Args:
+        error_type: of the exception that ended it, as `autotune.trial.messages.TrialReport` names it.
+        text: of the exception, or the end of the log.
+        network: whether the trial had the network.
+        room: bytes that it might write.
+    """
+    if not network and (NETWORK_TYPES.search(error_type) or NETWORK_TEXTS.search(text)):
+        return "the script wants the network, which trials do not have: pass --allow-network, or run it once by itself"
+    if error_type == "EOFError" and NO_INPUT.search(text):
+        return "the script asks for input, which trials do not have: let it take that from its arguments"
+    if NO_SPACE.search(text):
+        return f"the script wrote more than the {room / 2**30:.1f} GiB that a trial may write, which are kept in memory"
+    if STOPPED.search(text):
+        return "the script writes outside its working folder, and this system cannot undo that after a trial"
+    if READ_ONLY.search(text):
+        return "the script writes to a filesystem that a trial can only read"
+    if FOREIGN.search(text):
+        return "the script changes files of another user, which a trial without privileges cannot copy"
+    if RENAMED_FOLDER.search(text):
+        return "the script moves a folder that was there before, or a file to another folder, which a trial here cannot"
+    return None

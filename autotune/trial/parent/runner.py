@@ -1,4 +1,4 @@
-"""The parent's side of trials: starts them through zygotes, watches them, and says how each ended."""
+"""The parent's side of trials: starts them through fork servers, watches them, and says how each ended."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
 from autotune.trial import process_tree
-from autotune.trial.evidence import RankEvidence
-from autotune.trial.parent import several_processes, watchdog
-from autotune.trial.parent.event_loop import PAUSE_SECONDS, EventLoop
+from autotune.trial.messages import RankEvidence, TrialRequest, TrialSpec, UnixConnection
+from autotune.trial.parent import several_processes
+from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkServerProcess, ForkServers, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.parent.several_processes import Witnessed
-from autotune.trial.parent.trial_setup import TrialSetup
-from autotune.trial.parent.zygotes import ZygoteProcess, Zygotes
-from autotune.trial.spec import TrialRequest, TrialSpec
-from autotune.trial.unix_connection import UnixConnection
+from autotune.trial.parent.running_trial import RunningTrial, Timeouts, wait
+from autotune.trial.parent.several_processes import Recorded
 
 PLAIN = Settings()
 REPLY_SECONDS = 30.0
@@ -32,12 +28,14 @@ STEP_SECONDS = (5.0, 10.0)
 KILL_SECONDS = 10.0
 MOST_REPEATS = 3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
-"""Ranks of a script may show no sign of life for so many times what it took until it trained, or these seconds..."""
-MOST_SHARE, LEAST_PATIENCE = 0.25, 5.0
-"""...but for this share of the budget that is left, or these seconds."""
+"""A script may show no sign of life for so many times what it took until it trained, or these seconds."""
+MOST_SHARE, LEAST_SECONDS = 0.25, 5.0
+"""Several processes are tried if starting the script takes this share of the budget that is left at most, or these
+seconds."""
 NOT_LOADED = (
     "the script could not be started again as one of several processes within {:.0f} s; a longer --budget tries it"
 )
+NO_TIME = "the script takes {:.0f} s until it trains, too long to try several processes; a longer --budget tries them"
 
 
 class Runner:
@@ -54,34 +52,36 @@ class Runner:
         self.started = 0
         self.deadline = float("inf")
         """End of the whole budget on the monotonic clock; bounds what has no timeouts of its own."""
+        self.script_seconds = 0.0
+        """From the start of a script until it trained; 0 for a task file."""
         self.several_seconds = 0.0
         """What several processes of a script take until they have trained a few steps."""
-        self._zygotes = Zygotes(setup, self.loop)
+        self._servers = ForkServers(setup, self.loop)
 
     def __enter__(self) -> Runner:
         process_tree.become_subreaper()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all trials and zygotes, and remove the scratch folder."""
-        self._zygotes.close()
+        """End all trials and fork servers, and remove the scratch folder."""
+        self._servers.close()
         for trial in self.trials:
             trial.connection.close()
         self.trials.clear()
         self.loop.close()
-        # Orphans come here only from a zygote that was killed before it could clean up.
+        # Orphans come here only from a fork server that was killed before it could clean up.
         for orphan in process_tree.marked_children(str(self.setup.paths.root)):
             process_tree.kill_tree(orphan)
         self.setup.paths.remove()
         process_tree.become_subreaper(False)
 
-    def warm(self) -> ZygoteProcess:
-        """The zygote for most settings, started and loaded if need be.
+    def warm(self) -> ForkServerProcess:
+        """Return the fork server for most settings, started and loaded if need be.
 
         Raises:
             UserCodeError: the task could not be imported or its dataset not built.
         """
-        return self._zygotes.get(PLAIN, self.deadline)
+        return self._servers.get(PLAIN, self.deadline)
 
     def describe(self, *, steps: bool = True) -> TaskFacts:
         """Load the task and read its facts in a child.
@@ -108,22 +108,30 @@ class Runner:
 
     def _describe_script(self, *, several: bool) -> TaskFacts:
         begun = time.monotonic()
-        zygote = self.warm()
-        assert zygote.frontier is not None
+        server = self.warm()
+        assert server.fork_point is not None
         now = time.monotonic()
-        left = max(LEAST_PATIENCE, MOST_SHARE * (self.deadline - now))
-        patience = min(left, max(USUAL_PATIENCE, PATIENCE * (now - begun)))
-        facts = TaskFacts.from_dict(zygote.frontier["facts"])
-        facts = replace(facts, warnings=(*facts.warnings, *zygote.gaps))
+        self.script_seconds = self.script_seconds or now - begun
+        facts = TaskFacts.from_dict(server.fork_point["facts"])
+        facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
         if facts.why_not_several is not None or not several:
             return facts
+        most = max(LEAST_SECONDS, MOST_SHARE * (self.deadline - now))
+        if self.script_seconds > most:
+            return replace(facts, why_not_several=NO_TIME.format(self.script_seconds))
         try:
-            self._zygotes.get(PLAIN, min(self.deadline, now + left), several=True)
+            self._servers.get(PLAIN, min(self.deadline, now + most), several=True)
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
-        return several_processes.shown(facts, lambda ranks: self._witness(ranks, patience))
+        patience = max(USUAL_PATIENCE, self.patience)
+        return several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
 
-    def _witness(self, ranks: int, patience: float) -> Witnessed:
+    @property
+    def patience(self) -> float:
+        """Return seconds without a sign of life that a script may take until it trains, by what it took itself."""
+        return PATIENCE * self.script_seconds
+
+    def _record_ranks(self, ranks: int, patience: float) -> Recorded:
         """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
         timeouts = Timeouts(starting=patience, deadline=self.deadline)
         trial = self._launch(None, timeouts, ranks=ranks)
@@ -136,7 +144,7 @@ class Runner:
         if ranks > 1:
             self.several_seconds = seconds
         ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
-        return Witnessed(ordered, None if len(ordered) == ranks else self.end(trial))
+        return Recorded(ordered, None if len(ordered) == ranks else self.end(trial))
 
     def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
         """Start a trial and return at once."""
@@ -154,14 +162,14 @@ class Runner:
         return replace(end, paused=self.loop.paused > before or end.measured_seconds - end.seconds > PAUSE_SECONDS)
 
     def ready(self, trial: RunningTrial) -> bool:
-        """Wait until a resident trial is warm, then pause it; False where it ended instead."""
+        """Wait until a resident trial is warm, then pause it; False if it ended instead."""
         self._wait(trial, trial.has_events)
         trial.events.clear()
         trial.signal(signal.SIGSTOP)
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """One block of about ``seconds`` of a resident trial, paused before and after; None where it ended.
+        """Measure one block of about ``seconds`` of a resident trial, paused before and after; None if it ended.
 
         What the machine's suspend or a clock that jumped has hit is measured again.
         """
@@ -177,32 +185,32 @@ class Runner:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
         if not trial.ended:
             trial.kill()
-        self.loop.wait_until(lambda: trial.zygote.gone or trial.ended, KILL_SECONDS)
+        self.loop.wait_until(lambda: trial.server.gone or trial.ended, KILL_SECONDS)
         if trial in self.trials:
             self.trials.remove(trial)
             trial.close()
 
     def end(self, trial: RunningTrial) -> TrialEnd:
-        """How a stopped trial ended."""
+        """Return how a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
     def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
-        """Have a zygote start the leader of a trial."""
+        """Have a fork server start the launcher of a trial."""
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
-        zygote = self._zygotes.get(settings, self.deadline, several=ranks > 1)
+        server = self._servers.get(settings, self.deadline, several=ranks > 1)
         self.started = number = self.started + 1
         if not self.trials:
-            zygote.forget_log()
+            server.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = replace(_request(self.setup, number, spec), script=zygote.started_script(), ranks=ranks)
-        reply = zygote.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
+        request = replace(_request(self.setup, number, spec), script=server.started_script(), ranks=ranks)
+        reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
-            zygote.gone = True
-            raise LaunchError(f"the trial server ended unexpectedly:\n{zygote.tail()}")
-        trial = RunningTrial(zygote, ours, reply["pid"], timeouts, number, kills)
+            server.gone = True
+            raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
+        trial = RunningTrial(server, ours, reply["pid"], timeouts, number, kills)
         trial.requested_at = requested_at
         trial.listen(self.loop)
         self.trials.add(trial)
@@ -210,7 +218,7 @@ class Runner:
 
     def _wait(self, trial: RunningTrial, done: Callable[[], bool]) -> None:
         """Sleep until ``done`` or the trial's end; a trial that hangs is ended."""
-        watchdog.wait(self.loop, trial, done)
+        wait(self.loop, trial, done)
         if trial.timed_out is not None and not trial.ended:
             self.stop(trial)
 
@@ -235,7 +243,7 @@ def _block(runner: Runner, trial: RunningTrial, seconds: float) -> Block | None:
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:
-    """Why the child could not describe ``task``."""
+    """Return why the child could not describe ``task``."""
     report = end.report
     if report is not None and report.error_type is not None:
         return UserCodeError(f"{task}: {report.error_type}: {report.error}", report.traceback)

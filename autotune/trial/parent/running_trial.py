@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.stats.measurement import Block
-from autotune.trial.parent.event_loop import EventLoop
+from autotune.stats.outcome import BUDGET_OVER
+from autotune.trial import process_tree
+from autotune.trial.messages import TrialReport, UnixConnection
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess
 from autotune.trial.parent.judge import TrialEnd, most_telling
-from autotune.trial.parent.zygotes import ZygoteProcess
-from autotune.trial.spec import TrialReport
-from autotune.trial.unix_connection import UnixConnection
+
+STACK_DUMP_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -33,21 +37,21 @@ class RunningTrial:
 
     Attributes:
         events: messages that wait for the runner: facts of the task, or signs of a resident trial.
-        code: exit code of the leader; None while it runs.
-        timed_out: the phase in which the watchdog ended it; None where it did not.
+        code: exit code of the launcher; None while it runs.
+        timed_out: the phase in which the watchdog ended it; None if it did not.
         start_seconds: from the request to the first step; 0 before that.
     """
 
     def __init__(
         self,
-        zygote: ZygoteProcess,
+        server: ForkServerProcess,
         connection: UnixConnection,
         pid: int,
         timeouts: Timeouts,
         number: int = 0,
         oom_kills: int | None = None,
     ) -> None:
-        self.zygote, self.connection, self.pid, self.timeouts, self.number = zygote, connection, pid, timeouts, number
+        self.server, self.connection, self.pid, self.timeouts, self.number = server, connection, pid, timeouts, number
         self.requested_at = self.last_sign_at = time.monotonic()
         self.events: deque[dict[str, Any]] = deque()
         self.code: int | None = None
@@ -63,23 +67,23 @@ class RunningTrial:
 
     @property
     def ended(self) -> bool:
-        """True once the whole process tree is gone."""
+        """Return True once the whole process tree is gone."""
         return self.code is not None
 
     @property
     def hung_at(self) -> float:
-        """When the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
+        """Return when the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
         return min(self.last_sign_at + float(getattr(self.timeouts, self.phase)), self.timeouts.deadline)
 
     def has_events(self, count: int = 1) -> bool:
-        """True once ``count`` events wait."""
+        """Return True once ``count`` events wait."""
         return len(self.events) >= count
 
     def listen(self, loop: EventLoop) -> None:
-        """Take messages as they come, and the word of the zygote that all is over."""
+        """Take messages as they come, and the word of the fork server that all is over."""
         self._loop = loop
         loop.add(self.connection.fileno(), self._read)
-        self.zygote.on_exit[self.pid] = self._exited
+        self.server.on_exit[self.pid] = self._exited
 
     def signal(self, signum: int) -> None:
         """Send ``signum`` to the trial's process groups."""
@@ -88,8 +92,8 @@ class RunningTrial:
                 os.killpg(group, signum)
 
     def kill(self) -> None:
-        """Have the zygote end the whole process tree."""
-        self.zygote.send("kill", pid=self.pid)
+        """Have the fork server end the whole process tree."""
+        self.server.send("kill", pid=self.pid)
 
     def ask_for_block(self, seconds: float) -> None:
         """Have a resident trial measure a block."""
@@ -98,7 +102,7 @@ class RunningTrial:
             self.connection.send({"request": "block", "seconds": seconds})
 
     def take_block(self) -> Block | None:
-        """The block that it has measured; None where it ended, or a loss was not finite."""
+        """Return the block that it has measured; None if it ended, or a loss was not finite."""
         message = self.events.popleft() if self.events else None
         return Block(**message["block"]) if message is not None and message["finite"] else None
 
@@ -121,7 +125,7 @@ class RunningTrial:
             self.events.append(message)
 
     def end(self, oom_kills: int | None) -> TrialEnd:
-        """How it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
+        """Return how it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
         before = self._oom_kills_before
         return TrialEnd(
             report=most_telling(self._reports),
@@ -129,17 +133,17 @@ class RunningTrial:
             code=self.code,
             timed_out=self.timed_out,
             oom_kills=oom_kills - before if oom_kills is not None and before is not None else None,
-            log=self.zygote.tail(),
+            log=self.server.tail(),
             seconds=time.monotonic() - self.requested_at,
             start_seconds=self.start_seconds,
             leftovers=self._leftovers,
-            no_fork_reason=self.zygote.no_fork_reason,
+            no_fork_reason=self.server.no_fork_reason,
         )
 
     def close(self) -> None:
         """Listen no longer."""
         self._stop_listening()
-        self.zygote.on_exit.pop(self.pid, None)
+        self.server.on_exit.pop(self.pid, None)
         self.connection.close()
 
     def _stop_listening(self) -> None:
@@ -148,7 +152,7 @@ class RunningTrial:
             self._loop = None
 
     def _read(self) -> bool:
-        """Record the next message; False where none waits. At the end of the stream, listen no longer."""
+        """Record the next message; False if none waits. At the end of the stream, listen no longer."""
         try:
             message, _ = self.connection.receive()
         except BlockingIOError:
@@ -160,8 +164,35 @@ class RunningTrial:
         return True
 
     def _exited(self, code: int, leftovers: int) -> None:
-        """Its process tree is gone: record what it said before, then how it ended."""
+        """Record what it sent before, and then how it ended: its process tree is gone."""
         self.connection.socket.setblocking(False)
         while self._read():
             pass
         self.code, self._leftovers = code, leftovers
+
+
+def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None:
+    """Sleep until ``done`` or the trial's end, or until it counts as hung: then its ``timed_out`` is set."""
+    while not done() and not trial.ended:
+        left = trial.hung_at - time.monotonic()
+        if left <= 0:
+            _time_out(loop, trial)
+            return
+        if loop.wait(left):
+            trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+        if trial.server.gone and not trial.ended:
+            trial.code = trial.server.process.wait()
+
+
+def _time_out(loop: EventLoop, trial: RunningTrial) -> None:
+    if time.monotonic() >= trial.timeouts.deadline:
+        trial.timed_out = BUDGET_OVER
+    else:
+        trial.timed_out = trial.phase
+        _dump_stacks(loop, trial)
+
+
+def _dump_stacks(loop: EventLoop, trial: RunningTrial) -> None:
+    """Ask every rank where it is stuck; the answer lands in the log."""
+    process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
+    loop.wait_until(lambda: False, STACK_DUMP_SECONDS)

@@ -1,42 +1,129 @@
-"""Whether several processes of an unmodified script train together: shown by a trial, or refused with its reason."""
+"""Decide by a trial if several processes of an unmodified script share the work of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.knobs.backend import BACKENDS
 from autotune.knobs.task import TaskFacts
-from autotune.trial.evidence import STARTED, RankEvidence, why_not_shared
+from autotune.trial.messages import RankEvidence
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, short
 
+OTHER_GRADIENTS = 1.5
+"""Gradients of several ranks may be this many times as large as those of one process, or as small: their samples
+differ. Gradients that are added up where they should be averaged differ by the number of ranks."""
+OTHER_SAMPLES = 1.5
+"""Samples of ranks may be this many times as large as those of one process, or as small: a small
+batch needs less padding."""
+FEW_BATCHES = 4
+"""From as many batches in an epoch on, ranks may have one more or less: the last batch is a ragged one."""
+STARTED = "two processes started as torchrun does: "
 OWN_BACKEND = "the script makes its process group itself, with gloo"
 
 
+def why_not_shared(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
+    """Return why ``ranks`` do not train together as one process does ``alone``; None if they do.
+
+    Args:
+        alone: the script as one process.
+        ranks: all ranks of the same script, whose loaders were given their share of the batch.
+    """
+    found = _apart(ranks) or _other_work(alone, ranks) or _other_steps(alone, ranks)
+    return None if found is None else STARTED + found
+
+
+def _apart(ranks: Sequence[RankEvidence]) -> str | None:
+    """Return why the ranks do not train together."""
+    if any(rank.world != len(ranks) for rank in ranks):
+        return f"the script makes no process group of them{_advice(ranks)}, so each trains on its own"
+    if not all(rank.changed for rank in ranks):
+        return "no weight changes in the first steps, so nothing shows whether gradients are exchanged"
+    if len({rank.weights for rank in ranks}) > 1:
+        return "the weights of the ranks differ after a step, so each trains on its own"
+    if any(rank.backend != "gloo" for rank in ranks):
+        return f"the script's process group exchanges over {ranks[0].backend}; gloo is known to work"
+    return None
+
+
+def _other_work(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
+    """Return why the ranks do not share the work of one process."""
+    if len({batch for rank in ranks for batch in rank.batches}) < sum(len(rank.batches) for rank in ranks):
+        return f"the ranks train on the same batches{_advice(ranks)}, so they do the same work"
+    share = alone.samples // len(ranks)
+    other = next((rank for rank in ranks if rank.samples != share), None)
+    if other is not None:
+        return f"a rank takes batches of {other.samples} samples, but its share of {alone.samples} is {share}"
+    for rank in ranks:
+        size = rank.sample_bytes / alone.sample_bytes if alone.sample_bytes else 1.0
+        if not 1 / OTHER_SAMPLES <= size <= OTHER_SAMPLES:
+            return f"samples of a rank are {size:.2g} times as large as those of one process"
+    own = alone.epoch
+    allowed = 1 if own is not None and own >= FEW_BATCHES else 0
+    if own is None or any(rank.epoch is None or abs(rank.epoch - own) > allowed for rank in ranks):
+        return f"an epoch of a rank has {ranks[0].epoch} batches, and that of one process has {own}"
+    return None
+
+
+def _other_steps(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
+    """Return why a step of the ranks is not that of one process."""
+    for rank in ranks:
+        if rank.batches_per_step != alone.batches_per_step:
+            return (
+                f"an optimizer step takes {rank.batches_per_step:g} batches of a rank, and"
+                f" {alone.batches_per_step:g} of one process"
+            )
+        if rank.schedules != alone.schedules:
+            return "learning rate schedulers step more or less often than in one process"
+        if rank.options != alone.options:
+            return f"the optimizer's options differ from those of one process: {_difference(rank, alone)}"
+        ratio = rank.gradient / alone.gradient if alone.gradient > 0 else math.inf
+        if not 1 / OTHER_GRADIENTS <= ratio <= OTHER_GRADIENTS:
+            return (
+                f"gradients are {ratio:.2g} times as large as in one process, so the ranks do not average a mean over"
+                " samples"
+            )
+    return None
+
+
+def _advice(ranks: Sequence[RankEvidence]) -> str:
+    return f" ({ranks[0].advice})" if ranks[0].advice else ""
+
+
+def _difference(rank: RankEvidence, alone: RankEvidence) -> str:
+    """Return the first option that differs, as ``lr 0.002, not 0.001``."""
+    for theirs, own in zip(rank.options, alone.options, strict=False):
+        for name in (*own, *theirs):
+            if theirs.get(name) != own.get(name):
+                return f"{name} {theirs.get(name)}, not {own.get(name)}"
+    return "another number of parameter groups"
+
+
 @dataclass(frozen=True)
-class Witnessed:
-    """What the ranks of a trial have shown.
+class Recorded:
+    """Evidence of the ranks of a trial.
 
     Attributes:
         ranks: evidence of each that came to train.
-        end: how the trial ended; None where all ranks came to train.
+        end: how the trial ended; None if all ranks came to train.
     """
 
     ranks: tuple[RankEvidence, ...]
     end: TrialEnd | None = None
 
 
-def shown(facts: TaskFacts, witness: Callable[[int], Witnessed]) -> TaskFacts:
-    """``facts`` with whether several processes are offered, after a trial with one and one with two.
+def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
+    """Return ``facts`` with the reason why several processes are not offered, after a trial with one and one with two.
 
     Args:
         facts: of the script as one process.
-        witness: runs it as so many processes.
+        step recorder: runs it as so many processes.
     """
-    alone = witness(1)
+    alone = record(1)
     if alone.end is not None:
         return replace(facts, why_not_several=f"as one process: {_reason(alone.end)}")
-    both = witness(2)
+    both = record(2)
     reason = why_not_shared(alone.ranks[0], both.ranks) if both.end is None else STARTED + _reason(both.end)
     if reason is not None:
         return replace(facts, why_not_several=reason)
@@ -45,7 +132,7 @@ def shown(facts: TaskFacts, witness: Callable[[int], Witnessed]) -> TaskFacts:
 
 
 def _reason(end: TrialEnd) -> str:
-    """Why a trial ended before all its ranks had trained."""
+    """Return why a trial ended before all its ranks had trained."""
     if end.report is not None and end.report.error_type is not None:
         return f"{end.report.error_type}: {short(end.report.error or '')}"
     if end.timed_out is not None:

@@ -16,10 +16,10 @@ from autotune.knobs.settings import Settings
 from autotune.stats.measurement import LASTING, Block
 from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
+from autotune.trial.messages import TrialSpec, Without
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts
-from autotune.trial.spec import TrialSpec, Without
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
@@ -40,15 +40,16 @@ class TrialBench:
         runner: starts and watches trials.
         baseline: the user's settings; their first measured trial gives the reference losses.
         seed: of data order and weights, and of the order of turns.
-        patience: seconds without a sign of life that the baseline's first trial may take.
+        patience: seconds without a sign of life that the baseline's first trial may take; more if the script itself has
+            taken long to start.
 
     Attributes:
-        no_fork_reason: why trials ran as new processes; None where they were forked.
+        no_fork_reason: why trials ran as new processes; None if they were forked.
     """
 
     def __init__(self, runner: Runner, baseline: Settings, seed: int = 0, patience: float = 60.0) -> None:
         self.runner, self.baseline, self.seed = runner, baseline, seed
-        self.timeouts = Timeouts(starting=patience, stepping=patience)
+        self.timeouts = Timeouts(starting=max(patience, runner.patience), stepping=patience)
         self.reference: tuple[float, ...] = ()
         self.no_fork_reason: str | None = None
         self._random = random.Random(seed)
@@ -59,7 +60,7 @@ class TrialBench:
 
     @property
     def stood_still(self) -> float:
-        """Seconds in which the machine was suspended, the run was stopped, or a clock jumped."""
+        """Return seconds in which the machine was suspended, the run was stopped, or a clock jumped."""
         return self.runner.loop.paused
 
     def remember(self, outcome: Outcome) -> None:
@@ -73,7 +74,7 @@ class TrialBench:
         )
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
-        """One trial, judged by how it ended and by its losses; once more where others disturbed all of it."""
+        """Run one trial and judge it by its end and its losses; run it once more if others disturbed all of it."""
         outcome = self._measure(settings, give_up_below, deadline)
         if self._was_undisturbed and _disturbed(outcome):
             outcome = self._measure(settings, give_up_below, deadline)
@@ -112,7 +113,7 @@ class TrialBench:
         return judge(settings, self.runner.run(spec, timeouts))
 
     def _timeouts(self, settings: Settings, deadline: float) -> Timeouts:
-        """Several processes of a script run it from its start, which takes longer than a fork where it trains."""
+        """Return the timeouts of a trial. Several processes of a script run it from its start, which takes longer."""
         starting = self.timeouts.starting
         if settings.processes > 1:
             starting = max(starting, PATIENCE * self.runner.several_seconds)
@@ -140,7 +141,7 @@ class TrialBench:
     def contest(
         self, contenders: Mapping[str, Settings], deadline: float, without: Mapping[str, Without] | None = None
     ) -> Iterator[TrialContest]:
-        """All ``contenders`` started as new processes in random order, warm and paused.
+        """Start all ``contenders`` as new processes in random order, warm and paused.
 
         Args:
             contenders: settings by name.
@@ -184,14 +185,14 @@ class TrialContest:
         self._random = turns
 
     def round(self, seconds: float) -> dict[str, float]:
-        """One block of each, in random order: items per second by name. A contender that ended is left out."""
+        """Measure one block of each, in random order: items per second by name. A contender that ended is left out."""
         blocks = self._blocks(seconds)
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         self.cpu_wait = max((block.cpu_wait for block in blocks.values()), default=self.cpu_wait)
         return {name: block.rate for name, block in blocks.items()}
 
     def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
-        """``number`` rounds with blocks of ``seconds``."""
+        """Measure ``number`` rounds with blocks of ``seconds``."""
         return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
 
     def _blocks(self, seconds: float) -> dict[str, Block]:
@@ -199,7 +200,7 @@ class TrialContest:
         return {name: block for name, block in taken.items() if block is not None}
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """A block; once more where a burst disturbed it, which is over by then.
+        """Measure a block; once more if a burst disturbed it, which is over by then.
 
         Not where the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
@@ -209,7 +210,7 @@ class TrialContest:
 
 
 def _disturbed(outcome: Outcome) -> bool:
-    """Whether others disturbed all of a trial."""
+    """Return whether others disturbed all of a trial."""
     return isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.disturbed
 
 

@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.knob import Affinity
 from autotune.launch.command import system_tools
 
 

@@ -14,7 +14,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from autotune.knobs import cpu_binding as binding
-from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan, cpu_list
+from autotune.knobs.affinity import VARIABLE, AffinityPlan, cpu_list
+from autotune.knobs.knob import Affinity
 from autotune.runtime.session import Session
 from tests.slow.harness import cgroup, inside
 from tests.torch.records import quiet

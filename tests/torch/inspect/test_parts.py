@@ -17,9 +17,9 @@ from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofl
 from autotune.inspect.parts import Rates, parts, roofline  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
 from autotune.runtime.session import Session  # noqa: E402
-from autotune.trial.child.loaded_task import LoadedTask  # noqa: E402
-from autotune.trial.child.training_loop import TrainingLoop  # noqa: E402
-from autotune.trial.spec import TrialSpec  # noqa: E402
+from autotune.trial.child.rank import TrainingLoop  # noqa: E402
+from autotune.trial.child.task import LoadedTask  # noqa: E402
+from autotune.trial.messages import TrialSpec  # noqa: E402
 
 BATCH = 8
 

@@ -20,7 +20,7 @@ from autotune.inspect import step_clock as module  # noqa: E402
 from autotune.inspect.inspection import Part  # noqa: E402
 from autotune.inspect.step_clock import StackWatch, step_clock  # noqa: E402
 from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
-from autotune.trial.spec import Without  # noqa: E402
+from autotune.trial.messages import Without  # noqa: E402
 
 
 class Loop:

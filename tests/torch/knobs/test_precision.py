@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.knobs import precision
+from autotune.knobs import precision_modes
 from autotune.knobs.knob import Training
 from autotune.knobs.model_call import to_float32
-from autotune.knobs.precision import PRECISIONS
+from autotune.knobs.precision_modes import PRECISIONS
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import dataset, network, quiet
@@ -32,9 +32,10 @@ def test_switches_are_back_after_an_error_inside(name: str) -> None:
 
 def test_tf32_switches_are_on_inside_and_back_outside() -> None:
     before = process_state()
-    with precision._allow_tf32():
-        assert torch.backends.cuda.matmul.allow_tf32
-        assert torch.backends.cudnn.allow_tf32
+    change = PRECISIONS["tf32"](torch.device("cuda"))
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+    change.undo()
     assert differences(before, process_state()) == []
 
 
@@ -85,14 +86,14 @@ def test_outputs_in_containers_come_back_in_float32() -> None:
 
 
 def test_a_session_without_a_precision_has_the_usual_one() -> None:
-    assert type(precision.of(Training(CPU))) is precision.Precision
+    assert type(precision_modes.of(Training(CPU))) is precision_modes.Precision
 
 
 class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = precision._Fp16(CPU)
+        self.plugin = precision_modes._Fp16(CPU)
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]

@@ -15,11 +15,12 @@ from torch.utils.data import Dataset
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.stats.measurement import Block
-from autotune.trial.child import measured_loop, training_loop
-from autotune.trial.child import warm_up as warming
-from autotune.trial.child.loaded_task import LoadedTask
-from autotune.trial.child.training_loop import TrainingLoop
-from autotune.trial.spec import TrialSpec
+from autotune.trial.child import measured_loop
+from autotune.trial.child import measuring as warming
+from autotune.trial.child import rank as training_loop
+from autotune.trial.child.rank import TrainingLoop
+from autotune.trial.child.task import LoadedTask
+from autotune.trial.messages import TrialSpec
 
 BATCH = 8
 STEP = 0.01

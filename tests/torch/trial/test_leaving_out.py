@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from autotune.trial.child.measured_loop import quarter
-from autotune.trial.spec import Without
+from autotune.trial.messages import Without
 
 from .conftest import BATCH, Workshop, block
 

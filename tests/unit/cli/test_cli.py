@@ -15,6 +15,7 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
 from autotune.tuning import run
+from autotune.tuning.options import Options
 from tests.doubles.profiles import profile
 from tests.unit.cli.conftest import Said, Say
 
@@ -41,6 +42,21 @@ from tests.unit.cli.conftest import Said, Say
         ),
         (["tune", "whole.py", "--budget", "0"], "--budget '0': must be a positive duration"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
+        (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
+        (["tune", "whole.py", "--budget", "1e300"], "--budget '1e300': must be at most 3650d"),
+        (["run", "--timeout", "1e300", "whole.py"], "--timeout '1e300': must be at most 3650d"),
+        (["tune", "whole.py", "--train-time", "1e300"], "--train-time '1e300': must be at most 3650d"),
+        (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
+        (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),
+        (
+            ["tune", "whole.py", "--fix", "num_workers=2", "--only", "num_workers"],
+            "--fix num_workers=2 --only num_workers: a fixed knob cannot move; give one of the two",
+        ),
+        (
+            ["tune", "whole.py", "--fix", "precision=bf16", "--level", "safe"],
+            "--fix precision=bf16 --level safe: precision moves from level amp on; give --level amp",
+        ),
+        (["tune", "whole.py", "--fix", "pin_memory=true"], "--fix pin_memory=True: it does nothing without a GPU"),
         (["tune", "whole.py", "--train-time", "forever"], "--train-time 'forever'"),
         (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
         (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
@@ -79,13 +95,16 @@ from tests.unit.cli.conftest import Said, Say
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistakes_exit_2_and_quote_what_was_written(
-    say: Say, elsewhere: Path, arguments: list[str], words: str
+    say: Say, elsewhere: Path, arguments: list[str], words: str, machine: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
+    monkeypatch.setattr(run, "probe", lambda: machine)
     (elsewhere / "empty.py").touch()
     (elsewhere / "half.py").write_text("def build_model(): ...")
     (elsewhere / "broken.py").write_text("def :")
     (elsewhere / "whole.py").write_text(TASK)
     (elsewhere / "link.yaml").symlink_to("whole.py")
+    (elsewhere / "folder").mkdir()
     said = say(*arguments)
     assert said.code == 2
     assert words in " ".join(said.err.split())
@@ -164,15 +183,15 @@ def asked(machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_options_arrive(say: Say, asked: list[Any]) -> None:
-    options = "--budget 2m --level safe --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
-    said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "num_workers=2")
+    options = "--budget 2m --level amp --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
+    said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "malloc=keep")
     assert said.code == 0
     task, found = asked[0]
     assert task.path == Path("model.py").resolve()
-    assert (found.budget, found.level, found.seed, found.resume) == (120.0, "safe", 7, True)
+    assert (found.budget, found.level, found.seed, found.resume) == (120.0, "amp", 7, True)
     assert found.train_seconds == 36000.0
     assert found.only == ("threads", "num_workers", "compile")
-    assert found.fix == {"precision": "bf16", "num_workers": 2}
+    assert found.fix == {"precision": "bf16", "malloc": "keep"}
 
 
 def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: list[Any]) -> None:
@@ -200,12 +219,12 @@ def test_without_json_stdout_is_empty(say: Say, asked: list[Any]) -> None:
         ),
         (UserCodeError("the task failed"), 3, ["the task failed"]),
         (NothingUsable("nothing fits"), 4, ["autotune: nothing fits"]),
-        (Interrupted(2), 130, ["SIGINT", "--resume"]),
-        (Interrupted(15), 130, ["SIGTERM", "--resume"]),
+        (Interrupted(2), 130, ["interrupted by SIGINT; nothing was saved"]),
+        (KeyboardInterrupt(), 130, ["interrupted by SIGINT; nothing was saved"]),
         (
             Interrupted(2, Path("p/m.partial.yaml")),
             130,
-            ["SIGINT; the best so far, not proven, is in p/m.partial.yaml;"],
+            ["SIGINT; the best so far, not proven, is in p/m.partial.yaml; --resume"],
         ),
     ],
     ids=repr,
@@ -266,16 +285,14 @@ def test_for_people(say: Say, machine: Inventory) -> None:
     assert "8 online CPUs" in said.out
 
 
-@pytest.mark.parametrize(("words", "resumable"), [(["tune", "x.py"], True), (["run", "x.py"], False)])
-def test_resume_is_named_where_the_command_has_it(
-    words: list[str], resumable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(**_: Any) -> None:
-        raise Interrupted(2)
-
-    monkeypatch.setattr(cli, "app", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    error = capsys.readouterr().err
-    assert (ended.value.code, "--resume" in error) == (130, resumable)
-    assert error.startswith("autotune: interrupted by SIGINT")
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"budget": 1e300}, "at most 3650d"),
+        ({"seed": 10**26}, "--seed 1000"),
+        ({"seed": -1}, "a whole number from 0"),
+    ],
+)
+def test_the_same_from_python(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Options(**values)

@@ -38,6 +38,14 @@ def test_a_place_that_cannot_be_written(written: Path) -> None:
         command.report(written, written.parent / "none" / "report.html")
 
 
+def test_a_loop_of_links_is_named(written: Path) -> None:
+    pytest.importorskip("plotly")
+    loop = written.parent / "loop.html"
+    loop.symlink_to(loop)
+    with pytest.raises(UsageError, match=r"loop.html: the report cannot be written"):
+        command.report(written, loop)
+
+
 @pytest.mark.parametrize("name", ["train.yaml", "train.journal", "link.html"])
 def test_a_report_never_replaces_its_profile_or_journal(written: Path, name: str) -> None:
     pytest.importorskip("plotly")

@@ -17,7 +17,7 @@ from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
-from autotune.trial.script import started_script
+from autotune.trial.target import started_script
 from autotune.tuning.check import CheckResult
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, profile

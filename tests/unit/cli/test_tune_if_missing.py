@@ -13,7 +13,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type, versions
-from autotune.trial.script import Script
+from autotune.trial.target import Script
 from autotune.tuning import if_missing as command
 from benchmarks.simulation.profiles import profile
 from benchmarks.simulation.simulator import inventory

@@ -22,7 +22,7 @@ from autotune.stats.load import QUIET
 from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
 from autotune.stats.proof import Round
-from autotune.trial.spec import Without
+from autotune.trial.messages import Without
 from autotune.tuning.events import Event, StageStarted
 from tests.doubles.inspections import facts, inspection
 from tests.doubles.results import inventory

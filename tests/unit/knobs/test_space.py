@@ -113,9 +113,9 @@ def test_a_binding_that_does_nothing_is_refused_and_dropped_on_the_way():
     assert two in space
     reshaped = {(s.processes, s.threads, s.binding) for what, s in space.moves(two) if what == "processes x threads"}
     assert reshaped == {(1, 1, "cores"), (1, 2, "none")}
-    pinned = build(context(inventory(), 16), "safe", {"binding": "cores"})
-    assert {s.binding for s in pinned.enumerate()} == {"cores"}
-    assert pinned.conformed(space.context.baseline).binding == "cores"
+    fixed = build(context(inventory(), 16), "safe", {"binding": "cores"})
+    assert {s.binding for s in fixed.enumerate()} == {"cores"}
+    assert fixed.conformed(space.context.baseline).binding == "cores"
 
 
 def test_precision_waits_for_amp():
@@ -185,20 +185,20 @@ def test_fixed_knobs_stay():
 def test_a_random_move_is_drawn_from_what_is_offered_only():
     """A knob without another value takes no draws from those that have one."""
     free = build(context(inventory(), 64), "safe")
-    pinned = {name: values[0] for name, values in free.values.items() if name not in ("optimizer_impl", "batch_size")}
-    space = build(context(inventory(), 64), "safe", pinned)
+    fixed = {name: values[0] for name, values in free.values.items() if name not in ("optimizer_impl", "batch_size")}
+    space = build(context(inventory(), 64), "safe", fixed)
     here = next(each for each in space.enumerate() if each.optimizer_impl == "default")
     rng = random.Random(1)
     drawn = {space.random_move(here, rng.randrange) for _ in range(20)}
     assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
 
 
-def test_a_pinned_value_is_not_said_to_be_left_out():
+def test_a_fixed_value_is_not_left_out():
     quiet = context(inventory(), 64)
     left_out = [(each.knob, each.value) for each in build(quiet, "safe").left_out]
     assert ("omp_wait_policy", "passive") in left_out
-    pinned = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
-    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in pinned]
+    fixed = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
+    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in fixed]
 
 
 def test_processes_trade_for_workers_both_ways():
@@ -242,7 +242,7 @@ def test_enumeration_holds_every_backend_once():
     assert len(found) == len(set(found))
 
 
-def test_a_pinned_backend_is_kept():
+def test_a_fixed_backend_is_kept():
     space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2, "num_workers": 1})
     start = space.conformed(space.context.baseline)
     assert (start.processes, start.backend) == (2, "mpi")

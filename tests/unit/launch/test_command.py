@@ -9,7 +9,8 @@ from hypothesis import given as cases
 from hypothesis import strategies as st
 
 from autotune.errors import UsageError
-from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     PORT,

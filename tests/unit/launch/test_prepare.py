@@ -9,8 +9,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.launch.prepare import _order, check_shares
 from autotune.profiles.format import NotOffered, Profile, Target
-from autotune.scripts.apply import Order
-from autotune.scripts.shared_batch import SharedBatch
+from autotune.scripts.apply import Order, SharedBatch
 from tests.doubles.results import BASELINE, profile
 
 SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.trial.child.pmi import ProcessManager
+from autotune.trial.child.launcher import ProcessManager
 
 PATIENCE = 10.0
 

@@ -11,7 +11,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.profiles.places import default_path
-from autotune.trial.task_file import TaskFile
+from autotune.trial.target import TaskFile
 from autotune.tuning import earlier
 from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
 from benchmarks.simulation.profiles import profile

@@ -13,8 +13,7 @@ import autotune
 from autotune.errors import UsageError, UserCodeError
 from autotune.trial.new_task import TASK
 from autotune.trial.paths import StudyPaths
-from autotune.trial.script import Target, started_script
-from autotune.trial.task_file import recognise
+from autotune.trial.target import Target, recognise, started_script
 from autotune.tuning import from_python
 from autotune.tuning.options import Options
 

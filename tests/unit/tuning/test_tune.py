@@ -22,8 +22,8 @@ from autotune.report.live import RunProgress, advanced
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import BUDGET_OVER, Compared, Completed, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.trial.new_task import TASK
-from autotune.trial.parent.trial_setup import TrialSetup
-from autotune.trial.task_file import TaskFile
+from autotune.trial.parent.fork_servers import TrialSetup
+from autotune.trial.target import TaskFile
 from autotune.tuning import machine, run, runner
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options

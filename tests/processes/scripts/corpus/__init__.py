@@ -19,16 +19,15 @@ class Script:
 
     - ``arguments``: ``{steps}`` stands for the number of optimizer steps.
     - ``tunes``: on a machine without CUDA, without a network and with nobody at the keyboard.
-    - ``why_not``: what the message says where it does not tune. ``ends``: the exit code of plain Python.
-    - ``fork_safe``: one thread is alive at the frontier: the first iteration of a loader with gradients enabled, else
-      the first forward in training mode, else the first backward. None where the script does not reach it.
+    - ``why_not``: words of the message if it does not tune. ``ends``: the exit code of plain Python.
+    - ``fork_safe``: it can be forked at its fork point. None if the script does not reach it.
     - ``processes``: two processes started as torchrun does train together at the same global batch, once their loaders
       have their share of it.
     - ``apart``: what the reason says where they do not, though the script or its library knows of process groups.
     - ``order_kept``: another number of loader workers gives the same samples in the same order.
     - ``needs``: a library that must be installed.
     - ``writes``: files that it leaves, below the folder that holds ``project``, ``home`` (HOME) and ``temp`` (TMPDIR).
-    - ``known_by``: what a training step is known by, see `autotune.script.tuned`.
+    - ``known_by``: what a training step is known by, see `autotune.trial.child.script_facts`.
     - ``gains``: knobs that make it faster on a machine with two cores.
     """
 
@@ -60,10 +59,10 @@ class Script:
 STYLES = (
     Script("plain_loop"),
     Script("flat_script", "{steps}"),
-    Script("hf_trainer", fork_safe=False, apart="gradients are 2", needs="transformers",
-           writes=("project/trainer_output/checkpoint-20/model.safetensors",)),  # tqdm's monitor is a thread
-    Script("lightning_fit", fork_safe=False, apart="Trainer(devices=...)", needs="lightning",
-           writes=("project/lightning_logs/version_0/metrics.csv",)),  # rich refreshes the progress bar in a thread
+    Script("hf_trainer", apart="gradients are 2", needs="transformers",
+           writes=("project/trainer_output/checkpoint-20/model.safetensors",)),
+    Script("lightning_fit", apart="Trainer(devices=...)", needs="lightning",
+           writes=("project/lightning_logs/version_0/metrics.csv",)),
     Script("accelerate_loop", processes=True, needs="accelerate",
            writes=("project/accelerate_state/model.safetensors",)),
     Script("ignite_engine", apart="no process group", needs="ignite"),
@@ -88,7 +87,8 @@ HARD_CASES = (
     Script("sets_own_threads", "{steps}", known_by="steps"),
     Script("exec_globals", "steps={steps}", writes=("project/checkpoint.pt",), known_by="steps"),
     Script("arguments_as_files", "--steps={steps}"),
-    Script("spawned_children", tunes=False, why_not="processes", fork_safe=None),
+    Script("spawned_children", tunes=False, why_not="trains in processes of its own", fork_safe=None),
+    Script("own_processes", tunes=False, why_not="trains in processes of its own", fork_safe=None),
     Script("evaluation_first", f"{STEPS} --evaluate-seconds 0.2"),
     Script("long_prologue", f"{STEPS} --prologue-seconds 0.2"),
     Script("no_main_guard"),
@@ -105,7 +105,7 @@ HARD_CASES = (
 WRITTEN_FOR_TORCHRUN = (
     Script("ddp_shares_batch", processes=True),
     Script("ddp_scales_rate", apart="lr 0.002, not 0.001"),
-    Script("ddp_whole_epochs", apart="an epoch of a rank has 64 batches, where that of one process has 32"),
+    Script("ddp_whole_epochs", apart="an epoch of a rank has 64 batches, and that of one process has 32"),
     Script("adds_gradients", apart="gradients are 2 times as large"),
     Script("group_without_exchange", apart="the weights of the ranks differ", writes=("project/runs/model.pt",)),
     Script("ddp_shorter_samples", "{steps}", apart="samples of a rank are 0.5 times as large"),

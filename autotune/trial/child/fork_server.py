@@ -1,0 +1,371 @@
+"""The server that starts trials: imports torch and the user's code once, then forks one launcher per trial.
+
+Forking is safe only while this process has one thread and no CUDA context. That is checked before every fork; if it
+does not hold, trials start as new processes instead, and the report says so. The fork server is also the guard: it is
+the subreaper of everything below it and ends all of it when the tuner goes away, however that happens.
+
+A task file is imported and its dataset built. A script is run once, up to where it trains (see `probe_run`).
+
+Requests: load, start, kill, exit. Replies: loaded, started, exited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+from autotune.runtime.entry import as_main
+from autotune.scripts.hooks import Hooks, Listener
+from autotune.trial import process_tree
+from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
+from autotune.trial.child.probe_run import ForkPoint, ProbeRun, leave
+from autotune.trial.child.script_trial import LoadedScript
+from autotune.trial.child.task import LoadedTask
+from autotune.trial.isolation.isolate import Isolation
+from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
+from autotune.trial.paths import SCRATCH_PREFIX
+from autotune.trial.process_tree import child_command
+from autotune.trial.target import Script
+
+CLEAN_SECONDS = 2.0
+BUSY_SECONDS = 0.5
+NO_TRAINING = (
+    "the script came to its end without a training step that could be seen: no optimizer stepped, and no model of"
+    " torch.nn was called in training, in this process"
+)
+FEW_STEPS = (
+    "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
+    " tuned"
+)
+VANISHED = "the script's process ended without a word before it trained"
+OWN_PROCESSES = (
+    "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
+    " them"
+)
+MAYBE_OWN_PROCESSES = " (it started processes of its own; training in those cannot be tuned yet)"
+
+
+class ForkServer:
+    """State of the server between requests."""
+
+    def __init__(self, connection: UnixConnection) -> None:
+        self.connection = connection
+        self.task: LoadedTask | LoadedScript | None = None
+        self.scratch = Path()
+        self.trials: dict[int, shm.Segments] = {}
+        """Shared memory of the living trials, by their launcher's pid."""
+        self.no_fork_reason: str | None = None
+        self.spared: frozenset[int] = frozenset()
+        """What the user's module started on import belongs to it, as in training: it is not a leftover of a trial."""
+
+    def load(self, request: dict[str, Any]) -> None:
+        """Load the user's code as far as possible, and report if forking is safe."""
+        self.scratch = Path(request["scratch"])
+        if request["script"] is not None:
+            task.warm_lazy_imports()
+            script = ScriptForkServer(self, Script.from_dict(request["script"]), request["users_threads"])
+            if request["fork_point"] is None:
+                script.load()
+            else:
+                script.serve_from_start(ForkPoint(**request["fork_point"]))
+            return
+        error = None
+        try:
+            self.task = task.load(Path(request["task"]))
+            self.task.build_dataset(request["seed"])
+        except BaseException as failure:
+            error = asdict(error_report(failure))
+        self.loaded(error, why_not_fork())
+
+    def loaded(
+        self, error: dict[str, Any] | None = None, no_fork_reason: str | None = None, fork_point: Any = None
+    ) -> None:
+        """Report that trials can start, or why not."""
+        self.spared = frozenset(process_tree.descendants(os.getpid()))
+        self.no_fork_reason = no_fork_reason
+        isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
+        gaps = () if isolation is None else isolation.gaps
+        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps)
+
+    def start(self, request: TrialRequest, fd: int) -> None:
+        """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
+        self.no_fork_reason = self.no_fork_reason or why_not_fork()
+        pid = self._spawn(request, fd) if self.no_fork_reason else self._fork(request, fd)
+        os.close(fd)
+        self.trials[pid] = shm.Segments(Path(request.folder))
+        self._reply("started", pid=pid, no_fork_reason=self.no_fork_reason)
+
+    def _reply(self, what: str, **content: Any) -> None:
+        self.connection.send({"reply": what, **content})
+
+    def _fork(self, request: TrialRequest, fd: int) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        with launcher.last_words():
+            self.connection.close()
+            signal.set_wakeup_fd(-1)
+            for signum in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(signum, signal.SIG_DFL)
+            os._exit(launcher.launch(request, UnixConnection.from_fd(fd), self.task))
+        raise AssertionError  # not reached
+
+    def _spawn(self, request: TrialRequest, fd: int) -> int:
+        command = child_command("launcher", str(fd), json.dumps(asdict(request)))
+        return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
+
+    def collect(self) -> None:
+        """Reap ended children. After a launcher's end nothing of its trial stays."""
+        for pid, status in process_tree.reap():
+            memory = self.trials.pop(pid, None)
+            if memory is None:
+                continue
+            orphans = self._orphans()
+            leftovers = memory.end(orphans)
+            for orphan in leftovers:
+                process_tree.kill_tree(orphan)
+            memory.remove()
+            if not any(map(shm.is_manager, orphans)):  # their sockets are in there
+                shutil.rmtree(memory.folder, ignore_errors=True)
+            code = os.waitstatus_to_exitcode(status)
+            self._reply("exited", pid=pid, code=code, leftovers=len(leftovers))
+
+    def _orphans(self) -> set[int]:
+        """Return processes below the fork server that belong to no running trial."""
+        owned = set(self.trials)
+        for pid in self.trials:
+            owned |= process_tree.descendants(pid)
+        return process_tree.descendants(os.getpid()) - owned - self.spared
+
+    def serve(self) -> None:
+        """Answer requests until the tuner asks for the end or goes away."""
+        wakeup, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self.connection.fileno(), wakeup], [], [])
+            if wakeup in ready:
+                os.read(wakeup, 4096)
+                self.collect()
+            if self.connection.fileno() in ready:
+                message, fds = self.connection.receive()
+                if message is None or message["request"] == "exit":
+                    return
+                self._serve_one(message, fds)
+
+    def _serve_one(self, message: dict[str, Any], fds: list[int]) -> None:
+        if message["request"] == "load":
+            self.load(message)
+        elif message["request"] == "start":
+            self.start(TrialRequest.from_dict(message["trial"]), fds[0])
+        elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
+            self.trials[pid].end(process_tree.descendants(pid) | {pid})
+            process_tree.kill_tree(pid)
+
+    def shut_down(self) -> None:
+        """Leave nothing behind: processes, shared memory, files."""
+        below = process_tree.descendants(os.getpid()) - self.spared
+        for memory in self.trials.values():
+            memory.end(below)
+        shm.wait_for_managers(below)
+        process_tree.kill_tree(os.getpid(), include_root=False)
+        for memory in self.trials.values():
+            memory.remove()
+        give_up = time.monotonic() + CLEAN_SECONDS
+        while self.scratch.name.startswith(SCRATCH_PREFIX) and self.scratch.exists() and time.monotonic() < give_up:
+            # Other fork servers of the run remove it at the same time, and may trip over each other.
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def why_not_fork() -> str | None:
+    """Return why a fork now could hang or corrupt the child; None if it is safe."""
+    threads = process_tree.own_threads()
+    if threads > 1:
+        return f"{threads - 1} extra thread(s) run after importing the task and building its dataset"
+    if "mpi4py.MPI" in sys.modules:
+        return "the task imports mpi4py, which has started MPI"
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "the task initialised CUDA while it was imported or its dataset was built"
+    return None
+
+
+class ScriptForkServer:
+    """Brings a script to its fork point, and has ``server`` start trials there.
+
+    Args:
+        server: starts the trials.
+        script: the user's.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
+    """
+
+    def __init__(self, server: ForkServer, script: Script, users_threads: str) -> None:
+        self.server, self.script, self.users_threads = server, script, users_threads
+        self.hooks = Hooks()
+        self._news: int = -1
+        self._isolation: Isolation | None = None
+        self._script_ended: Callable[[Any], int] = lambda ended: 1
+
+    def load(self) -> None:
+        """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
+        fork point, while this one guards it; or this one, whose trials run the script from its start."""
+        news, self._news = os.pipe()
+        if os.fork() == 0:
+            os.close(news)
+            self._run()
+        os.close(self._news)
+        with open(news, "rb") as pipe:
+            line = pipe.readline()
+        message = json.loads(line) if line else {"error": asdict(_error(VANISHED))}
+        if "serves" in message:
+            self._guard()
+        elif "error" in message:
+            self.server.loaded(error=message["error"])
+        else:
+            self.serve_from_start(ForkPoint(**message))
+
+    def _run(self) -> None:
+        """Run the script, in a child of the fork server or in one of a probe run."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1, all_threads=False)
+        spawning: Any = sys.modules["torch.multiprocessing.spawn"]
+        spawning.start_processes = lambda *_, **__: self._trains_elsewhere()
+        self._isolation = probe_run.enter_isolation(self.script, self.server.scratch)
+        self.server.scratch = Path()  # the guard removes it: mounts keep this process from it
+        probe = ProbeRun(
+            self.script, self.hooks, why_not_fork, self._serve, self._found, self._trains_elsewhere, self.users_threads
+        )
+        self.hooks.listener = probe
+        self.hooks.look_at_calls()
+        ended = probe_run.run(self.script, self.hooks)
+        if self.hooks.listener is not probe:
+            leave(self._script_ended(ended))
+        as_main.flush()
+        self._fail(error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps)))
+
+    def _serve(self, fork_point: ForkPoint) -> Listener:
+        """Start trials from where the script stands now. Return only in trials: the listener of the trial."""
+        self._send({"serves": True})
+        os.close(self._news)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)}
+        server = self.server
+        process_tree.become_subreaper()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        server.task = LoadedScript(self.script, fork_point, self.hooks, self._isolation, random.getstate())
+        server.loaded(fork_point=asdict(fork_point), no_fork_reason=None)
+        try:
+            server.serve()
+        except Resume as resume:
+            for number, handler in handlers.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            listener: Listener = resume.listener
+            self.hooks.listener, self._script_ended = listener, resume.script_ended
+            self.hooks.ignore_calls()
+            return listener
+        except OSError:
+            pass  # the tuner is gone
+        server.shut_down()
+        leave()
+        raise AssertionError  # not reached
+
+    def _found(self, fork_point: ForkPoint) -> None:
+        self._send(asdict(fork_point))
+
+    def _trains_elsewhere(self) -> None:
+        """End the run: the script trains in processes that it has started itself."""
+        self._fail(_error(OWN_PROCESSES))
+
+    def _fail(self, report: TrialReport) -> None:
+        self._send({"error": asdict(report)})
+        leave(1)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        os.write(self._news, json.dumps(message).encode() + b"\n")
+
+    def _guard(self) -> None:
+        """Wait until the process at the fork point, and with it everything below, has ended."""
+        self.server.connection.close()
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                sys.exit()
+
+    def serve_from_start(self, fork_point: ForkPoint) -> None:
+        """Serve trials that run the script from its start, as far as possible with its imports done."""
+        if why_not_fork() is None:  # else each trial isolates itself
+            if os.fork():
+                self._guard()
+            process_tree.become_subreaper()
+            scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
+            self._isolation = isolation = probe_run.enter_isolation(self.script, scratch)
+            if _forks_after(lambda: probe_run.preload(self.script), isolation, scratch / "preload"):
+                probe_run.preload(self.script)
+        self.server.task = LoadedScript(self.script, fork_point, None, self._isolation)
+        self.server.loaded(fork_point=asdict(fork_point), no_fork_reason=why_not_fork())
+
+
+def _forks_after(work: Callable[[], None], isolation: Isolation, folder: Path) -> bool:
+    """Return whether a process that has done ``work`` can still be forked: tried in a child, which writes to
+    ``folder``."""
+    pid = os.fork()
+    if pid == 0:
+        safe = False
+        try:
+            isolation.nest(folder)
+            work()
+            safe = why_not_fork() is None
+        finally:
+            os._exit(not safe)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
+
+
+def _why_not_trained(steps: int) -> str:
+    """Return why a script that came to its end after so many training ``steps`` has no fork point."""
+    if steps:
+        return FEW_STEPS.format(steps)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
+
+
+def _error(text: str) -> TrialReport:
+    """Return the report of an error that is not an exception of the user's code and has no traceback."""
+    return TrialReport(error=text, error_type="RuntimeError")
+
+
+def main(arguments: list[str]) -> None:
+    """Entry of the server process; ``arguments[0]`` is the descriptor of its connection."""
+    process_tree.lead_group()
+    process_tree.leave_terminal()
+    process_tree.die_with_parent(signal.SIGTERM)
+    process_tree.become_subreaper()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    server = ForkServer(UnixConnection.from_fd(int(arguments[0])))
+    with contextlib.suppress(OSError, SystemExit):
+        server.serve()
+    while True:
+        # The death signal may arrive in the middle of cleaning up: then clean up again.
+        with contextlib.suppress(SystemExit):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            server.shut_down()
+            os._exit(0)

@@ -1,0 +1,355 @@
+"""Run the user's script as Python itself would, and find where it begins to train: its fork point.
+
+The script runs in a process of its own. If it may begin to train now, it is forked: the parent stops there, and the
+child goes on as the probe run. If the probe run trains, the parent serves trials. If it comes to the next such place
+without having trained, the parent ends and the probe run takes over. So whatever comes before training is done once.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.entry import as_main
+from autotune.runtime.loaders import reads_like
+from autotune.scripts import adapters
+from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
+from autotune.trial.isolation.isolate import Isolation, isolate
+from autotune.trial.target import THREAD_VARIABLES, Script
+
+SEED = 0
+ENOUGH_STEPS = 3
+"""Training steps that a probe run looks at."""
+ENOUGH_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a script ended by itself: the exception that nobody caught, or its exit status."""
+
+    error: BaseException | None
+    status: int
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return what ended it; None if it came to its end."""
+        return self.error or (SystemExit(self.status) if self.status else None)
+
+
+def preload(script: Script) -> None:
+    """Import what the first lines of ``script`` import from libraries, so that all trials share it."""
+    for name in _imported(script):
+        with contextlib.suppress(BaseException):  # the script itself will meet the error
+            importlib.import_module(name)
+
+
+def run(script: Script, hooks: Hooks) -> Ended:
+    """Run ``script`` from its start, with ``hooks`` installed.
+
+    Args:
+        script: the user's.
+        hooks: report what the script trains with.
+    """
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
+    adapters.silence(_text(script))
+    as_main.pose(script.written, [script.written, *script.arguments], None)
+    hooks.install()
+    random.seed(SEED)  # an unseeded script is the same in every trial
+    numpy.random.seed(SEED)
+    sys.last_value = None
+    try:
+        status = _run_module(script.module) if script.module else as_main.run(str(script.path))
+    except SystemExit as left:
+        return Ended(None, as_main.exit_status(left.code))
+    return Ended(sys.last_value if status else None, status)
+
+
+def enter_isolation(script: Script, scratch: Path) -> Isolation:
+    """Keep all that this process and its children do from now on from the user's world."""
+    isolation = isolate(scratch, Path.cwd(), network=script.network)
+    for limit in (*isolation.limits, *isolation.gaps):
+        print(f"autotune: {limit}", file=sys.stderr)
+    return isolation
+
+
+def _text(script: Script) -> str:
+    try:
+        return script.path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _run_module(name: str) -> int:
+    sys.path[0] = os.getcwd()
+    return as_main.ended(lambda: runpy._run_module_as_main(name))  # type: ignore[attr-defined]
+
+
+def _imported(script: Script) -> Iterator[str]:
+    """Yield libraries that ``script`` imports before anything else: what it does may matter to later imports."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        for node in ast.parse(script.path.read_bytes()).body:
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module] if node.module and not node.level else []
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                continue  # the docstring
+            else:
+                return
+            yield from (name for name in names if name != "__future__" and not _is_own(script, name))
+
+
+def _is_own(script: Script, name: str) -> bool:
+    """Return whether a module lies beside the script: it may do anything when it is imported."""
+    top = name.partition(".")[0]
+    folders = (script.path.parent, os.getcwd())
+    return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
+
+
+@dataclass(frozen=True)
+class ForkPoint:
+    """Where a script trains.
+
+    Attributes:
+        facts: `autotune.knobs.task.TaskFacts`, as plain data.
+        no_fork_reason: why the script cannot be forked there; None if it can.
+    """
+
+    facts: dict[str, Any]
+    no_fork_reason: str | None = None
+
+
+class ProbeRun(Listener):
+    """Looks at the script until it trains.
+
+    Args:
+        script: the user's.
+        hooks: report what it does.
+        why_not_fork: why a fork now is not safe, or None.
+        serve: called in the process that stands at the fork point. It returns, with another listener, in trials only.
+        found: reports the fork point to the guard of this process if nobody stands there.
+        trains_elsewhere: called in a process that the script has started, if that one trains.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
+
+    Attributes:
+        trained_steps: steps of optimizers so far, else backward passes.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        hooks: Hooks,
+        why_not_fork: Callable[[], str | None],
+        serve: Callable[[ForkPoint], Listener],
+        found: Callable[[ForkPoint], None],
+        trains_elsewhere: Callable[[], None],
+        users_threads: str = "",
+    ) -> None:
+        self.script, self.hooks, self.why_not_fork = script, hooks, why_not_fork
+        self._serve, self._found, self._trains_elsewhere = serve, found, trains_elsewhere
+        self.users_threads = users_threads
+        self.seen = Seen()
+        self.no_fork_reason: str | None = None
+        self._process = os.getpid()
+        self._places = self._loaders = 0
+        self._verdict: int | None = None
+        self._pass: weakref.ref[_ProbedPass] | None = None
+        self._steps = self._backwards = self._batches = 0
+        self._all_steps = self._all_backwards = 0
+        self._trained_at = 0.0
+
+    @property
+    def trained_steps(self) -> int:
+        return self._all_steps or self._all_backwards
+
+    def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        """Look at a place where training may begin, or at another epoch of a training that has begun."""
+        inside = self._pass is not None and self._pass() is not None
+        if not is_training(self.hooks) or inside or os.getpid() != self._process:
+            return begin()
+        self._loaders += 1
+        trains_on = self.seen.loader
+        if trains_on is not None and (self._steps or self._backwards) and reads_like(loader, trains_on):
+            self._loaders -= 1
+            self._look()
+        else:
+            listener = self._come_to_place()
+            if listener is not None:
+                return listener.iterates(loader, begin)
+            self.seen = Seen(loader=loader)
+        passing = _ProbedPass(self, begin(), loader)
+        self._pass = weakref.ref(passing)
+        return passing
+
+    def calls(self, model: nn.Module) -> None:
+        """Look at the first call of a model in training, which is such a place if no loader is iterated."""
+        if os.getpid() != self._process:
+            return
+        if self.seen.loader is None and not self.seen.models and is_trainable(model):
+            listener = self._come_to_place()
+            if listener is not None:
+                listener.calls(model)
+                return
+            self.seen = Seen(known_by=BACKWARDS)
+        if not any(model is known for known in self.seen.models):
+            self.seen.models.append(model)
+        kind = next((parameter.device.type for parameter in model.parameters()), "cpu")
+        self.seen.autocasts |= torch.is_autocast_enabled(kind)
+
+    def takes(self, batch: Any) -> None:
+        """Count a batch: the step before it is over."""
+        self._batches += 1
+        if self._batches == 1:
+            self.seen.batch = batch
+        elif self._backwards or self._steps:
+            self._look()
+
+    def goes_backward(self, loss: Tensor) -> None:
+        """Count a backward pass. A model that compiles itself is not seen when it is called."""
+        if os.getpid() != self._process:
+            return
+        if self.hooks.compiles and self.seen.loader is None and not self.seen.models and not self._places:
+            listener = self._come_to_place()
+            if listener is not None:
+                listener.goes_backward(loss)
+                return
+            self.seen = Seen(known_by=BACKWARDS)
+        self._backwards += 1
+        self._all_backwards += 1
+        self._trained_at = self._trained_at or time.monotonic()
+        without_steps = not self._steps and not self.hooks.optimizers
+        if self._places and self.seen.loader is None and without_steps:
+            self._look(least=2 * ENOUGH_STEPS)
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """Count a step of an optimizer."""
+        if os.getpid() != self._process:
+            self._trains_elsewhere()
+        self._steps += 1
+        self._all_steps += 1
+        self._trained_at = self._trained_at or time.monotonic()
+        if self.seen.loader is None:
+            if not self._places and self._come_to_place() is not None:
+                return
+            self.seen.known_by = STEPS
+            self._look()
+
+    def _come_to_place(self) -> Listener | None:
+        """Fork here if possible. Return the listener of a trial; None in the probe run."""
+        self._places += 1
+        self._steps = self._backwards = self._batches = 0
+        self._trained_at = 0.0
+        self._close_verdict()
+        reason = self.why_not_fork() or _own_processes()
+        self.no_fork_reason = reason
+        if reason is not None:
+            return None
+        verdict, self._verdict = os.pipe()
+        if os.fork() == 0:
+            self._process = os.getpid()
+            os.close(verdict)
+            return None
+        os.close(self._verdict)
+        self._verdict = None
+        with open(verdict, "rb") as pipe:
+            found = pipe.read()
+        if not found:
+            os._exit(0)  # the probe run has gone on
+        return self._serve(ForkPoint(**json.loads(found)))
+
+    def _close_verdict(self) -> None:
+        if self._verdict is not None:
+            os.close(self._verdict)
+            self._verdict = None
+
+    def _look(self, least: int = ENOUGH_STEPS) -> None:
+        """End the probe run if it has seen enough."""
+        made = max(self._steps, self._backwards if not self._steps else 0)
+        if made < least and time.monotonic() - self._trained_at < ENOUGH_SECONDS:
+            return
+        self.seen.optimizers = self.hooks.optimizers
+        self.seen.models = self.seen.models or models_trained_by(self.seen.optimizers)
+        self.seen.compiles = self.hooks.compiles
+        self.seen.threads, self.seen.interop_threads = self.hooks.threads, self.hooks.interop_threads
+        self.seen.users_threads = self.users_threads
+        skip = 0 if self.seen.loader is None else self._loaders - 1
+        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
+        fork_point = ForkPoint(facts, self.no_fork_reason)
+        if self._verdict is not None:
+            os.write(self._verdict, json.dumps(asdict(fork_point)).encode())
+        else:
+            self._found(fork_point)
+        leave()
+
+
+class _ProbedPass(Iterator[Any]):
+    """One pass over a loader, looked at by the probe run."""
+
+    def __init__(self, probe: ProbeRun, passing: Iterator[Any], loader: DataLoader[Any]) -> None:
+        self._probe, self._passing, self._loader = probe, passing, loader
+
+    def __next__(self) -> Any:
+        try:
+            batch = self._probe.hooks.unseen(self._passing.__next__)
+        except StopIteration:
+            self._probe._pass = None
+            raise
+        self._probe.takes(batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def is_training(hooks: Hooks) -> bool:
+    """Return whether the script may be training now: gradients are recorded, and there is an optimizer."""
+    return torch.is_grad_enabled() and bool(hooks.optimizers)
+
+
+def is_trainable(model: nn.Module) -> bool:
+    """Return whether any parameter of ``model`` is trained."""
+    return any(parameter.requires_grad for parameter in model.parameters())
+
+
+def models_trained_by(optimizers: list[Optimizer]) -> list[nn.Module]:
+    """Return the outermost models of this process of which ``optimizers`` train parameters."""
+    held = set(map(id, parameters_of(*optimizers)))
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    return [m for m in modules if id(m) not in inner and any(id(p) in held for p in m.parameters())]
+
+
+def leave(code: int = 0) -> None:
+    """End this process at once, whatever the script would still do."""
+    as_main.flush()
+    for child in active_children():
+        child.kill()
+    os._exit(code)
+
+
+def _own_processes() -> str | None:
+    """Return why the processes of the script forbid a fork: loader workers answer one process only."""
+    count = len(active_children())
+    return f"the script runs {count} process(es) of its own by then" if count else None

@@ -1,0 +1,186 @@
+"""Record the first training steps of one rank of a script, to find if several ranks share the work of one."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime.digests import digest
+from autotune.runtime.loaders import length, reads_like
+from autotune.scripts import adapters
+from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial.child.probe_run import Ended, is_training
+from autotune.trial.child.task import batch_length, tensor_bytes
+from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, UnixConnection, error_report, send_report
+
+MOST_BATCHES = 64
+TOO_SHORT = "the script ended before all its optimizers had made {} steps: let it train for longer"
+TOO_FEW = "not every optimizer made a step within {} batches"
+PLAIN = (bool, int, float, str)
+
+
+class StepRecorder(Listener):
+    """Records one rank until every optimizer has stepped, sends what it has seen, and then waits for its end.
+
+    Args:
+        connection: to the tuner.
+        rank: this process.
+        ranks: of the trial.
+    """
+
+    def __init__(self, connection: UnixConnection, rank: int, ranks: int) -> None:
+        self.connection, self.rank, self.ranks = connection, rank, ranks
+        self.hooks = Hooks()
+        self._skip = 0
+        self._loader: DataLoader[Any] | None = None
+        self._samples = 0
+        self._sizes: list[float] = []
+        self._batches: list[str] = []
+        self._first_weights = ""
+        self._stepped: dict[int, int] = {}
+        self._batches_at: list[int] = []
+        self._gradients: list[float] = []
+
+    def attach(self, hooks: Hooks, skip: int) -> None:
+        """Look at what ``hooks`` report from here on, past ``skip`` loaders."""
+        self.hooks, self._skip = hooks, skip
+
+    def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
+        """Record passes over the training loader."""
+        if not is_training(self.hooks):
+            return begin()
+        if self._loader is None and self._skip > 0:
+            self._skip -= 1
+            return begin()
+        if self._loader is not None and not reads_like(loader, self._loader):
+            return begin()
+        self._loader = loader
+        return _RecordedPass(self, begin(), loader)
+
+    def takes(self, batch: Any) -> None:
+        """Record a batch: the steps before it are over."""
+        self.connection.send({"event": "phase", "phase": "starting"})
+        if self._is_enough():
+            self._send()
+        if len(self._batches) >= MOST_BATCHES:
+            self._give_up(TOO_FEW.format(MOST_BATCHES))
+        if not self._batches:
+            self._samples, self._first_weights = batch_length(batch), self._weights()
+        self._batches.append(digest(batch))
+        self._sizes.append(tensor_bytes(batch) / max(1, batch_length(batch)))
+
+    def steps(self, optimizer: Optimizer) -> None:
+        """Record the step of an optimizer; its gradients are still there."""
+        self._stepped[id(optimizer)] = self._stepped.get(id(optimizer), 0) + 1
+        if optimizer is self.hooks.optimizers[0]:
+            self._batches_at.append(len(self._batches))
+            self._gradients.append(_gradient(optimizer))
+
+    def script_ended(self, ended: Ended) -> int:
+        """Report that the script came to its end before enough was seen."""
+        report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(EVIDENCE_STEPS)))
+        send_report(report, self.connection, self.rank)
+        return 1
+
+    def _is_enough(self) -> bool:
+        """Return whether each optimizer that is held has stepped, and the first one often enough."""
+        all_stepped = all(id(optimizer) in self._stepped for optimizer in self.hooks.optimizers)
+        return all_stepped and len(self._batches_at) >= EVIDENCE_STEPS
+
+    def _send(self) -> None:
+        self.connection.send({"event": "evidence", "evidence": asdict(self._evidence())})
+        _wait_for_the_end()
+
+    def _give_up(self, reason: str) -> None:
+        send_report(error_report(RuntimeError(reason)), self.connection, self.rank)
+        os._exit(1)
+
+    def _evidence(self) -> RankEvidence:
+        grouped = dist.is_available() and dist.is_initialized()
+        weights = self._weights()
+        steps = self._batches_at[:EVIDENCE_STEPS]
+        return RankEvidence(
+            rank=self.rank,
+            world=dist.get_world_size() if grouped else 1,
+            backend=_backend() if grouped else "",
+            samples=self._samples,
+            sample_bytes=sum(self._sizes[:EVIDENCE_STEPS]) / len(self._sizes[:EVIDENCE_STEPS]),
+            batches=tuple(self._batches[:EVIDENCE_STEPS]),
+            epoch=length(self._loader),
+            batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
+            weights=weights,
+            changed=weights != self._first_weights,
+            gradient=_mean(self._gradients[:EVIDENCE_STEPS]),
+            options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
+            schedules=_schedules(),
+            advice=adapters.several_processes(),
+        )
+
+    def _weights(self) -> str:
+        return digest([parameter.detach() for parameter in parameters_of(*self.hooks.optimizers)])
+
+
+class _RecordedPass(Iterator[Any]):
+    """One pass over a loader, recorded."""
+
+    def __init__(self, recorder: StepRecorder, passing: Iterator[Any], loader: DataLoader[Any]) -> None:
+        self._recorder, self._passing, self._loader = recorder, passing, loader
+
+    def __next__(self) -> Any:
+        batch = self._recorder.hooks.unseen(self._passing.__next__)
+        self._recorder.hooks.unseen(lambda: self._recorder.takes(batch))
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _wait_for_the_end() -> NoReturn:
+    """Wait for the tuner, which ends all ranks together: others may still need this one."""
+    while True:
+        signal.pause()
+
+
+def _backend() -> str:
+    """Return what the script's process group exchanges tensors of the CPU with."""
+    backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
+    return backends.get("cpu", str(dist.get_backend()))
+
+
+def _gradient(optimizer: Optimizer) -> float:
+    """Return the norm of all gradients of ``optimizer``."""
+    gradients = (p.grad.detach() for p in parameters_of(optimizer) if p.grad is not None)
+    return math.sqrt(sum(float(gradient.float().norm()) ** 2 for gradient in gradients))
+
+
+def _mean(values: list[float]) -> float:
+    """Return the geometric mean; 0 if one of ``values`` is."""
+    if not values or min(values) <= 0:
+        return 0.0
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the learning rate and the like of one parameter group."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in group.items()}
+    return {name: value for name, value in plain.items() if name != "params" and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return all(isinstance(part, PLAIN) for part in (value if isinstance(value, list) else [value]))
+
+
+def _schedules() -> tuple[int, ...]:
+    """Return how often each learning rate scheduler of this process has stepped."""
+    return tuple(sorted(found.last_epoch for found in gc.get_objects() if issubclass(type(found), LRScheduler)))

@@ -1,0 +1,292 @@
+"""The user's task file: loaded, with the defaults filled in, and what the tuner learns of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import itertools
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy
+import torch
+import torch.distributed
+import torch.nn.parallel
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.knobs.baseline import LOADER_FACTS, no_knob
+from autotune.knobs.channels_last import has_image_convolutions
+from autotune.knobs.compile import tensor_shapes
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
+from autotune.knobs.table import KNOB_NAMES
+from autotune.knobs.task import TaskFacts
+from autotune.runtime import fingerprints
+from autotune.runtime.sharing import mover
+
+LOOKED_AT = 8
+"""Samples whose size is read."""
+
+
+class TaskContractError(TypeError):
+    """The task file's functions do not return what the contract says."""
+
+
+@dataclass
+class LoadedTask:
+    """The parts of a task file, with the defaults filled in."""
+
+    module: ModuleType
+    name: str
+    device: str
+    dataset: Dataset[Any] | None = field(default=None)
+
+    def build_dataset(self, seed: int) -> Dataset[Any]:
+        """Return the dataset, built once per process and inherited by forked trials."""
+        if self.dataset is None:
+            seed_everything(seed)
+            self.dataset = self.module.build_dataset()
+            if not isinstance(self.dataset, Dataset) and not hasattr(self.dataset, "__getitem__"):
+                raise TaskContractError(f"build_dataset() must return a Dataset, got {type(self.dataset).__name__}")
+        return self.dataset
+
+    def build_model(self, seed: int) -> torch.nn.Module:
+        """Return a new model on the trial's device, with the same initial weights for the same seed."""
+        seed_everything(seed)
+        model = self.module.build_model()
+        if not isinstance(model, torch.nn.Module):
+            raise TaskContractError(f"build_model() must return a torch.nn.Module, got {type(model).__name__}")
+        return model.to(self.device)
+
+    def build_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        """Return the user's optimizer, or AdamW(lr=1e-3)."""
+        build: Callable[[Any], Any] | None = getattr(self.module, "build_optimizer", None)
+        optimizer = build(model.parameters()) if build else torch.optim.AdamW(model.parameters(), lr=1e-3)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TaskContractError(f"build_optimizer() must return an Optimizer, got {type(optimizer).__name__}")
+        return optimizer
+
+    def build_loader(
+        self, batch_size: int, seed: int, num_workers: int = 0, persistent_workers: bool = False
+    ) -> DataLoader[Any]:
+        """Return a plain loader of the global batch, shuffled by the process's random numbers.
+
+        Its workers live as long as the user's own: the runtime keeps a loader's ``persistent_workers``.
+        """
+        dataset = self.build_dataset(seed)
+        return DataLoader(
+            dataset,
+            batch_size=batch_size,
+            shuffle=not isinstance(dataset, IterableDataset),
+            num_workers=num_workers,
+            collate_fn=getattr(self.module, "collate_fn", None),
+            persistent_workers=persistent_workers,
+        )
+
+    @property
+    def collate(self) -> Callable[[list[Any]], Any]:
+        """Return the function that makes a batch of samples."""
+        return getattr(self.module, "collate_fn", None) or default_collate
+
+    def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        """Return the user's loss of one batch."""
+        loss = self.module.compute_loss(model, batch)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise TaskContractError(f"compute_loss(model, batch) must return a scalar Tensor, got {shape}")
+        return loss
+
+    def counter(self) -> Callable[[Any], int]:
+        """Return how many items a batch holds: the user's count, else samples."""
+        return getattr(self.module, "count_items", None) or batch_length
+
+    def current(self) -> dict[str, Any]:
+        """Return ``CURRENT``, checked for names and plain values."""
+        current = getattr(self.module, "CURRENT", {})
+        if not isinstance(current, dict):
+            raise TaskContractError(f"CURRENT must be a dict, got {type(current).__name__}")
+        for key, value in current.items():
+            if key not in (*KNOB_NAMES, *LOADER_FACTS):
+                raise TaskContractError(no_knob(key))
+            if not isinstance(value, bool | int | str | None):
+                raise TaskContractError(f"CURRENT[{key!r}] must be a plain value, got {type(value).__name__}")
+        return dict(current)
+
+
+def load(path: Path) -> LoadedTask:
+    """Import a task file as ``python FILE`` would see it: its own folder first on the module path."""
+    warm_lazy_imports()
+    sys.path[0] = str(path.parent)
+    root = str(Path(__file__).resolve().parents[3])
+    if root not in sys.path:
+        sys.path.append(root)
+    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    device = "cuda" if _has_cuda() else "cpu"
+    return LoadedTask(module, path.stem, device)
+
+
+def _has_cuda() -> bool:
+    """Counted through NVML where possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking."""
+    return torch.cuda.device_count() > 0
+
+
+def warm_lazy_imports() -> None:
+    """Touch what torch imports on first use (an optimizer's step: 0.5 s), so that trials do not."""
+    weight = torch.zeros(2, requires_grad=True)
+    weight.grad = torch.zeros(2)
+    torch.optim.AdamW([weight], lr=0.0).step()
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, numpy and random alike."""
+    torch.manual_seed(seed)
+    numpy.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def run_eagerly() -> None:
+    """Run what the user's code has compiled as it is written: compiling takes longer than a few steps are worth."""
+    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # from torch 2.6 on
+        torch.compiler.set_stance("force_eager")
+
+
+def batch_length(batch: Any) -> int:
+    """Return samples of a batch: the first dimension of the first tensor found in it."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else 1
+    values = list(batch.values()) if isinstance(batch, dict) else batch
+    if isinstance(values, list | tuple) and values:
+        nested = isinstance(values[0], torch.Tensor | list | tuple | dict)
+        return batch_length(values[0]) if nested else len(values)
+    return 1
+
+
+def facts(task: LoadedTask, seed: int) -> TaskFacts:
+    """Read the facts off the real model, optimizer and dataset. Raises whatever the user's code raises."""
+    current = task.current()
+    dataset = task.build_dataset(seed)
+    model = task.build_model(seed)
+    optimizer = task.build_optimizer(model)
+    iterable = isinstance(dataset, IterableDataset)
+    size, variation = sample_size(dataset)
+    return TaskFacts(
+        name=task.name,
+        samples=dataset_length(dataset),
+        iterable=iterable,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        has_convolutions=has_convolutions(model, task.device),
+        has_batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
+        optimizer=type(optimizer).__name__,
+        optimizer_impls=optimizer_impls(optimizer, task.device),
+        sample_bytes=size,
+        sample_variation=variation,
+        batch_shapes=batch_shapes(dataset, task.collate),
+        unit="items" if hasattr(task.module, "count_items") else "samples",
+        device=task.device,
+        current=current,
+        why_not_several="an iterable dataset cannot be divided equally between processes" if iterable else None,
+        compared=Fingerprint(
+            (fingerprints.of_model(model),),
+            (fingerprints.of_optimizer(optimizer),),
+            (fingerprints.of_loader(task.build_loader(1, seed)),),
+        ),
+    )
+
+
+def flops_per_item(task: LoadedTask, seed: int) -> float:
+    """Return the operations of one small batch's forward and backward, per item; 0 if they cannot be counted."""
+    try:
+        model = task.build_model(seed)
+        run_eagerly()
+        move = mover(torch.device(task.device), non_blocking=False)
+        batch = next(iter(task.build_loader(2, seed)))
+        batch = move(batch) if move is not None else batch
+        counter = FlopCounterMode(display=False)
+        with counter:
+            torch.autograd.backward(task.loss(model, batch))
+        return counter.get_total_flops() / max(1, task.counter()(batch))
+    except Exception:
+        return 0.0
+
+
+def has_convolutions(model: torch.nn.Module, device: str) -> bool:
+    """Return whether a knob acts on the model's convolutions: memory layout on images, cuDNN on volumes too."""
+    volumes = any(isinstance(module, torch.nn.Conv3d) for module in model.modules())
+    return has_image_convolutions(model) or (volumes and device == "cuda")
+
+
+def dataset_length(dataset: Dataset[Any]) -> int | None:
+    """Return ``len(dataset)``, or None if it has none."""
+    try:
+        return len(dataset)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
+    """Return tensor bytes of the largest of a few samples, and how many times that is their median."""
+    sizes = sorted(tensor_bytes(sample) for sample in some_samples(dataset))
+    median = sizes[len(sizes) // 2] if sizes else 0
+    return max(sizes, default=0), max(sizes) / median if median else 1.0
+
+
+def batch_shapes(dataset: Dataset[Any], collate: Callable[[list[Any]], Any]) -> int:
+    """Return how many different shapes batches of two samples have; 1 if that cannot be found out."""
+    samples = list(some_samples(dataset))
+    pairs = [samples[k : k + 2] for k in range(0, len(samples) - 1, 2)]
+    try:
+        return max(1, len({tuple(tensor_shapes(collate(pair))) for pair in pairs}))
+    except Exception:  # what collating needs is the loader's affair
+        return 1
+
+
+def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
+    """Yield at most `LOOKED_AT` samples from all over ``dataset``."""
+    if isinstance(dataset, IterableDataset):
+        yield from itertools.islice(dataset, LOOKED_AT)
+        return
+    length = dataset_length(dataset) or 0
+    for index in sorted({k * length // LOOKED_AT for k in range(LOOKED_AT)} if length else ()):
+        yield dataset[index]
+
+
+def optimizer_impls(optimizer: torch.optim.Optimizer, device: str) -> tuple[str, ...]:
+    """Return the implementations that the optimizer's class accepts on this device, found by trying."""
+    kind: Callable[..., Any] = type(optimizer)
+    accepted = inspect.signature(kind).parameters
+    offered = ["default"]
+    for impl in OPTIMIZER_IMPLS[1:]:
+        if impl not in accepted:
+            continue
+        try:
+            kind([torch.zeros(1, device=device, requires_grad=True)], lr=1e-3, **{impl: True})
+        except Exception:
+            continue
+        offered.append(impl)
+    return tuple(offered)
+
+
+def tensor_bytes(value: Any) -> int:
+    """Return bytes of all tensors and arrays in a nested sample; numbers count 8."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, numpy.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Mapping):
+        return sum(tensor_bytes(inner) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return sum(tensor_bytes(inner) for inner in value)
+    return len(value) if isinstance(value, str | bytes) else 8

@@ -1,0 +1,297 @@
+"""What the tuner and its trial processes send each other: JSON-able frozen data over a Unix socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any
+
+from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Measurement
+
+CHECK_STEPS = 8
+"""Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
+
+
+EVIDENCE_STEPS = 3
+"""Optimizer steps of a rank of a script that are recorded to find if several ranks share the work of one."""
+OURS = str(Path(__file__).resolve().parents[1])
+MAX_MESSAGE = 128 * 1024
+IN_FILE = "content is in the last descriptor"
+KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
+"""macOS has no SEQPACKET for Unix sockets; datagrams keep borders too (but never signal the end)."""
+
+
+class Without(str, Enum):
+    """The part of a training step that a trial leaves out, to measure what the step takes without it."""
+
+    NOTHING = ""
+    LOADER = "loader"
+    """Every step trains on the first batch."""
+    UPDATE = "update"
+    """The optimizer's step changes nothing."""
+    EXCHANGE = "exchange"
+    """Gradients stay in each process."""
+    SAMPLES = "samples"
+    """Every step trains on the first quarter of the first batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One trial: which settings, how long, with which seed."""
+
+    settings: Settings
+    seed: int = 0
+    min_seconds: float = 0.3
+    """Least measured time after warm-up."""
+    max_seconds: float = 1.0
+    """Most measured time after warm-up."""
+    target_error: float = 0.015
+    """Stop at this relative standard error."""
+    warmup_seconds: float = 2.0
+    """Cap on the warm-up; past it the trial measures anyway, with a note."""
+    give_up_below: float = 0.0
+    """Stop early, after warm-up, once the rate is clearly below this (items per second)."""
+    resident: bool = False
+    """Stay after warm-up and measure a block whenever the parent asks (race and proof)."""
+    without: Without = Without.NOTHING
+    """The part that every step leaves out."""
+    own: Settings | None = None
+    """The user's own settings: of a script, knobs that are equal to them are left alone."""
+    first_steps: str = ""
+    """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
+    inspect: str = ""
+    """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
+    and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
+        own = Settings.from_dict(data["own"]) if data["own"] is not None else None
+        parts = {"settings": Settings.from_dict(data["settings"]), "without": Without(data["without"])}
+        return cls(**{**data, **parts, "own": own})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """Orders for the launcher of a trial.
+
+    Attributes:
+        task: the task file.
+        folder: the trial's own.
+        origin: the user's working folder, which ``folder`` mirrors.
+        seed: of data order and weights.
+        spec: the trial; None if a task is only described, or the first steps of a script are recorded.
+        binding: `autotune.knobs.affinity.AffinityPlan` as text; empty if nothing is bound.
+        script: ``{script, fork point}`` of an unmodified script, whose fork point is known; None for a task.
+        ranks: how many there are if the first steps of a script are recorded.
+    """
+
+    task: str
+    folder: str
+    origin: str
+    seed: int
+    spec: TrialSpec | None = None
+    binding: str = ""
+    script: Mapping[str, Any] | None = None
+    ranks: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Return how many ranks there are."""
+        return self.spec.settings.processes if self.spec is not None else self.ranks
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
+        spec = data["spec"]
+        return cls(**{**data, "spec": TrialSpec.from_dict(spec) if spec is not None else None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialReport:
+    """The report of a child on its own trial. One of ``measurement``, ``error`` and ``differences`` is set."""
+
+    measurement: Measurement | None = None
+    losses: tuple[float, ...] = ()
+    finite: bool = True
+    error: str | None = None
+    """Short text of the exception that ended it."""
+    error_type: str | None = None
+    traceback: str = ""
+    not_applied: tuple[tuple[str, str], ...] = ()
+    """``(knob, reason)`` for everything asked that did not take effect."""
+    notes: tuple[str, ...] = ()
+    differences: tuple[tuple[str, str], ...] | None = None
+    """``(what, how)`` of first steps that were compared; empty if they are the same, or were recorded."""
+    draws: bool = False
+    """True if reading samples draws random numbers."""
+    inspection: Mapping[str, Any] | None = None
+    """What `TrialSpec.inspect` has found, as plain data."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
+        measured = data["measurement"]
+        parts = {
+            "measurement": Measurement.from_dict(measured) if measured is not None else None,
+            "losses": tuple(data["losses"]),
+            "not_applied": _pairs(data["not_applied"]),
+            "notes": tuple(data["notes"]),
+            "differences": _pairs(data["differences"]) if data["differences"] is not None else None,
+        }
+        return cls(**{**data, **parts})
+
+
+def _pairs(data: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((first, second) for first, second in data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEvidence:
+    """One rank's first training steps.
+
+    Attributes:
+        rank: the process.
+        world: ranks of the process group; 1 if there is none.
+        backend: what the group exchanges tensors of the CPU with; empty if there is none.
+        samples: of the first batch.
+        sample_bytes: of all tensors of a sample, on average over the first batches.
+        batches: digest of each of the first batches.
+        epoch: batches of one pass over the loader; None if nobody knows.
+        batches_per_step: between two optimizer steps, on average.
+        weights: digest of all weights that optimizers hold, after the last step.
+        changed: True if steps have changed the weights.
+        gradient: norm of the gradients of a step, as a geometric mean.
+        options: of the optimizers' parameter groups, at the last step: learning rates and the like.
+        schedules: how often each learning rate scheduler has stepped.
+        advice: how a framework that the script uses starts processes, in words.
+    """
+
+    rank: int
+    world: int
+    backend: str
+    samples: int
+    sample_bytes: float
+    batches: tuple[str, ...]
+    epoch: int | None
+    batches_per_step: float
+    weights: str
+    changed: bool
+    gradient: float
+    options: tuple[Mapping[str, Any], ...]
+    schedules: tuple[int, ...]
+    advice: str = ""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RankEvidence:
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
+        lists = {name: tuple(data[name]) for name in ("batches", "options", "schedules")}
+        return cls(**{**data, **lists})
+
+
+def error_report(error: BaseException) -> TrialReport:
+    """Return the report of an exception; its traceback starts at the user's first frame."""
+    kind = type(error)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return TrialReport(error=str(error), error_type=name, traceback=user_traceback(error))
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback from the user's first frame on: our own frames above it do not help the user."""
+    position = error.__traceback__
+    while position is not None and position.tb_frame.f_code.co_filename.startswith((OURS, "<frozen importlib")):
+        position = position.tb_next
+    start = position if position is not None else error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, start))
+
+
+class UnixConnection:
+    """One end of a connected pair of sockets, which carries JSON and keeps message borders.
+
+    A ``SOCK_SEQPACKET`` socket may be written by several processes at once without mixing their messages, passes file
+    descriptors, and needs no file name, no port and no framing. What is too long for a message goes in a file without
+    a name, whose descriptor the message passes.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    @classmethod
+    def pair(cls) -> tuple[UnixConnection, UnixConnection]:
+        """Return two connected ends."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, KIND)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_MESSAGE)
+        return cls(ours), cls(theirs)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> UnixConnection:
+        """Return the end behind an inherited descriptor."""
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        """Return the descriptor that `EventLoop` waits for."""
+        return self.socket.fileno()
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
+        data = json.dumps(message).encode()
+        if len(data) > MAX_MESSAGE:
+            with _nameless_file() as file:
+                file.write(data)
+                file.flush()
+                self.send({IN_FILE: True}, (*fds, file.fileno()))
+        elif fds:
+            socket.send_fds(self.socket, [data], list(fds))
+        else:
+            self.socket.send(data)
+
+    def receive(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """Return the next message and its descriptors; None if the other end is gone."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.socket, MAX_MESSAGE, 4)
+        except ConnectionResetError:
+            return None, []
+        message = json.loads(data) if data else None
+        if message == {IN_FILE: True}:
+            with open(fds.pop(), "rb") as file:
+                file.seek(0)
+                message = json.load(file)
+        return message, fds
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+
+def _nameless_file() -> IO[bytes]:
+    """Return a file that is gone with its last descriptor; in memory if the system can."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("message"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def send_report(report: TrialReport, connection: UnixConnection, rank: int) -> None:
+    """Send the ``report`` of ``rank``."""
+    connection.send({"event": "report", "rank": rank, "report": asdict(report)})
+
+
+class Resume(BaseException):
+    """Unwinds to the script, which goes on as a trial.
+
+    Attributes:
+        listener: `autotune.scripts.hooks.Listener` of the trial.
+        script_ended: called when the script came to its end before the trial did; returns the exit code.
+    """
+
+    def __init__(self, listener: Any, script_ended: Callable[[Any], int]) -> None:
+        super().__init__()
+        self.listener, self.script_ended = listener, script_ended

@@ -1,0 +1,395 @@
+"""The parent's end of fork servers: how they are started, their replies, and the tail of what their trials print."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from autotune.errors import LaunchError, NothingUsable, UserCodeError
+from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.settings import Settings
+from autotune.scripts import adapters
+from autotune.trial import process_tree
+from autotune.trial.isolation.private import default_bytes
+from autotune.trial.messages import UnixConnection
+from autotune.trial.parent.judge import explain
+from autotune.trial.paths import StudyPaths, short
+from autotune.trial.process_tree import child_command
+from autotune.trial.target import THREAD_VARIABLES, Script
+
+PART_SECONDS = 1.0
+"""The longest sleep: a trial's own signs of life wake the tuner more often."""
+PAUSE_SECONDS = 1.0
+"""Who sleeps so much longer than asked for was suspended or stopped, or the clock jumped: busy machines wake sooner."""
+COMPILE_WORKER_BYTES = int(1.5 * 2**30)
+MAX_COMPILE_WORKERS = 8
+EMPTY: Mapping[str, str] = MappingProxyType({})
+LOG_BYTES = 2**20
+TAIL_BYTES = 4096
+LOAD_SECONDS = 120.0
+SCRIPT_SECONDS = 600.0
+"""A script may take this long to come to its training."""
+STACK_SECONDS = 0.5
+NO_STEP = "no training step within {:.0f} s{}. Give a longer --budget, or less to do before training starts"
+WAITS = (
+    "no training step within {:.0f} s: the script waits for processes of its own, and training in those cannot be tuned"
+    " yet. If they train, let torchrun start them"
+)
+WAITING = re.compile(r'multiprocessing/process\.py", line \d+ in join')
+NOT_STARTED = "the budget ended before the script was started: give a longer --budget"
+NOT_LOADED = "{}: the budget ended before it was imported and its dataset built: give a longer --budget"
+LEAST_SECONDS = 1.0
+EXIT_SECONDS = 5.0
+OnExit = Callable[[int, int], None]
+"""Told a trial's exit code and how many processes outlived it."""
+
+
+class EventLoop:
+    """Calls back for each file descriptor that can be read.
+
+    Attributes:
+        paused: seconds that this process stood still while it waited, suspend included.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.paused = 0.0
+
+    def add(self, fd: int, on_readable: Callable[[], object]) -> None:
+        """Call ``on_readable`` whenever ``fd`` can be read or its other end is closed."""
+        self._selector.register(fd, selectors.EVENT_READ, on_readable)
+
+    def remove(self, fd: int) -> None:
+        """Stop waiting for ``fd``."""
+        self._selector.unregister(fd)
+
+    def wait(self, seconds: float) -> float:
+        """Sleep until something can be read, ``seconds`` or `PART_SECONDS` at most, and call back for all that can.
+
+        Returns:
+            Seconds by which the monotonic clock went further than that; 0 if it did not.
+        """
+        most = min(max(0.0, seconds), PART_SECONDS)
+        began, began_boot = time.monotonic(), _since_boot()
+        ready = self._selector.select(most)
+        late, paused = time.monotonic() - began - most, _since_boot() - began_boot - most
+        if paused > PAUSE_SECONDS:
+            self.paused += paused
+        for key, _ in ready:
+            if key.fd in self._selector.get_map():  # an earlier callback may have removed it
+                key.data()
+        return late if late > PAUSE_SECONDS else 0.0
+
+    def wait_until(self, done: Callable[[], bool], seconds: float) -> None:
+        """Sleep and call back until ``done``, ``seconds`` at most."""
+        deadline = time.monotonic() + seconds
+        while not done() and (left := deadline - time.monotonic()) > 0:
+            deadline += self.wait(left)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._selector.close()
+
+
+def _since_boot() -> float:
+    """Return seconds; on Linux also those of a suspend, in which the monotonic clock stands still."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def trial_environment(
+    base: Mapping[str, str], paths: StudyPaths, *, threads: int, memory: int, tuned: Mapping[str, str] = EMPTY
+) -> dict[str, str]:
+    """Return ``base`` (already free of other launchers' variables) with what trials need on top.
+
+    Args:
+        base: the user's environment.
+        paths: the study's scratch folder.
+        threads: CPU budget; bounds TorchInductor's compile pool.
+        memory: memory limit in bytes; likewise.
+        tuned: variables of the settings that a process must start with.
+    """
+    compile_workers = max(1, min(threads, memory // COMPILE_WORKER_BYTES, MAX_COMPILE_WORKERS))
+    environment = dict(base) | {
+        # One thread each until a trial sets its own number: pools that exist before a fork hang after it.
+        **dict.fromkeys(THREAD_VARIABLES, "1"),
+        # One machine: never a wrong interface, never a host name that does not resolve.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        # Counting GPUs must not create a context, which forbids forking.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
+        "TMPDIR": str(short(paths.root)),
+        **adapters.variables(paths.root / "trackers", network=True),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "AUTOTUNE_TRIAL": "1",
+    }
+    preload = " ".join(filter(None, (tuned.get("LD_PRELOAD"), base.get("LD_PRELOAD"))))
+    return environment | dict(tuned) | ({"LD_PRELOAD": preload} if preload else {})
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """How trials of one task file or script run on this machine.
+
+    Attributes:
+        task: the task file, or the script's.
+        paths: scratch folder of the study.
+        environment: environment of the fork server for what a process must start with.
+        origin: the user's working folder, mirrored for each trial.
+        seed: of data order and weights.
+        script: how an unmodified script is started; None for a task file.
+        users_threads: ``OMP_NUM_THREADS`` of the user's environment; empty if it is not set.
+        oom_kills: reads the memory cgroup's kill counter.
+        binding: the CPUs of each process of settings on this machine.
+    """
+
+    task: Path
+    paths: StudyPaths
+    environment: Callable[[Settings], Mapping[str, str]]
+    origin: Path
+    seed: int = 0
+    script: Script | None = None
+    users_threads: str = ""
+    oom_kills: Callable[[], int | None] = lambda: None
+    binding: Callable[[Settings], AffinityPlan] = lambda _: AffinityPlan()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return what is tuned, in the user's own words: the file's text, and a script's arguments."""
+        return (self.task.read_text(), *(self.script.arguments if self.script is not None else ()))
+
+
+class ForkServerProcess:
+    """One living fork server.
+
+    Attributes:
+        gone: True once it has ended.
+        no_fork_reason: why it starts trials as new processes; None if it forks them.
+        script: that it has loaded; None for a task file.
+        fork point: where that trains, as plain data.
+        gaps: what it does not keep from the user's world.
+        on_exit: whom to tell that a trial has ended, by the trial's pid.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: UnixConnection, log_fd: int, loop: EventLoop
+    ) -> None:
+        self.process, self.connection, self.log_fd, self.loop = process, connection, log_fd, loop
+        self.gone = False
+        self.no_fork_reason: str | None = None
+        self.script: Script | None = None
+        self.fork_point: dict[str, Any] | None = None
+        self.gaps: tuple[str, ...] = ()
+        self.on_exit: dict[int, OnExit] = {}
+        self._replies: deque[dict[str, Any]] = deque()
+        self._log = bytearray()
+        loop.add(connection.fileno(), self._read_message)
+        loop.add(log_fd, self._read_log)
+
+    @classmethod
+    def launch(cls, environment: Mapping[str, str], folder: Path, loop: EventLoop) -> ForkServerProcess:
+        """Start a fork server in ``folder``. It leads a process group, which the terminal's Ctrl-C does not reach.
+
+        Raises:
+            LaunchError: the process could not be started.
+        """
+        ours, theirs = UnixConnection.pair()
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        try:
+            process = subprocess.Popen(
+                child_command("fork_server", str(theirs.fileno())),
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=(theirs.fileno(),),
+            )
+        except OSError as error:
+            raise LaunchError(f"could not start a Python process for trials: {error}") from error
+        finally:
+            theirs.close()
+            os.close(write_end)
+        return cls(process, ours, read_end, loop)
+
+    def send(self, request: str, fds: tuple[int, ...] = (), **content: Any) -> None:
+        """Send a request; a fork server that is gone is noticed by its silence."""
+        with contextlib.suppress(OSError):
+            self.connection.send({"request": request, **content}, fds)
+
+    def ask(self, request: str, seconds: float, fds: tuple[int, ...] = (), **content: Any) -> dict[str, Any] | None:
+        """Return the reply to a request; None if the fork server is gone or silent for ``seconds``."""
+        self.send(request, fds, **content)
+        self.loop.wait_until(lambda: bool(self._replies) or self.gone, seconds)
+        if not self._replies:
+            return None
+        reply = self._replies.popleft()
+        self.no_fork_reason = reply["no_fork_reason"]
+        return reply
+
+    def started_script(self) -> dict[str, Any] | None:
+        """Return `TrialRequest.script` of its trials."""
+        return None if self.script is None else {"script": self.script.as_dict(), "fork_point": self.fork_point}
+
+    def forget_log(self) -> None:
+        """Start a new log: what follows belongs to the next trial."""
+        self._log.clear()
+
+    def tail(self) -> str:
+        """Return the last lines printed."""
+        self._read_log()
+        return bytes(self._log[-TAIL_BYTES:]).decode(errors="replace")
+
+    def stacks(self) -> str:
+        """Return where a script is now: its log's end, after its processes were asked for their stacks."""
+        process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(self.process.pid))
+        self.loop.wait_until(lambda: self.gone, STACK_SECONDS)
+        return self.tail()
+
+    def kill(self) -> int:
+        """End the fork server and everything below it at once; returns its exit code."""
+        process_tree.kill_tree(self.process.pid)
+        return self.process.wait()
+
+    def close(self) -> None:
+        """Ask the fork server to end everything below it and itself; insist after a few seconds."""
+        self.send("exit")
+        try:
+            self.process.wait(timeout=EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.connection.close()
+        os.close(self.log_fd)
+
+    def _read_message(self) -> None:
+        message, _ = self.connection.receive()
+        if message is None:
+            self.gone = True
+            self.loop.remove(self.connection.fileno())
+        elif message["reply"] != "exited":
+            self._replies.append(message)
+        elif message["pid"] in self.on_exit:
+            self.on_exit.pop(message["pid"])(message["code"], message["leftovers"])
+
+    def _read_log(self) -> None:
+        """Keep the end of what was printed."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.log_fd, 65536)
+            self._log += data
+            if len(self._log) > LOG_BYTES:
+                del self._log[: -LOG_BYTES // 2]
+            if not data:
+                with contextlib.suppress(KeyError):  # it was removed before
+                    self.loop.remove(self.log_fd)
+
+
+class ForkServers:
+    """One fork server for each choice of what a process must start with. Each is started when it is first needed.
+
+    Several processes of a script make their group before they train, so they cannot be forked where it trains: further
+    fork servers run them from the script's start.
+    """
+
+    def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
+        self._setup, self._loop = setup, loop
+        self._living: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
+
+    def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ForkServerProcess:
+        """Return the fork server for ``settings``, with the task loaded by the ``deadline``.
+
+        Args:
+            settings: of its trials; only what a process must start with counts.
+            deadline: of loading, on the monotonic clock.
+            several: for trials of several processes.
+
+        Raises:
+            UserCodeError: the task could not be imported or its dataset not built.
+            NothingUsable: not by the ``deadline``.
+        """
+        from_start = several and self._setup.script is not None
+        fork_point = self.get(Settings(), deadline).fork_point if from_start else None
+        key = settings.inherited, from_start
+        server = self._living.get(key)
+        if server is None or server.gone:
+            setup = self._setup
+            server = ForkServerProcess.launch(setup.environment(settings), setup.origin, self._loop)
+            self._living[key] = server
+            self._load(server, deadline, fork_point)
+        return server
+
+    def close(self) -> None:
+        """End all of them and everything below them."""
+        for server in self._living.values():
+            server.close()
+        self._living.clear()
+
+    def _load(self, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None) -> None:
+        setup = self._setup
+        task, script = str(setup.task), setup.script
+        most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
+        seconds = max(0.0, min(most, deadline - time.monotonic()))
+        if script is not None and seconds < LEAST_SECONDS:
+            server.kill()
+            raise NothingUsable(NOT_STARTED)
+        reply = server.ask(
+            "load",
+            seconds,
+            task=task,
+            seed=setup.seed,
+            scratch=str(setup.paths.root),
+            script=None if script is None else script.as_dict(),
+            users_threads=setup.users_threads,
+            fork_point=fork_point,
+        )
+        if reply is None:
+            timed_out = not server.gone
+            stacks = server.stacks() if timed_out and script is not None else ""
+            code = server.kill()
+            if timed_out and script is not None:
+                words = (
+                    WAITS.format(seconds)
+                    if WAITING.search(stacks)
+                    else NO_STEP.format(seconds, last_place(stacks, script.path.parent))
+                )
+                raise UserCodeError(f"{task}: {words}")
+            if timed_out and seconds < most:
+                raise NothingUsable(NOT_LOADED.format(task))
+            how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
+            raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
+        if reply["error"] is not None:
+            error = reply["error"]
+            said = f"{task}: {error['error_type']}: {error['error']}"
+            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
+            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
+        server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
+
+
+def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
+    """Return what to do if a script fails for what a trial does not give it."""
+    if script is None:
+        return []
+    words = explain(error["error_type"], error["error"], network=script.network, room=default_bytes())
+    return [] if words is None else [words]
+
+
+def last_place(stacks: str, folder: Path) -> str:
+    """Return ``; it is in FUNCTION (FILE:LINE)`` for the innermost frame of a file in ``folder``, or nothing."""
+    for file, line, function in re.findall(r'File "([^"]+)", line (\d+) in (\S+)', stacks):
+        if Path(file).is_relative_to(folder):
+            return f"; it is in {function} ({Path(file).name}:{line})"
+    return ""

@@ -1,0 +1,269 @@
+"""What is tuned: a task file, or an unmodified training script. Both are recognised without running them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import ContractError, UsageError
+
+REQUIRED = {
+    "build_model": "def build_model() -> torch.nn.Module:\n    return MyModel()",
+    "build_dataset": "def build_dataset() -> torch.utils.data.Dataset:\n    return MyDataset()",
+    "compute_loss": (
+        "def compute_loss(model, batch):  # batch: what the DataLoader yields, already on the device\n"
+        "    inputs, targets = batch\n"
+        "    return torch.nn.functional.cross_entropy(model(inputs), targets)"
+    ),
+}
+OPTIONAL = ("build_optimizer", "collate_fn", "count_items", "CURRENT")
+PARAMETERS = {"build_model": 0, "build_dataset": 0, "compute_loss": 2, "build_optimizer": 1, "count_items": 1}
+PACKAGE = Path(__file__).resolve().parents[1]
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""Trials start with one thread, whatever the user has set."""
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A file that satisfies the contract as far as syntax shows."""
+
+    path: Path
+    defines: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the target's name: the file's stem."""
+        return self.path.stem
+
+
+def recognise(path: Path) -> TaskFile:
+    """Check ``path`` against the task-file contract.
+
+    Raises:
+        UsageError: the file is missing, not a file, or not Python.
+        ContractError: required functions are missing or take the wrong number of parameters; shows the lines to add.
+    """
+    tree = parse(path)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    names = top_level_names(tree)
+    missing = [name for name in REQUIRED if name not in names]
+    if len(missing) == len(REQUIRED):
+        raise ContractError(_not_a_task(path))
+    if missing:
+        lines = "\n\n".join(REQUIRED[name] for name in missing)
+        raise ContractError(f"{path}: the task file lacks {_listed(missing)}. Add:\n\n{lines}\n")
+    for name, count in PARAMETERS.items():
+        if name in functions and not _accepts(functions[name], count):
+            raise ContractError(
+                f"{path}:{functions[name].lineno}: {name} must take {count} positional parameter(s). Write:\n\n"
+                f"{REQUIRED.get(name, _optional_lines(name))}\n"
+            )
+    return TaskFile(path.resolve(), tuple(name for name in (*REQUIRED, *OPTIONAL) if name in names))
+
+
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of the file ``path``.
+
+    Raises:
+        UsageError: it is missing, not a file, or not Python.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file. Give a training script, or a task file: `autotune init` writes one.")
+    if not path.is_file():
+        raise UsageError(f"{path}: not a file. Give a training script, or a task file such as model.py.")
+    no_source = f"{path}: not a Python source file. Give a training script, or a task file such as model.py."
+    try:
+        return ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        if error.lineno is None:
+            raise UsageError(no_source) from error
+        raise UsageError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(no_source) from error
+
+
+def top_level_names(tree: ast.Module) -> set[str]:
+    """Return names bound at the top level, also inside top-level ``if`` and ``try``, by any statement that binds."""
+    names: set[str] = set()
+    pending: list[ast.stmt] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for block in ("body", "orelse", "finalbody"):
+                pending += getattr(node, block, [])
+            pending += [stmt for handler in getattr(node, "handlers", []) for stmt in handler.body]
+    return names
+
+
+def _accepts(function: ast.FunctionDef, count: int) -> bool:
+    arguments = function.args
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    required = positional - len(arguments.defaults)
+    keyword_only = sum(1 for default in arguments.kw_defaults if default is None)
+    return required <= count and keyword_only == 0 and (positional >= count or arguments.vararg is not None)
+
+
+def _optional_lines(name: str) -> str:
+    if name == "build_optimizer":
+        return "def build_optimizer(parameters):\n    return torch.optim.AdamW(parameters, lr=1e-3)"
+    return "def count_items(batch) -> int:\n    return batch[0].numel()"
+
+
+def _not_a_task(path: Path) -> str:
+    lines = "\n\n".join(REQUIRED.values())
+    return (
+        f"{path}: neither a training script, for nothing happens in it, nor a task file, for it defines none of"
+        f" {_listed(list(REQUIRED))}.\n"
+        f"A task file needs these three functions (`autotune init` writes a commented file):\n\n{lines}\n"
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script and how it is started.
+
+    Attributes:
+        path: the file.
+        arguments: its own, as they were written.
+        written: the path as it was written, which the script sees in ``sys.argv[0]``.
+        module: the module's name where it is started with ``-m``.
+        network: whether its trials may reach other machines.
+    """
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    written: str = ""
+    module: str | None = None
+    network: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the target's name: the file's stem, or the package's for a ``__main__.py``."""
+        return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
+
+    @property
+    def hides_us(self) -> str | None:
+        """Return why this package cannot be imported into the script's process; None if it can."""
+        folder = Path.cwd() if self.module else self.path.parent
+        for own in (folder / "autotune.py", folder / "autotune" / "__init__.py"):
+            if own.is_file() and own.resolve() != PACKAGE / "__init__.py":
+                return f"{own} is the script's own module of this package's name"
+        return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Script:
+        """Return the inverse of `as_dict`."""
+        return cls(**{**data, "path": Path(data["path"]), "arguments": tuple(data["arguments"])})
+
+
+Target = TaskFile | Script
+
+
+def recognise_target(
+    written: str, arguments: Sequence[str] = (), *, module: bool = False, network: bool = False
+) -> Target:
+    """Return the task file or script that ``written`` names. It is recognised by its syntax tree; nothing is run.
+
+    Args:
+        written: a path, or a module's name.
+        arguments: the script's own.
+        module: ``written`` is started with ``-m``.
+        network: trials of a script may reach other machines.
+
+    Raises:
+        UsageError: there is no such file, it is no Python, or a task file was given arguments.
+        ContractError: a task file lacks something.
+    """
+    if module:
+        return _visible(replace(started_script(written, arguments, module=True), network=network))
+    path = Path(written)
+    if not is_script(path):
+        if arguments:
+            raise UsageError(f"{written} is a task file, which takes no arguments: {' '.join(arguments)}")
+        return recognise(path)
+    return _visible(replace(started_script(written, arguments), network=network))
+
+
+def _visible(script: Script) -> Script:
+    """Return ``script``; raise `UsageError` if this package would hide a module of its own."""
+    if script.hides_us:
+        raise UsageError(f"{script.hides_us}, which trials would hide: give it another name to tune the script")
+    return script
+
+
+def started_script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:
+    """Return the script that ``written`` names, whatever is in it.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    if module:
+        return Script(_module_file(written), tuple(arguments), written, written)
+    if not Path(written).exists():
+        raise UsageError(f"{written}: no such script")
+    if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
+        raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
+    return Script(Path(written).resolve(), tuple(arguments), written)
+
+
+def is_script(path: Path) -> bool:
+    """Return whether ``path`` does something when it is run, and is no task file.
+
+    Raises:
+        UsageError: there is no such file, or it is no Python.
+    """
+    tree = parse(path)
+    defined = top_level_names(tree) & set(REQUIRED)
+    if len(defined) == len(REQUIRED):
+        return False
+    return any(_does_something(node) or (not defined and _keeps_a_result(node)) for node in tree.body)
+
+
+def _keeps_a_result(node: ast.stmt) -> bool:
+    """Return True for ``result = main()``, which a task file may have, too: ``DATA = read()``."""
+    inner = node.body if isinstance(node, ast.If | ast.Try) else []
+    return (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)) or any(map(_keeps_a_result, inner))
+
+
+def _does_something(node: ast.stmt) -> bool:
+    """Return True for a statement that may train: a call, a loop, or a block of such as ``if __name__ == ...``."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return False
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Raise):
+        return True
+    if isinstance(node, ast.If | ast.Try):
+        return any(_does_something(inner) for inner in node.body)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _module_file(name: str) -> Path:
+    """Return the file of module ``name``, found without importing anything.
+
+    Raises:
+        UsageError: there is none.
+    """
+    parts = name.split(".")
+    for folder in (Path.cwd(), *map(Path, filter(None, sys.path))):
+        for candidate in (folder.joinpath(*parts, "__main__.py"), folder.joinpath(*parts).with_suffix(".py")):
+            if candidate.is_file():
+                return candidate.resolve()
+    raise UsageError(f"-m {name}: no such module below {Path.cwd()} or on the module path")

@@ -1,0 +1,47 @@
+"""A runner for scripts, with real processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.paths import StudyPaths
+from autotune.trial.target import started_script
+from tests.processes.scripts import corpus
+
+PATIENCE = 120.0
+STEPS = 100_000
+SCRIPTS = {script.name: script for script in corpus.CORPUS}
+
+
+@contextmanager
+def running(
+    script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str, seconds: float = PATIENCE
+) -> Iterator[Runner]:
+    """A runner for a script of the corpus, by its name, or for one whose text is given."""
+    if "\n" in script:
+        (folder / "train.py").write_text(script)
+        words = ["train.py"]
+    else:
+        words = corpus.place(SCRIPTS[script], folder, STEPS)
+    monkeypatch.chdir(folder)
+    module = words[0] == "-m"
+    target = started_script(words[module], [*words[1 + module :], *more], module=module)
+    paths = StudyPaths.create()
+    setup = TrialSetup(
+        target.path,
+        paths,
+        lambda _: trial_environment(os.environ, paths, threads=2, memory=2**33),
+        folder,
+        script=target,
+    )
+    with Runner(setup) as runner:
+        runner.deadline = time.monotonic() + seconds
+        yield runner

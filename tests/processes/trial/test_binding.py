@@ -1,0 +1,148 @@
+"""Trials on CPUs of their own, for real: every rank and every worker says where it may run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.affinity import Affinity, AffinityPlan
+from autotune.knobs.settings import Settings
+from autotune.stats.outcome import Completed, NotApplied, Outcome
+from autotune.trial.messages import TrialSpec
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
+from autotune.trial.parent.judge import judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.paths import StudyPaths
+
+CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs: this process may use one, or has no masks"),
+]
+TIMEOUTS = Timeouts(starting=30.0, stepping=10.0)
+TASK = """
+import multiprocessing
+import os
+from pathlib import Path
+import torch
+from torch import nn
+
+CURRENT = {{"num_workers": 1}}
+OUT = Path({out!r})
+
+
+class Masks(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        if multiprocessing.parent_process() is not None:
+            say("worker")
+        return torch.full((4,), float(index)), index % 3
+
+
+def say(who):
+    rank = os.environ.get("RANK", "0")
+    cpus = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+    written = OUT.parent / f"{{who}}{{rank}}.{{os.getpid()}}"  # a worker may be ended while it writes
+    written.write_text(" ".join(str(cpu) for cpu in sorted(set().union(*cpus))))
+    os.replace(written, OUT / f"{{who}}{{rank}}")
+
+
+def build_dataset():
+    return Masks()
+
+
+def build_model():
+    return nn.Linear(4, 3)
+
+
+def compute_loss(model, batch):
+    say("rank")
+    inputs, targets = batch
+    return nn.functional.cross_entropy(model(inputs), targets)
+"""
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("masks")
+
+
+@pytest.fixture(scope="module")
+def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    folder = tmp_path_factory.mktemp("task")
+    (folder / "masks.py").write_text(TASK.format(out=str(out)))
+    paths = StudyPaths.create()
+
+    def environment(_: Settings) -> dict[str, str]:
+        return trial_environment(os.environ, paths, threads=2, memory=2**34)
+
+    with Runner(TrialSetup(folder / "masks.py", paths, environment, folder)) as runner:
+        runner.warm()
+        yield runner
+
+
+def attempt(runner: Runner, settings: Settings, *places: Affinity) -> Outcome:
+    runner.setup = replace(runner.setup, binding=lambda _: AffinityPlan(tuple(CPUS), places))
+    spec = TrialSpec(settings=settings, min_seconds=0.05, max_seconds=0.1, warmup_seconds=0.2)
+    return judge(settings, runner.run(spec, TIMEOUTS))
+
+
+def masks(out: Path) -> dict[str, str]:
+    """What ranks and workers said, and forget it."""
+    found = {path.name: path.read_text() for path in out.iterdir()}
+    shutil.rmtree(out)
+    out.mkdir()
+    return found
+
+
+def test_ranks_have_cpus_of_their_own(runner: Runner, out: Path) -> None:
+    first, second = CPUS[:2]
+    wanted = Settings(processes=2, batch_size=4, binding="cores")
+    places = [Affinity((cpu,), (cpu,)) for cpu in (first, second)]
+    outcome = attempt(runner, wanted, *places)
+    assert isinstance(outcome, Completed), outcome
+    assert masks(out) == {"rank0": str(first), "rank1": str(second)}
+
+
+def test_workers_sit_beside_their_rank_and_the_next_trial_is_free(runner: Runner, out: Path) -> None:
+    first, second = CPUS[:2]
+    wanted = Settings(batch_size=8, num_workers=1, binding="cores")
+    outcome = attempt(runner, wanted, Affinity((first,), (second,)))
+    assert isinstance(outcome, Completed), outcome
+    assert masks(out) == {"rank0": str(first), "worker0": str(second)}
+    outcome = attempt(runner, wanted.but(binding="none"))
+    assert isinstance(outcome, Completed), outcome
+    everywhere = " ".join(map(str, CPUS))
+    assert masks(out) == {"rank0": everywhere, "worker0": everywhere}
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_rank_that_does_not_get_its_cpus_is_not_a_result(gone: int, runner: Runner, out: Path) -> None:
+    cpus = [CPUS[0], CPUS[1]]
+    cpus[gone] = 4000
+    wanted = Settings(processes=2, batch_size=4, binding="cores")
+    outcome = attempt(runner, wanted, *(Affinity((cpu,), (cpu,)) for cpu in cpus))
+    assert isinstance(outcome, NotApplied), outcome
+    assert outcome.knob == "binding"
+    assert "asked CPUs 4000, threads run on" in outcome.reason
+
+
+def test_an_unplanned_binding_is_not_a_result(runner: Runner) -> None:
+    outcome = attempt(runner, Settings(batch_size=8, binding="numa"))
+    assert isinstance(outcome, NotApplied), outcome
+
+
+def test_memory_that_is_not_bound_is_a_note(runner: Runner) -> None:
+    """A08: a node that is not here stands for a kernel that refuses."""
+    place = Affinity(tuple(CPUS), tuple(CPUS), (1000,))
+    outcome = attempt(runner, Settings(batch_size=8, binding="numa"), place)
+    assert isinstance(outcome, Completed), outcome
+    assert any(note.startswith("memory is not bound to NUMA node 1000") for note in outcome.notes)

@@ -1,0 +1,158 @@
+"""Real processes: what happens while a script is loaded, and what the user is told where it does not train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import NothingUsable, UserCodeError
+from autotune.knobs.baseline import baseline_settings
+from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed
+from autotune.trial.parent import fork_servers
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.process_tree import child_command
+from tests.processes.trial.running_scripts import running
+from tests.processes.trial.users_world import WAYS
+
+pytestmark = pytest.mark.torch
+
+USAGE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+print("reads arguments")
+parser.parse_args()
+"""
+HANGS = """
+import signal
+def prepare_data():
+    signal.pause()
+prepare_data()
+"""
+LIBRARY = """
+from pathlib import Path
+(Path.home() / ".keras").mkdir(exist_ok=True)
+(Path.home() / ".keras" / "keras.json").write_text("written by an import")
+"""
+CANNOT_BE_FORKED = """
+import a_library
+import threading
+import torch
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in torch.utils.data.DataLoader(torch.randn(100_000, 4), batch_size=4):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+TWO_STEPS = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in torch.utils.data.DataLoader(torch.randn({samples}, 4), batch_size=4):
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+ONE_BATCH_EPOCHS = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = torch.utils.data.DataLoader(torch.randn(4, 4), batch_size=4)
+for epoch in range(100_000):
+    for batch in loader:
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+WAITS_FOR_OTHERS = """
+import multiprocessing
+import time
+process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(1000,))
+if __name__ == "__main__":
+    process.start()
+    process.join()
+"""
+
+
+def test_a_script_that_leaves_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(USAGE, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError, match="SystemExit: 2") as raised:
+        runner.describe()
+    assert "reads arguments" in raised.value.traceback
+    assert "the following arguments are required: --data" in raised.value.traceback
+
+
+def test_a_script_that_could_not_be_started_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "the budget ended before the script was started"
+    with running(HANGS, tmp_path, monkeypatch, seconds=0.1) as runner, pytest.raises(NothingUsable, match=reason):
+        runner.describe()
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_script_that_trains_too_little_is_not_told_that_it_does_not(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"after {steps} training step"
+    source = TWO_STEPS.format(samples=4 * steps)
+    with running(source, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError, match=words):
+        runner.describe()
+
+
+def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(ONE_BATCH_EPOCHS, tmp_path, monkeypatch) as runner:
+        facts = runner.describe()
+        assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
+        settings = baseline_settings(facts, probe())
+        outcome = TrialBench(runner, settings, 0, 60.0).measure(settings, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome
+
+
+@pytest.mark.parametrize("name", ["own_processes", "spawned_children"])
+def test_a_script_that_trains_in_its_own_processes_ends_with_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(name, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError) as raised:
+        runner.describe()
+    assert "trains in processes of its own" in str(raised.value)
+    assert raised.value.traceback == ""
+
+
+def test_a_script_that_waits_for_its_own_processes_is_not_told_to_wait_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        running(WAITS_FOR_OTHERS, tmp_path, monkeypatch, seconds=12.0) as runner,
+        pytest.raises(UserCodeError) as raised,
+    ):
+        runner.describe()
+    assert "waits for processes of its own" in str(raised.value)
+    assert "budget" not in str(raised.value)
+
+
+@pytest.mark.parametrize("way", ["root", "no namespaces"])
+def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its imports are done before trials are forked, and trials run it from its start."""
+    packages, home = tmp_path / "packages", tmp_path / "home"
+    packages.mkdir()
+    home.mkdir()
+    (packages / "a_library.py").write_text(LIBRARY)
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(fork_servers, "child_command", lambda *words: [*WAYS[way].start, *child_command(*words)])
+    with running(CANNOT_BE_FORKED, tmp_path, monkeypatch) as runner:
+        facts = runner.describe()
+        gaps = [warning for warning in facts.warnings if "can reach the network without a proxy" in warning]
+        assert len(gaps) == (way == "no namespaces")
+        assert "1 extra thread" in (runner.warm().fork_point or {})["no_fork_reason"]
+        settings = baseline_settings(facts, probe())
+        for _ in range(2):
+            outcome = TrialBench(runner, settings, 0, 60.0).measure(settings, 0.0, runner.deadline)
+            assert isinstance(outcome, Completed), outcome
+        scratch = runner.setup.paths.root
+    assert [*home.iterdir()] == []
+    assert not scratch.exists()

@@ -1,0 +1,259 @@
+"""Real processes: every kind of fault becomes the right outcome, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from autotune.knobs.settings import Settings
+from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.trial import process_tree
+from autotune.trial.messages import TrialSpec
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
+from autotune.trial.parent.judge import TrialEnd, judge
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.paths import StudyPaths
+
+pytestmark = pytest.mark.torch
+
+SHORT = {"min_seconds": 0.05, "max_seconds": 0.15, "warmup_seconds": 0.1}
+PATIENT = Timeouts(starting=120.0, stepping=120.0)
+"""For what ends by itself: no test depends on how fast the machine is."""
+IN_A_STEP = ("hangs", "spins", "ignores_signals", "deadlock", "stops_itself", "rank_1_hangs")
+TIMEOUTS = {
+    "worker_hangs": Timeouts(starting=2.0, stepping=2.0),
+    **dict.fromkeys(IN_A_STEP, Timeouts(starting=120.0, stepping=2.0)),
+}
+"""For what never ends."""
+ONE = Settings(threads=1, batch_size=8)
+WORKERS = ONE.but(num_workers=1)
+TWO = Settings(threads=1, processes=2, batch_size=4)
+BY_MPI = TWO.but(backend="mpi")
+
+CASES = [
+    ("well", ONE, Completed, ""),
+    ("well", WORKERS, Completed, ""),
+    ("well", TWO, Completed, ""),
+    ("raises", ONE, Crashed, "ValueError: expected 3 channels, got 4"),
+    ("says_out_of_memory", ONE, Crashed, "ValueError"),
+    ("memory_error", ONE, OutOfMemory, "MemoryError"),
+    ("allocates_too_much", ONE, OutOfMemory, "allocate"),
+    ("model_raises", ONE, Crashed, "NameError: name 'Resnet'"),
+    ("model_is_none", ONE, Crashed, "build_model() must return a torch.nn.Module, got NoneType"),
+    ("segv", ONE, Crashed, "SIGSEGV"),
+    ("sigbus", ONE, OutOfMemory, "/dev/shm"),
+    ("sigkill", ONE, Crashed, "SIGKILL from outside"),
+    ("abort", ONE, Crashed, "SIGABRT"),
+    ("sys_exit_0", ONE, Crashed, "sys.exit(0)"),
+    ("sys_exit_3", ONE, Crashed, "sys.exit(3)"),
+    ("os_exit_0", ONE, Crashed, "exit code 0"),
+    ("os_exit_5", ONE, Crashed, "exit code 5"),
+    ("keyboard_interrupt", ONE, Crashed, "KeyboardInterrupt"),
+    ("hangs", ONE, TimedOut, "stepping"),
+    ("spins", ONE, TimedOut, "stepping"),
+    ("ignores_signals", ONE, TimedOut, "stepping"),
+    ("deadlock", ONE, TimedOut, "stepping"),
+    ("stops_itself", ONE, TimedOut, "stepping"),
+    ("recursion", ONE, Crashed, "RecursionError"),
+    ("asks_input", ONE, Crashed, "EOFError"),
+    ("floods", ONE, Completed, ""),
+    ("daemon", ONE, Completed, ""),
+    ("forks", ONE, Completed, ""),
+    ("leaves_shm", ONE, Crashed, "SIGKILL"),
+    ("leaves_file", ONE, Completed, ""),
+    ("holds_port", ONE, Completed, ""),
+    ("changes_folder", ONE, Completed, ""),
+    ("writes_checkpoint", ONE, Completed, ""),
+    ("nan", ONE, WrongNumbers, "NaN"),
+    ("inf_later", ONE, WrongNumbers, "infinite"),
+    ("vector_loss", ONE, Crashed, "must return a scalar Tensor, got (8,)"),
+    ("float_loss", ONE, Crashed, "must return a scalar Tensor, got float"),
+    ("detached_loss", ONE, Crashed, "does not require grad"),
+    ("empty_dataset", ONE, Crashed, "ValueError"),
+    ("worker_raises", WORKERS, Crashed, "KeyError"),
+    ("worker_segv", WORKERS, Crashed, "worker"),
+    ("worker_exits", WORKERS, Crashed, "worker"),
+    ("worker_hangs", WORKERS, TimedOut, "starting"),
+    ("rank_1_raises", TWO, Crashed, "ZeroDivisionError: only on rank 1"),
+    ("rank_1_killed", TWO, Crashed, "SIGKILL"),
+    ("rank_1_hangs", TWO, TimedOut, "stepping"),
+    ("well", BY_MPI, Completed, ""),
+    ("rank_1_raises", BY_MPI, Crashed, "ZeroDivisionError: only on rank 1"),
+    ("rank_1_killed", BY_MPI, Crashed, "SIGKILL"),
+    ("rank_1_hangs", BY_MPI, TimedOut, "stepping"),
+]
+
+
+def marked(case: tuple[str, Settings, type[Outcome], str]) -> ParameterSet:
+    """A case with a name, and skipped where its backend is missing."""
+    how, settings, *_ = case
+    name = f"{how}-{settings.processes}x{settings.num_workers}"
+    if settings.backend != "mpi":
+        return pytest.param(*case, id=name)
+    return pytest.param(*case, id=f"{name}-mpi", marks=pytest.mark.mpi)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's folder: a name that quoting could break, a task file, data and an output folder."""
+    folder = tmp_path_factory.mktemp('user\'s "own" folder')
+    shutil.copy(Path(__file__).with_name("stub_task.py"), folder / "stub.py")
+    (folder / "out").mkdir()
+    (folder / "out" / "old.txt").write_text("kept")
+    return folder
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Runner]:
+    paths = StudyPaths.create()
+
+    def environment(_: Settings) -> dict[str, str]:
+        return trial_environment(os.environ, paths, threads=2, memory=2**34)
+
+    with Runner(TrialSetup(folder / "stub.py", paths, environment, folder)) as runner:
+        runner.warm()
+        yield runner
+    assert not paths.root.exists()
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Iterator[Runner]:
+    with running(folder) as found:
+        yield found
+
+
+def listing(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def shared_memory() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "torch_", "sem.mp-", "mpich_"))}
+
+
+def attempt(runner: Runner, folder: Path, how: str, settings: Settings) -> tuple[Outcome, TrialEnd]:
+    (folder / "behaviour").write_text(how)
+    end = runner.run(TrialSpec(settings=settings, **SHORT), TIMEOUTS.get(how, PATIENT))
+    return judge(settings, end), end
+
+
+@pytest.mark.parametrize(("how", "settings", "kind", "words"), [marked(case) for case in CASES])
+def test_every_fault_is_classified_and_leaves_nothing(
+    runner: Runner, folder: Path, how: str, settings: Settings, kind: type[Outcome], words: str
+) -> None:
+    (folder / "behaviour").write_text(how)
+    files, memory, others = listing(folder), shared_memory(), process_tree.descendants(os.getpid())
+    outcome, _ = attempt(runner, folder, how, settings)
+    assert type(outcome) is kind, outcome
+    assert words in outcome.reason
+    server = runner.warm().process.pid
+    assert process_tree.descendants(os.getpid()) - others - {server} == set()
+    assert shared_memory() <= memory
+    assert listing(folder) == files
+    assert [path.name for path in runner.setup.paths.root.iterdir() if path.name.startswith("t")] == []
+
+
+def test_loader_workers_start_where_the_temporary_folder_has_a_long_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would wait for ever at a socket whose path is too long, in a trial only."""
+    long = Path(tempfile.mkdtemp(prefix="x" * 50, dir="/tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    try:
+        with running(folder) as runner:
+            (folder / "behaviour").write_text("well")
+            end = runner.run(TrialSpec(settings=WORKERS, **SHORT), Timeouts(starting=30.0, stepping=30.0))
+            assert isinstance(judge(WORKERS, end), Completed)
+    finally:
+        shutil.rmtree(long)
+
+
+def test_a_users_traceback_starts_in_the_users_code(runner: Runner, folder: Path) -> None:
+    outcome, _ = attempt(runner, folder, "model_raises", ONE)
+    first_frame = outcome.detail.splitlines()[1].strip()
+    assert first_frame.startswith('File "')
+    assert "stub.py" in first_frame
+    assert outcome.detail.rstrip().endswith("NameError: name 'Resnet' is not defined")
+
+
+def test_a_hang_shows_where_it_hangs(runner: Runner, folder: Path) -> None:
+    outcome, _ = attempt(runner, folder, "hangs", ONE)
+    assert "_sleep_forever" in outcome.detail
+
+
+def test_a_flood_is_bounded(runner: Runner, folder: Path) -> None:
+    _, end = attempt(runner, folder, "floods", ONE)
+    assert len(end.log) <= 4096
+
+
+def test_leftover_processes_are_counted(runner: Runner, folder: Path) -> None:
+    outcome, end = attempt(runner, folder, "daemon", ONE)
+    assert end.leftovers >= 1
+    assert isinstance(outcome, Completed)
+    assert "left" in outcome.notes[0]
+
+
+def test_the_same_seed_gives_the_same_losses_however_the_batch_is_shared(runner: Runner, folder: Path) -> None:
+    shares = [ONE, TWO, WORKERS]
+    outcomes = [attempt(runner, folder, "well", settings)[0] for settings in shares]
+    losses = [outcome.losses for outcome in outcomes if isinstance(outcome, Completed)]
+    assert len(losses) == len(shares)
+    for other in losses[1:]:
+        assert other == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [TWO, pytest.param(BY_MPI, marks=pytest.mark.mpi)])
+def test_parameters_that_no_loss_needs_cost_nothing(runner: Runner, folder: Path, settings: Settings) -> None:
+    alone, shared = (attempt(runner, folder, "half_unused", each)[0] for each in (ONE, settings))
+    assert isinstance(alone, Completed)
+    assert isinstance(shared, Completed), shared
+    assert shared.losses == pytest.approx(alone.losses, rel=1e-4)
+    assert not any("find_unused_parameters" in note for note in (*shared.notes, *alone.notes))
+
+
+@pytest.mark.mpi
+def test_mpi_gives_the_losses_of_gloo(runner: Runner, folder: Path) -> None:
+    by_gloo, by_mpi = (attempt(runner, folder, "well", settings)[0] for settings in (TWO, BY_MPI))
+    assert isinstance(by_gloo, Completed)
+    assert isinstance(by_mpi, Completed)
+    assert by_mpi.losses == pytest.approx(by_gloo.losses, rel=1e-5)
+
+
+def paused(launcher: int) -> bool:
+    """Whether a trial's processes all stop within a second, those with a session of their own too."""
+    give_up = time.monotonic() + 1.0
+    processes = {launcher, *process_tree.descendants(launcher)}
+    states = [Path(f"/proc/{pid}/stat") for pid in processes]
+    while any(state.read_text().rpartition(")")[2].split()[0] != "T" for state in states):
+        if time.monotonic() > give_up:
+            return False
+        signal.sigtimedwait([], 0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    "contenders", [(ONE, TWO), pytest.param((BY_MPI, BY_MPI.but(precision="bf16"), TWO), marks=pytest.mark.mpi)]
+)
+def test_residents_take_turns(runner: Runner, folder: Path, contenders: tuple[Settings, ...]) -> None:
+    (folder / "behaviour").write_text("well")
+    others = process_tree.descendants(os.getpid())
+    trials = [runner.start(TrialSpec(settings=settings, resident=True, **SHORT), PATIENT) for settings in contenders]
+    try:
+        assert all(runner.ready(trial) for trial in trials)
+        assert all(paused(trial.pid) for trial in trials)
+        for _ in range(2):
+            blocks = [runner.block(trial, 0.1) for trial in trials]
+            assert all(block is not None and block.steps >= 1 for block in blocks)
+    finally:
+        for trial in trials:
+            runner.stop(trial)
+    assert process_tree.descendants(os.getpid()) - others - {runner.warm().process.pid} == set()

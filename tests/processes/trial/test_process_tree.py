@@ -1,0 +1,295 @@
+"""Real process trees. Nothing sleeps here: pipes and waits say when a process is there or gone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.trial import process_tree
+
+pytestmark = pytest.mark.skipif(not process_tree.LINUX, reason="process trees are found through /proc")
+
+PATIENCE = 10.0
+"""Seconds after which a wait has failed; none of them is waited for where all is well."""
+GET_SUBREAPER = 37
+
+
+class Family:
+    """Starts processes that report their pids through one pipe, and block until they are killed."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self.pids: list[int] = []
+
+    def fork(self, work: Callable[[], object]) -> int:
+        """A child that runs ``work`` and never returns into the test."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        return pid
+
+    def say(self) -> None:
+        """Report the calling process."""
+        os.write(self.write_end, f"{os.getpid():>10}".encode())
+
+    def block(self) -> None:
+        """Report the calling process and stay until a signal ends it."""
+        self.say()
+        while True:
+            signal.pause()
+
+    def hear(self, count: int) -> list[int]:
+        """The pids of the next ``count`` reports."""
+        for _ in range(count):
+            ready, _, _ = select.select([self.read_end], [], [], PATIENCE)
+            assert ready, "a process did not report"
+            self.pids.append(int(os.read(self.read_end, 10)))
+        return self.pids[-count:]
+
+    def end(self) -> None:
+        """Kill whatever a failed test left, and take in the dead."""
+        for pid in self.pids:
+            if process_tree.alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        process_tree.become_subreaper(False)
+        for pid in self.pids:
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                continue
+        os.close(self.read_end)
+        os.close(self.write_end)
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    found = Family()
+    yield found
+    found.end()
+
+
+def gone(pid: int) -> None:
+    """Wait for the end of any process, child or not."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ready, _, _ = select.select([descriptor], [], [], PATIENCE)
+    os.close(descriptor)
+    assert ready, f"process {pid} lives on"
+
+
+def escape(family: Family) -> None:
+    """A daemon's way out: fork, a session of its own, fork again, and the parents end."""
+    os.setsid()
+    family.fork(family.block)
+
+
+class TestDescendants:
+    @pytest.mark.parametrize("lists", [True, False], ids=["the kernel lists children", "it does not"])
+    def test_all_generations(self, family: Family, lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process_tree, "LISTS_CHILDREN", lists and process_tree.LISTS_CHILDREN)
+
+        def parent() -> None:
+            family.fork(family.block)
+            family.block()
+
+        child = family.fork(parent)
+        assert set(family.hear(2)) == process_tree.descendants(os.getpid()) & set(family.pids)
+        assert process_tree.descendants(child) == set(family.pids) - {child}
+
+    def test_without_zombies(self, family: Family) -> None:
+        pid = family.fork(family.say)
+        family.hear(1)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert pid not in process_tree.descendants(os.getpid())
+        assert not process_tree.alive(pid)
+
+    def test_of_nobody(self) -> None:
+        assert process_tree.descendants(2**22 + 1) == set()
+
+    def test_names_with_brackets_and_spaces_are_read_right(self, family: Family, tmp_path: Path) -> None:
+        strange = tmp_path / "a) S 1 (b"
+        strange.symlink_to(sys.executable)
+        process = subprocess.Popen(
+            [strange, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        family.pids.append(process.pid)
+        assert process.pid in process_tree.descendants(os.getpid())
+        process_tree.kill_tree(process.pid)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+        process.communicate()
+
+
+class TestKillTree:
+    def test_ends_root_and_all_below(self, family: Family) -> None:
+        def parent() -> None:
+            for _ in range(3):
+                family.fork(family.block)
+            family.block()
+
+        child = family.fork(parent)
+        family.hear(4)
+        process_tree.kill_tree(child)
+        assert not any(process_tree.alive(pid) for pid in family.pids)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+    def test_can_spare_the_root(self, family: Family) -> None:
+        def parent() -> None:
+            family.fork(family.block)
+            family.block()
+
+        child = family.fork(parent)
+        family.hear(2)
+        process_tree.kill_tree(child, include_root=False)
+        assert process_tree.alive(child)
+        assert process_tree.descendants(child) == set()
+
+    def test_ends_what_is_stopped_or_ignores_signals(self, family: Family) -> None:
+        def deaf() -> None:
+            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(signum, signal.SIG_IGN)
+            os.write(family.write_end, f"{os.getpid():>10}".encode())
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        child = family.fork(deaf)
+        family.hear(1)
+        os.waitpid(child, os.WUNTRACED)
+        process_tree.kill_tree(child)
+        assert not process_tree.alive(child)
+
+    def test_of_the_dead_returns(self, family: Family) -> None:
+        child = family.fork(lambda: None)
+        os.waitpid(child, 0)
+        process_tree.kill_tree(child)
+        assert not process_tree.alive(child)
+
+
+class TestSubreaper:
+    def test_a_daemon_that_escaped_comes_back_and_is_ended(self, family: Family) -> None:
+        """D06: double fork and setsid, as a daemon does, the process between ended."""
+        process_tree.become_subreaper()
+        between = family.fork(lambda: escape(family))
+        (daemon,) = family.hear(1)
+        os.waitpid(between, 0)
+        assert os.getsid(daemon) == between, "it has left this session"
+        assert daemon in process_tree.descendants(os.getpid())
+        process_tree.kill_tree(daemon)
+        assert os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]) == -signal.SIGKILL
+
+    def test_can_be_given_up(self) -> None:
+        def active() -> int:
+            value = ctypes.c_int(-1)
+            ctypes.CDLL(None).prctl(GET_SUBREAPER, ctypes.byref(value), 0, 0, 0)
+            return value.value
+
+        process_tree.become_subreaper()
+        assert active() == 1
+        process_tree.become_subreaper(False)
+        assert active() == 0
+
+    def test_only_children_with_the_marker_are_found(self, family: Family) -> None:
+        def start(marker: str) -> subprocess.Popen[bytes]:
+            code = "print('up', flush=True); input()"
+            environment = {**os.environ, "TMPDIR": marker}
+            process = subprocess.Popen(
+                [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None
+            process.stdout.readline()
+            family.pids.append(process.pid)
+            return process
+
+        ours, other = start("/tmp/autotune-a1b2"), start("/tmp/autotune-other")
+        assert process_tree.marked_children("/tmp/autotune-a1b2") == [ours.pid]
+        for process in (ours, other):
+            process.communicate(b"\n", timeout=PATIENCE)
+
+
+class TestTies:
+    def test_a_child_dies_with_its_parent(self, family: Family) -> None:
+        def parent() -> None:
+            def child() -> None:
+                process_tree.die_with_parent()
+                family.block()
+
+            family.fork(child)
+            family.block()
+
+        top = family.fork(parent)
+        below = next(pid for pid in family.hear(2) if pid != top)
+        os.kill(top, signal.SIGKILL)
+        os.waitpid(top, 0)
+        gone(below)
+
+    def test_a_trial_goes_first_when_memory_runs_out(self, family: Family) -> None:
+        def victim() -> None:
+            process_tree.prefer_as_oom_victim()
+            family.block()
+
+        child = family.fork(victim)
+        family.hear(1)
+        assert Path(f"/proc/{child}/oom_score_adj").read_text().strip() == str(process_tree.TRIAL_OOM_SCORE)
+        assert Path("/proc/self/oom_score_adj").read_text().strip() != str(process_tree.TRIAL_OOM_SCORE)
+
+
+class TestReap:
+    """In processes of their own: this one may have children that other tests wait for."""
+
+    @staticmethod
+    def inside(check: Callable[[], bool]) -> bool:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = 0 if check() else 1
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def test_collects_every_ended_child_with_its_status(self, family: Family) -> None:
+        def check() -> bool:
+            ended = [family.fork(lambda: os._exit(3)), family.fork(lambda: os.kill(os.getpid(), signal.SIGKILL))]
+            running = family.fork(family.block)
+            family.hear(1)
+            for pid in ended:
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            found = {pid: os.waitstatus_to_exitcode(status) for pid, status in process_tree.reap()}
+            lives = process_tree.alive(running)
+            process_tree.kill_tree(running)
+            return lives and found == {ended[0]: 3, ended[1]: -signal.SIGKILL}
+
+        assert self.inside(check)
+
+    def test_without_children_is_empty(self) -> None:
+        assert self.inside(lambda: process_tree.reap() == [])
+
+
+def test_a_group_is_led_in_the_callers_session(family: Family) -> None:
+    def launch() -> None:
+        process_tree.lead_group()
+        family.block()
+
+    pid = family.fork(launch)
+    family.hear(1)
+    assert os.getpgid(pid) == pid
+    assert os.getsid(pid) == os.getsid(0)
+
+
+def test_alive_and_threads_of_this_process() -> None:
+    assert process_tree.alive(os.getpid())
+    assert not process_tree.alive(2**22 + 1)
+    assert process_tree.own_threads() == len(os.listdir("/proc/self/task")) >= 1

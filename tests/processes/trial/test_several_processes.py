@@ -1,0 +1,146 @@
+"""Whether several processes of a script train together: found with real processes, and refused with the true reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.knobs.baseline import baseline_settings
+from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed
+from autotune.trial.messages import TrialReport
+from autotune.trial.parent.fork_servers import ForkServerProcess, ForkServers
+from autotune.trial.parent.judge import TrialEnd
+from autotune.trial.parent.several_processes import Recorded, shown
+from autotune.trial.parent.trial_bench import TrialBench
+from benchmarks.simulation.simulator import context, inventory
+from tests.processes.scripts import corpus
+from tests.processes.trial.running_scripts import running
+from tests.unit.trial.test_several_processes import ALONE, ranks
+
+pytestmark = pytest.mark.torch
+APART = [script for script in corpus.CORPUS if script.apart]
+TOGETHER = [script for script in corpus.CORPUS if script.processes]
+MEAN = corpus.Script("hf_trainer", needs="transformers")
+
+
+def wants(script: corpus.Script) -> None:
+    if script.needs and importlib.util.find_spec(script.needs) is None:
+        pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
+
+
+@pytest.mark.parametrize("script", APART, ids=lambda script: script.name)
+def test_processes_that_train_apart_are_refused_with_the_reason(
+    script: corpus.Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants(script)
+    with running(script.name, tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert reason.startswith("two processes started as torchrun does: ")
+    assert str(script.apart) in reason
+    assert not (tmp_path / "runs").exists(), "what ranks write does not land"
+
+
+@pytest.mark.parametrize(
+    ("script", "more"),
+    [*((script, ()) for script in TOGETHER), (MEAN, ("--mean-per-process",))],
+    ids=lambda value: value.name if isinstance(value, corpus.Script) else "",
+)
+def test_processes_that_train_together_are_offered(
+    script: corpus.Script, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants(script)
+    with running(script.name, tmp_path, monkeypatch, *more) as runner:
+        found = runner.describe()
+        assert runner.several_seconds > 0
+    assert found.why_not_several is None
+    assert {value for knob, value, _ in found.left_out if knob == "backend"} == {"nccl", "mpi", "ccl"}
+
+
+def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), probe())
+        bench = TrialBench(runner, baseline)
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2, num_workers=1)
+        outcome = bench.measure(two, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        steps = sum(block.steps for block in outcome.measurement.blocks)
+        assert sum(block.items for block in outcome.measurement.blocks) == steps * baseline.global_batch
+        with bench.contest({"baseline": baseline, "two": two}, runner.deadline) as contest:
+            assert set(contest.round(0.2)) == {"baseline", "two"}
+
+
+def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("ddp_parts_later", tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(), probe())
+        two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2)
+        outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
+    assert not outcome.measured
+    assert "the weights of the ranks differ at the end of the trial" in outcome.reason
+
+
+def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("plain_loop", tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+        assert runner.started == 0
+    assert reason is not None
+    assert reason.startswith("nothing that the script has loaded makes a process group")
+
+
+def test_no_time_to_try_several_is_a_reason_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second server had loaded nothing when its time was over."""
+    load = ForkServers._load
+
+    def slow(
+        servers: ForkServers, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None
+    ) -> None:
+        load(servers, server, deadline if fork_point is None else time.monotonic(), fork_point)
+
+    monkeypatch.setattr(ForkServers, "_load", slow)
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert reason.startswith("the script could not be started again as one of several processes within")
+
+
+def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:
+    report = TrialReport(error=text, error_type="RuntimeError") if text else None
+    return TrialEnd(report, rank_codes=(1,), code=1, timed_out=timed_out, seconds=20.0)
+
+
+@pytest.mark.parametrize(
+    ("alone", "both", "words"),
+    [
+        (Recorded((), ended("no loss")), None, "as one process: RuntimeError: no loss"),
+        (Recorded((ALONE,)), Recorded((), ended("no NCCL")), "does: RuntimeError: no NCCL"),
+        (Recorded((ALONE,)), Recorded((), ended(timed_out="starting")), "not all of them had trained after 20 s"),
+        (Recorded((ALONE,)), Recorded((), ended()), "exit code 1"),
+        (Recorded((ALONE,)), Recorded(tuple(ranks({"world": 1}, {}))), "no process group"),
+    ],
+)
+def test_what_did_not_show_it_is_the_reason(alone: Recorded, both: Recorded | None, words: str) -> None:
+    told, facts = {1: alone, 2: both}, context(inventory(), 32).task
+    reason = shown(facts, lambda count: told[count]).why_not_several  # type: ignore[arg-type,return-value]
+    assert reason is not None
+    assert words in reason
+
+
+def test_ranks_that_hang_end_the_search_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank waits for ever for the other, which trains on without it."""
+    monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 1.0)
+    monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        text = Path("torchrun_style.py").read_text()
+        waits = "    if rank == 1:\n        import time\n\n        time.sleep(1000)\n    step, epoch"
+        Path("torchrun_style.py").write_text(text.replace("    step, epoch", waits))
+        reason = runner.describe().why_not_several
+    assert reason is not None
+    assert "not all of them had trained" in reason

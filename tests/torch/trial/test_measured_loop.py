@@ -1,0 +1,192 @@
+"""The measured loop in this process, on a clock that only the task's own work moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset
+
+from autotune.knobs.settings import Settings
+from autotune.runtime.session import Session
+from autotune.runtime.shards import Part
+from autotune.trial.child import measured_loop
+from autotune.trial.child.measured_loop import Taken
+from autotune.trial.messages import CHECK_STEPS
+
+from .conftest import BATCH, STEP, Workshop, block
+
+
+class TestBlock:
+    def test_counts_samples_and_wall_time(self, workshop: Workshop) -> None:
+        measured = block(workshop.loop(), 3)
+        assert (measured.items, measured.steps) == (3 * BATCH, 3)
+        assert measured.seconds == pytest.approx(3 * STEP)
+        assert measured.rate == pytest.approx(BATCH / STEP)
+
+    def test_counts_the_users_own_items(self, workshop: Workshop) -> None:
+        loop = workshop.loop(count_items=lambda batch: batch[0].numel())
+        assert block(loop, 2).items == 2 * BATCH * 3
+
+    def test_counts_what_a_ragged_last_batch_holds(self, workshop: Workshop) -> None:
+        assert block(workshop.loop(samples=20), 6).items == 2 * 20
+
+    def test_goes_on_where_the_last_one_ended(self, workshop: Workshop) -> None:
+        loop = workshop.loop(samples=20)
+        assert [block(loop, 1).items for _ in range(4)] == [8, 8, 4, 8]
+
+    def test_time_in_the_loader_counts(self, workshop: Workshop) -> None:
+        loop = workshop.loop(reading=STEP)
+        measured = block(loop, 4)
+        assert measured.seconds == pytest.approx(4 * (STEP + BATCH * STEP))
+        assert loop.waited == pytest.approx(4 * BATCH * STEP)
+
+    def test_waits_for_the_device_at_its_edges_only(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        block(loop, 50)
+        assert workshop.syncs == 2
+
+    def test_slow_synchronisation_is_in_the_time(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        """G01: launching is instant, the work is only seen when waited for."""
+        workshop.cost = lambda _: 0.0
+        loop = workshop.loop()
+
+        def synchronize(_device: torch.device) -> None:
+            workshop.clock.now += 1.0
+
+        monkeypatch.setattr(measured_loop, "synchronize", synchronize)
+        assert block(loop, 10).seconds == pytest.approx(1.0)
+
+    def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: Taken(0.3, neighbours=1.5))
+        measured = block(workshop.loop(), 1)
+        assert (measured.stolen, measured.neighbours) == (0.3, 1.5)
+
+
+class TestSteps:
+    def test_each_takes_one_batch(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        block(loop, 3)
+        assert workshop.steps == loop.batches == 3
+
+    def test_samples_that_other_ranks_have_too_count_in_part(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Session, "part", property(lambda _: Part([], share=0.25)))
+        assert block(workshop.loop(), 3).items == 3 * BATCH / 4
+
+    @pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
+    def test_come_from_a_loader_with_the_users_workers(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, workers: int, kept: bool
+    ) -> None:
+        prepared: list[Any] = []
+        monkeypatch.setattr(Session, "prepare", lambda _, *objects, **options: prepared.extend(objects) or objects)
+        current = {"num_workers": workers, "persistent_workers": kept}
+        workshop.loop(Settings(batch_size=BATCH, num_workers=3), CURRENT=current)
+        assert (prepared[2].num_workers, prepared[2].persistent_workers) == (workers, kept)
+        assert prepared[2].batch_size == BATCH
+
+
+@pytest.mark.parametrize(("every", "earning"), [(2, 5), (5, 8), (1, 0)])
+def test_steps_that_a_gradient_scaler_skips_take_time_and_earn_nothing(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, every: int, earning: int
+) -> None:
+    monkeypatch.setattr(Session, "skipped_steps", property(lambda _: workshop.steps // every))
+    measured = block(workshop.loop(), 10)
+    assert (measured.items, measured.steps) == (earning * BATCH, 10)
+    assert measured.seconds == pytest.approx(10 * STEP)
+
+
+class TestStepsOfABlock:
+    @pytest.mark.parametrize(
+        ("seconds", "pace", "steps"),
+        [(1.0, 0.1, 10), (1.0, 0.3, 4), (0.0, 0.01, 10), (0.25, 60.0, 1), (0.1, 0.0, 1_000_000)],
+        ids=["fill", "rounded up", "at least a block", "one slow step", "no pace known"],
+    )
+    def test_for_a_block(self, workshop: Workshop, seconds: float, pace: float, steps: int) -> None:
+        assert workshop.loop().steps_for(seconds, pace) == pytest.approx(steps, rel=1e-3)
+
+    def test_one_process_agrees_with_itself(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        assert [loop.agree(steps) for steps in (0, 1, 7)] == [0, 1, 7]
+
+    def test_show_life_about_every_half_second(self, workshop: Workshop) -> None:
+        workshop.cost = lambda _: 0.2
+        loop = workshop.loop()
+        start = workshop.clock.now
+        block(loop, 20)
+        gaps = [after - before for before, after in zip([start, *workshop.signs], workshop.signs, strict=False)]
+        assert len(gaps) >= 5
+        assert max(gaps) <= measured_loop.LIFE_SIGN_SECONDS + 2 * 0.2 + 1e-9, "seen between steps only"
+
+
+class TestNumbers:
+    def test_the_first_losses_are_kept(self, workshop: Workshop) -> None:
+        loop = workshop.loop()
+        block(loop, CHECK_STEPS + 5)
+        losses = loop.checked_losses()
+        assert len(losses) == CHECK_STEPS
+        assert all(loss > 0 for loss in losses)
+        assert loop.finite
+
+    def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
+        def losses(seed: int) -> tuple[float, ...]:
+            loop = workshop.loop(spec={"seed": seed})
+            block(loop, 4)
+            return loop.checked_losses()
+
+        assert losses(0) == losses(0)
+        assert losses(0) != losses(1)
+
+    def test_none_before_the_first_step(self, workshop: Workshop) -> None:
+        assert workshop.loop().checked_losses() == ()
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            value = workshop.loss(model, batch)
+            return value * bad if workshop.steps == CHECK_STEPS + 3 else value
+
+        loop = workshop.loop(compute_loss=loss)
+        block(loop, CHECK_STEPS)
+        assert loop.finite
+        block(loop, CHECK_STEPS)
+        assert not loop.finite
+
+    @pytest.mark.parametrize("where", ["in the model", "in the loss"])
+    @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+    def test_what_overflows_in_bf16_only_is_noticed(self, workshop: Workshop, where: str, precision: str) -> None:
+        """The runtime casts the model; a user's own loop may cast the whole loss, too."""
+
+        class Narrow(nn.Linear):
+            def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                outputs = super().forward(inputs)
+                return outputs + _narrow(outputs) if where == "in the model" else outputs
+
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            value = workshop.loss(model, batch)
+            products = torch.mm(batch[0], batch[0].T)  # bfloat16 only where the whole loss runs in autocast
+            return value + _narrow(products).mean() if where == "in the loss" else value
+
+        settings = Settings(batch_size=BATCH, precision=precision)
+        loop = workshop.loop(settings, build_model=lambda: Narrow(3, 1), compute_loss=loss)
+        block(loop, 2)
+        loop.check_whole_autocast()
+        assert loop.finite == (precision == "fp32")
+
+    def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
+        class Nothing(IterableDataset[Any]):
+            def __iter__(self) -> Iterator[Any]:
+                return iter(())
+
+        with pytest.raises(ValueError, match="no batch: the dataset is empty"):
+            block(workshop.loop(build_dataset=Nothing), 1)
+
+
+def _narrow(values: torch.Tensor) -> torch.Tensor:
+    """A finite number of each value's type, but infinite in bfloat16, where 1.001 is exactly 1."""
+    return torch.log(values * 0 + 1.001 - 1)

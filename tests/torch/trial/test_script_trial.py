@@ -1,0 +1,38 @@
+"""The measured loop of a script."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from autotune.scripts.hooks import Hooks
+from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS
+from autotune.trial.child.measuring import Tuner
+from autotune.trial.child.probe_run import ForkPoint
+from autotune.trial.child.script_trial import ScriptLoop
+
+
+class Connection:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+def test_a_long_step_shows_life_at_its_backward_passes() -> None:
+    """LBFGS makes up to twenty backward passes a step."""
+    connection: Any = Connection()
+    spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", first_steps="")
+    applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
+    loop = ScriptLoop(spec, Tuner(connection, 0), ForkPoint({"script": "batches"}), Hooks(), applied, 0)
+    loop._measured = iter(())  # type: ignore[assignment]  # the first step has begun
+    loop.goes_backward(torch.ones(()))
+    assert connection.sent == []
+    loop._last_sign_at -= 2 * LIFE_SIGN_SECONDS
+    loop.goes_backward(torch.ones(()))
+    assert connection.sent == [{"event": "phase", "phase": "stepping"}]

@@ -1,0 +1,204 @@
+"""The parent's end of fork servers: waiting, the environment of trials, and where a script is."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.trial.parent import fork_servers as event_loop
+from autotune.trial.parent.fork_servers import EventLoop, last_place, trial_environment
+from autotune.trial.paths import StudyPaths
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop()
+    yield loop
+    loop.close()
+
+
+def test_what_can_be_read_is_called_until_it_is_removed(
+    loop: EventLoop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    calls: list[str] = []
+    loop.add(pair[0].fileno(), lambda: calls.append("read"))
+    loop.wait(0.0)
+    assert calls == []
+    pair[1].send(b"x")
+    loop.wait(5.0)
+    loop.wait(5.0)
+    loop.remove(pair[0].fileno())
+    loop.wait(0.0)
+    assert calls == ["read", "read"]
+
+
+def test_a_callback_may_remove_another_that_can_be_read(
+    loop: EventLoop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    calls: list[int] = []
+    for own, other in (pair, pair[::-1]):
+        own.send(b"x")
+        loop.add(own.fileno(), lambda other=other: (calls.append(1), loop.remove(other.fileno())))  # type: ignore[misc]
+    loop.wait(5.0)
+    assert len(calls) == 1
+
+
+def test_waiting_ends_when_done_or_over(loop: EventLoop, pair: tuple[socket.socket, socket.socket]) -> None:
+    received: list[bytes] = []
+    loop.add(pair[0].fileno(), lambda: received.append(pair[0].recv(1)))
+    pair[1].send(b"abc")
+    loop.wait_until(lambda: len(received) == 2, 5.0)
+    assert received == [b"a", b"b"]
+    started = time.monotonic()
+    loop.wait_until(lambda: len(received) == 4, 0.05)
+    assert received[2:] == [b"c"]
+    assert time.monotonic() - started >= 0.05
+
+
+@pytest.mark.parametrize(("jump", "suspend"), [(0.5, 0.0), (5.0, 0.0), (3600.0, 0.0), (0.0, 3600.0)])
+def test_where_all_stood_still_it_is_known(
+    jump: float, suspend: float, loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The monotonic clock may jump while the run sleeps (a virtual machine), or stand still in a suspend."""
+    monotonic, boot = iter((10.0, 10.0 + jump)), iter((20.0, 20.0 + jump + suspend))
+    clocks = SimpleNamespace(monotonic=lambda: next(monotonic), clock_gettime=lambda _: next(boot), CLOCK_BOOTTIME=7)
+    monkeypatch.setattr(event_loop, "time", clocks)
+    late = loop.wait(0.0)
+    assert late == (jump if jump > event_loop.PAUSE_SECONDS else 0.0)
+    assert loop.paused == (max(jump, suspend) if max(jump, suspend) > event_loop.PAUSE_SECONDS else 0.0)
+
+
+def test_a_wait_goes_on_after_a_suspend(
+    loop: EventLoop, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was to answer within so many seconds slept too."""
+    received: list[bytes] = []
+    loop.add(pair[0].fileno(), lambda: received.append(pair[0].recv(1)))
+    now, late = [10.0], [3600.0, 0.0]
+    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    select = loop._selector.select
+
+    def sleep(seconds: float) -> object:
+        now[0] += seconds + (jump := late.pop(0))
+        if not jump:
+            pair[1].send(b"x")
+        return select(0.0)
+
+    monkeypatch.setattr(
+        loop, "_selector", SimpleNamespace(select=sleep, get_map=loop._selector.get_map, close=loop.close)
+    )
+    loop.wait_until(lambda: bool(received), 30.0)
+    monkeypatch.undo()
+    assert received == [b"x"]
+
+
+PATHS = StudyPaths(Path("/tmp/autotune-test"))
+GIB = 2**30
+
+
+def made(base: dict[str, str] | None = None, **changes: Any) -> dict[str, str]:
+    options: dict[str, Any] = {"threads": 8, "memory": 64 * GIB, **changes}
+    return trial_environment(base or {}, PATHS, **options)
+
+
+def test_the_users_own_variables_are_kept() -> None:
+    base = {"CUDA_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/opt/lib", "https_proxy": "http://proxy", "HOME": "/root"}
+    found = made(base)
+    assert {name: found[name] for name in base} == base
+
+
+def test_the_users_mapping_is_not_changed() -> None:
+    base = {"OMP_NUM_THREADS": "3"}
+    made(base)
+    assert base == {"OMP_NUM_THREADS": "3"}
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"])
+def test_pools_start_with_one_thread_whatever_the_user_set(name: str) -> None:
+    assert made({name: "64"})[name] == "1"
+
+
+def test_trials_meet_on_the_loopback_only() -> None:
+    found = made({"GLOO_SOCKET_IFNAME": "eth0"})
+    assert found["GLOO_SOCKET_IFNAME"] == found["NCCL_SOCKET_IFNAME"] == "lo"
+
+
+def test_trials_leave_no_traces_outside_the_scratch_folder() -> None:
+    found = made({"TMPDIR": "/home/somebody", "WANDB_MODE": "online", "TORCHINDUCTOR_CACHE_DIR": "/home/cache"})
+    assert found["TMPDIR"] == str(PATHS.root)
+    assert found["TORCHINDUCTOR_CACHE_DIR"].startswith(str(PATHS.root))
+    assert found["WANDB_MODE"] == "disabled"
+    assert found["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
+def test_gpus_are_counted_without_a_context_and_in_bus_order() -> None:
+    found = made({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})
+    assert found["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize(
+    ("threads", "gib", "workers"),
+    [(2, 4, 2), (1, 64, 1), (64, 64, 8), (64, 6, 4), (4, 1, 1), (8, 0, 1)],
+    ids=["B08", "one CPU", "many", "little memory", "less than one worker's", "unknown memory"],
+)
+def test_compile_workers_fit_processors_and_memory(threads: int, gib: int, workers: int) -> None:
+    assert made(threads=threads, memory=gib * GIB)["TORCHINDUCTOR_COMPILE_THREADS"] == str(workers)
+
+
+@pytest.mark.parametrize(
+    ("base", "preload", "expected"),
+    [
+        ({}, None, None),
+        ({"LD_PRELOAD": "/mine.so"}, None, "/mine.so"),
+        ({}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
+        ({"LD_PRELOAD": "/mine.so"}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2 /mine.so"),
+        ({"LD_PRELOAD": ""}, "/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
+    ],
+)
+def test_the_allocator_comes_before_the_users_own_preloads(
+    base: dict[str, str], preload: str | None, expected: str | None
+) -> None:
+    assert made(base, tuned={"LD_PRELOAD": preload} if preload else {}).get("LD_PRELOAD") == expected
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=9)), st.integers(1, 512), st.integers(0, 2**50)
+)
+def test_always_plain_texts_with_at_least_one_compile_worker(base: dict[str, str], threads: int, memory: int) -> None:
+    found = made(base, threads=threads, memory=memory)
+    assert all(isinstance(value, str) for value in found.values())
+    assert 1 <= int(found["TORCHINDUCTOR_COMPILE_THREADS"]) <= min(threads, 8)
+    assert found["AUTOTUNE_TRIAL"] == "1"
+    assert set(base) <= set(found)
+
+
+STACK = """Current thread 0x00007f (most recent call first):
+  File "/usr/lib/python3/socket.py", line 10 in read
+  File "/home/me/project/data.py", line 33 in prepare_data
+  File "/home/me/project/train.py", line 7 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("stacks", "where"),
+    [(STACK, "; it is in prepare_data (data.py:33)"), ("", ""), ('File "/usr/x.py", line 1 in read', "")],
+)
+def test_is_the_innermost_frame_of_the_users_own(stacks: str, where: str) -> None:
+    assert last_place(stacks, Path("/home/me/project")) == where

@@ -1,0 +1,152 @@
+"""What is private in a trial, and folders that look like the user's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.isolation.private import Treatment, below, parse
+from autotune.trial.isolation.redirected import MIRROR_ENTRIES, MIRROR_FILE_BYTES, mirror
+from autotune.trial.paths import StudyPaths
+from tests.processes.trial.users_world import tree_hash
+
+TEXT = """\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+24 27 0:6 / /dev rw,relatime - devtmpfs devtmpfs rw,size=12358268k
+25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw
+26 24 0:23 / /dev/shm ro,relatime - tmpfs tmpfs rw
+27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw,discard
+30 27 0:40 / /mnt/my\\040data rw,relatime shared:3 - nfs4 server:/data rw,vers=4.2
+31 27 0:41 / /mnt/archive rw,relatime - squashfs /dev/loop0 ro
+32 27 0:42 / /run rw,nosuid - tmpfs tmpfs rw
+33 32 0:43 / /run/user/1000 rw,nosuid - tmpfs tmpfs rw
+"""
+
+
+def test_the_kernels_text_is_read() -> None:
+    assert {(point, mount.kind) for point, mount in parse(TEXT).items()} >= {("/mnt/my data", "nfs4"), ("/", "ext4")}
+
+
+def test_of_mounts_at_one_point_the_last_is_seen() -> None:
+    assert not parse(TEXT)["/dev/shm"].writable
+
+
+@pytest.mark.parametrize(
+    ("point", "treatment"),
+    [
+        ("/", Treatment.PRIVATE),
+        ("/mnt/my data", Treatment.PRIVATE),
+        ("/mnt/archive", Treatment.READ_ONLY),
+        ("/run", Treatment.READ_ONLY),
+        ("/run/user/1000", Treatment.READ_ONLY),
+        ("/proc", Treatment.REAL),
+        ("/dev", Treatment.REAL),
+        ("/dev/shm", Treatment.SHARED_MEMORY),
+    ],
+)
+def test_what_happens_to_each_mount(point: str, treatment: Treatment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "isdir", lambda _: True)
+    assert parse(TEXT)[point].treatment is treatment
+
+
+def test_a_file_that_is_mounted_can_only_be_read(tmp_path: Path) -> None:
+    (tmp_path / "hosts").touch()
+    (mount,) = parse(f"40 27 0:50 / {tmp_path}/hosts rw - ext4 /dev/vda rw").values()
+    assert mount.treatment is Treatment.READ_ONLY
+
+
+@pytest.mark.parametrize(
+    ("path", "folders", "inside"),
+    [("/a/b", ("/a",), True), ("/a", ("/a",), True), ("/ab", ("/a",), False), ("/a", ("/",), True), ("/a", (), False)],
+)
+def test_a_path_is_below_a_folder(path: str, folders: tuple[str, ...], inside: bool) -> None:
+    assert below(path, folders) is inside
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A user's project under an awkward name."""
+    folder = tmp_path / 'it\'s "my"\nproject'
+    for name in ("data", "out/runs", ".git/objects", "a/b/c/d/e"):
+        (folder / name).mkdir(parents=True)
+    (folder / "data.csv").write_text("1,2,3")
+    (folder / "large.bin").write_bytes(bytes(MIRROR_FILE_BYTES + 1))
+    (folder / "out" / "old.txt").write_text("kept")
+    (folder / "a" / "b" / "c" / "d" / "deep.txt").write_text("deep")
+    (folder / ".git" / "HEAD").write_text("ref")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "elsewhere").symlink_to(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "scratch" / "t1"
+
+
+def test_everything_is_there_under_its_relative_name(source: Path, target: Path) -> None:
+    mirror(source, target)
+    assert sorted(os.listdir(target)) == sorted(os.listdir(source))
+    for name in ("data.csv", "large.bin", "out/old.txt", "a/b/c/d/deep.txt", ".git/HEAD"):
+        assert (target / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_folders_are_real_down_to_a_depth_and_the_rest_are_links(source: Path, target: Path) -> None:
+    mirror(source, target)
+    real = ("data.csv", "data", "out", "out/runs", "out/old.txt", "a", "a/b", "a/b/c")
+    links = ("large.bin", ".git", "a/b/c/d", "dangling", "elsewhere")
+    assert not any((target / name).is_symlink() for name in real)
+    assert {name: os.readlink(target / name) for name in links} == {name: str(source / name) for name in links}
+
+
+def test_past_the_number_of_entries_everything_is_still_readable(tmp_path: Path, target: Path) -> None:
+    source = tmp_path / "many"
+    for number in range(MIRROR_ENTRIES + 50):
+        (source / f"{number:04}").mkdir(parents=True)
+        (source / f"{number:04}" / "label").write_text(str(number))
+    mirror(source, target)
+    last = f"{MIRROR_ENTRIES + 49:04}"
+    assert not (target / "0000").is_symlink()
+    assert (target / last).is_symlink()
+    assert (target / last / "label").read_text() == str(MIRROR_ENTRIES + 49)
+
+
+def test_a_folder_that_may_not_be_read_is_empty(source: Path, target: Path) -> None:
+    mirror(source / "no such folder", target)
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "r+"])
+def test_what_is_written_stays_there(source: Path, target: Path, mode: str) -> None:
+    before = tree_hash(source)
+    mirror(source, target)
+    for name in ("ckpt.pt", "out/new.txt", "out/runs/events", "data/cache.bin"):
+        (target / name).write_text("written by a trial")
+    with (target / "data.csv").open(mode) as file:
+        file.write("written by a trial")
+    (target / "out" / "old.txt").unlink()
+    (target / "data.csv").rename(target / "renamed.csv")
+    shutil.rmtree(target)
+    assert tree_hash(source) == before
+
+
+def test_what_is_already_there_stays(source: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    (target / "data.csv").write_text("own")
+    mirror(source, target)
+    assert (target / "data.csv").read_text() == "own"
+
+
+@pytest.mark.parametrize("scratch", ["autotune-x1", "nested/autotune-x1"])
+def test_a_scratch_folder_below_the_source_is_not_mirrored_into_itself(tmp_path: Path, scratch: str) -> None:
+    (tmp_path / "model.py").write_text("x = 1")
+    before = tree_hash(tmp_path)
+    paths = StudyPaths(tmp_path / scratch)
+    mirror(tmp_path, paths.trial(1))
+    assert os.listdir(paths.trial(1)) == ["model.py"]
+    paths.remove()
+    if "/" not in scratch:
+        assert tree_hash(tmp_path) == before

@@ -1,0 +1,415 @@
+"""How trials end, as data, and what is made of it. Real processes do the same in `test_misbehaving`."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import signal
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.knobs.precision import PRECISION
+from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.trial.messages import TrialReport, error_report
+from autotune.trial.parent.judge import (
+    OTHER_BATCH_TOLERANCE,
+    SHM_FULL,
+    TrialEnd,
+    check_losses,
+    judge,
+    loss_tolerance,
+    lost_its_peer,
+    most_telling,
+    out_of_memory,
+    short,
+)
+
+OWN = Settings(threads=1, batch_size=8)
+FP16 = OWN.but(precision="fp16")
+MEASURED = Measurement((Block(80, 1.0, 10), Block(80, 1.0, 10)), warmup_seconds=0.3, warmup_steps=5)
+GOOD = TrialReport(measurement=MEASURED, losses=(1.0, 0.9, 0.8))
+LOST_PEER = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"
+
+
+def raised(kind: str, text: str, traceback: str = "Traceback") -> TrialReport:
+    return TrialReport(error=text, error_type=kind, traceback=traceback)
+
+
+def ended(report: TrialReport | None = None, *codes: int, code: int | None = None, **more: Any) -> TrialEnd:
+    """An end with these ranks' codes; the launcher's follows from them where it is not given."""
+    launcher = code if code is not None else int(any(codes))
+    return TrialEnd(report=report, rank_codes=codes or (0,), code=launcher, **more)
+
+
+TABLE: list[tuple[str, TrialEnd, Outcome]] = [
+    ("measured", ended(GOOD), Completed(measurement=MEASURED, losses=GOOD.losses)),
+    ("raised", ended(raised("ValueError", "bad shape"), 1), Crashed("ValueError: bad shape", "Traceback")),
+    (
+        "left early",
+        ended(raised("SystemExit", "3"), 1),
+        Crashed("called sys.exit(3) before the trial was over", "Traceback"),
+    ),
+    (
+        "Ctrl-C of its own",
+        ended(raised("KeyboardInterrupt", ""), 1),
+        Crashed("KeyboardInterrupt: no message", "Traceback"),
+    ),
+    ("ended at 0", ended(None), Crashed("the process ended by itself with exit code 0 before the trial was over", "")),
+    (
+        "ended at 5",
+        ended(None, 5),
+        Crashed("the process ended by itself with exit code 5 before the trial was over", ""),
+    ),
+    ("segfault", ended(None, -signal.SIGSEGV, log="core"), Crashed("ended by SIGSEGV", "core")),
+    ("abort", ended(None, -signal.SIGABRT), Crashed("ended by SIGABRT", "")),
+    (
+        "killed, counter risen",
+        ended(None, -9, oom_kills=1, log="tail"),
+        OutOfMemory("the kernel killed the process: memory limit reached", "tail", where="host"),
+    ),
+    ("killed, counter unchanged", ended(None, -9, oom_kills=0), Crashed("killed by SIGKILL from outside", "")),
+    ("killed, no counter", ended(None, -9, oom_kills=None), Crashed("killed by SIGKILL from outside", "")),
+    (
+        "bus error",
+        ended(None, -signal.SIGBUS),
+        OutOfMemory(SHM_FULL, "", where="shm"),
+    ),
+    (
+        "bus error through a shell",
+        ended(None, 135),
+        OutOfMemory(SHM_FULL, "", where="shm"),
+    ),
+    (
+        "bus error of the launcher",
+        TrialEnd(None, (), -signal.SIGBUS),
+        OutOfMemory(SHM_FULL, "", where="shm"),
+    ),
+    (
+        "hung",
+        ended(None, -9, timed_out="compiling", log="stacks"),
+        TimedOut("no progress while compiling", "stacks", phase="compiling"),
+    ),
+    (
+        "hung, though the kill counter rose",
+        ended(None, -9, timed_out="stepping", oom_kills=1),
+        TimedOut("no progress while stepping", "", phase="stepping"),
+    ),
+    (
+        "not in force",
+        ended(TrialReport(measurement=MEASURED, not_applied=(("threads", "asked 4, 2 are in force"), ("x", "y")))),
+        NotApplied("threads: asked 4, 2 are in force", knob="threads"),
+    ),
+    ("NaN within", ended(replace(GOOD, finite=False)), WrongNumbers("the loss became NaN or infinite")),
+    (
+        "NaN at the start",
+        ended(replace(GOOD, losses=(1.0, float("nan")))),
+        WrongNumbers("the loss became NaN or infinite"),
+    ),
+    ("infinite", ended(replace(GOOD, losses=(float("inf"),))), WrongNumbers("the loss became NaN or infinite")),
+    (
+        "one rank reported, another was killed",
+        ended(GOOD, 0, -9, oom_kills=2),
+        OutOfMemory("the kernel killed the process: memory limit reached", "", where="host"),
+    ),
+    ("a rank hears of a segfault", ended(raised("RuntimeError", LOST_PEER), -11, 1), Crashed("ended by SIGSEGV", "")),
+    (
+        "the network itself failed",
+        ended(raised("RuntimeError", LOST_PEER), 1),
+        Crashed(f"RuntimeError: {short(LOST_PEER)}", "Traceback"),
+    ),
+    (
+        "a worker killed by the kernel",
+        ended(raised("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Killed. "), 1, oom_kills=1),
+        OutOfMemory("the kernel killed a loader worker: memory limit reached", "Traceback", where="host"),
+    ),
+    (
+        "a worker gone, counter risen",
+        ended(raised("RuntimeError", "DataLoader worker (pid(s) 7, 8) exited unexpectedly"), 1, oom_kills=2),
+        OutOfMemory("the kernel killed a loader worker: memory limit reached", "Traceback", where="host"),
+    ),
+    (
+        "a worker killed by somebody",
+        ended(raised("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Killed. "), 1, oom_kills=0),
+        Crashed("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", "Traceback"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("end", "outcome"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_ends_and_what_is_made_of_them(end: TrialEnd, outcome: Outcome) -> None:
+    assert judge(OWN, end) == outcome
+
+
+def test_a_signal_is_the_reason_also_where_the_rank_that_heard_of_it_ended_first() -> None:
+    outcome = judge(OWN, ended(raised("RuntimeError", LOST_PEER), 1, -9, oom_kills=1))
+    assert outcome == OutOfMemory("the kernel killed the process: memory limit reached", "", where="host")
+
+
+@pytest.mark.parametrize(
+    "signum",
+    [
+        *(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)),
+        signal.SIGRTMIN + 1,
+    ],
+)
+def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
+    outcome = judge(OWN, ended(None, -signum))
+    assert isinstance(outcome, Crashed)
+    assert "ended by " in outcome.reason
+
+
+def test_what_a_completed_trial_cost_and_left_is_kept() -> None:
+    report = TrialReport(measurement=replace(MEASURED, steady=False), losses=(1.0,), notes=("mine",))
+    outcome = judge(OWN, ended(report, seconds=3.0, start_seconds=1.0, leftovers=2))
+    assert isinstance(outcome, Completed)
+    assert (outcome.seconds, outcome.start_seconds, outcome.losses) == (3.0, 1.0, (1.0,))
+    mine, left, unsteady = outcome.notes
+    assert mine == "mine"
+    assert "2 process(es)" in left
+    assert "no steady state" in unsteady
+
+
+class TestOutOfMemory:
+    TEXTS = (
+        (
+            "torch.OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 GiB of which 8.00 MiB"
+            " is free. Including non-PyTorch memory, this process has 79.14 GiB memory in use.",
+            "device",
+        ),
+        (
+            "torch.cuda.OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB total capacity; 8.77 GiB allocated)",
+            "device",
+        ),
+        ("torch.OutOfMemoryError", "HIP out of memory. Tried to allocate 1.95 GiB.", "device"),
+        ("torch.OutOfMemoryError", "XPU out of memory. Tried to allocate 64.00 MiB.", "device"),
+        ("RuntimeError", "CUDA out of memory. Tried to allocate 1.12 MiB (GPU 0; 22.37 GiB total capacity)", "device"),
+        (
+            "RuntimeError",
+            "MPS backend out of memory (MPS allocated: 9.05 GB, other allocations: 6.11 MB, max allowed: 9.07 GB).",
+            "device",
+        ),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "device"),
+        (
+            "RuntimeError",
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+            " allocate 4503599627370496 bytes. Error code 12 (Cannot allocate memory)",
+            "host",
+        ),
+        (
+            "RuntimeError",
+            "[enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate"
+            " 50331648 bytes.",
+            "host",
+        ),
+        ("MemoryError", "", "host"),
+        ("MemoryError", "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback...", "host"),
+        ("OSError", "[Errno 12] Cannot allocate memory", "host"),
+        (
+            "RuntimeError",
+            "DataLoader worker (pid 4161) is killed by signal: Bus error. It is possible that dataloader's workers are"
+            " out of shared memory. Please try to raise your shared memory limit.",
+            "shm",
+        ),
+        (
+            "RuntimeError",
+            "Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+            "shm",
+        ),
+        (
+            "RuntimeError",
+            "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+            "RuntimeError: unable to allocate shared memory(shm) for file </torch_14431_477071399_0>: No space left on"
+            " device (28)\n",
+            "shm",
+        ),
+        ("RuntimeError", "unable to mmap 8388608 bytes from file </torch_18_5>: Cannot allocate memory (12)", "shm"),
+    )
+    MISSED = (
+        ("RuntimeError", "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", "device"),
+        ("torch.AcceleratorError", "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'", "device"),
+        ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "device"),
+        ("RuntimeError", "unable to write to file </torch_31911_952036340_6686>: No space left on device (28)", "shm"),
+    )
+
+    @pytest.mark.parametrize(("kind", "text", "where"), TEXTS)
+    def test_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
+        outcome = judge(OWN, ended(raised(kind, text), 1))
+        assert isinstance(outcome, OutOfMemory)
+        assert outcome.where == where
+        assert outcome.detail == "Traceback"
+
+    @pytest.mark.parametrize(("kind", "text", "where"), MISSED)
+    def test_more_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
+        assert out_of_memory(kind, text) == where
+
+    @pytest.mark.parametrize(
+        ("kind", "text"),
+        [
+            ("ValueError", "CUDA out of memory"),
+            ("ValueError", "out of memory: the replay buffer holds 5 episodes"),
+            ("my_project.OutOfMemoryError", "CUDA out of memory"),
+            ("KeyError", "'DefaultCPUAllocator: can't allocate memory'"),
+            ("RuntimeError", "out of memory budget for this experiment"),
+            ("RuntimeError", "CUDA error: an illegal memory access was encountered"),
+            ("RuntimeError", "can't start new thread"),
+            ("OSError", "[Errno 28] No space left on device: 'checkpoints/last.pt'"),
+            ("OSError", "[Errno 24] Too many open files"),
+            ("RuntimeError", "Trying to resize storage that is not resizable"),
+            ("AssertionError", "bus error"),
+        ],
+    )
+    def test_the_class_decides_before_the_text(self, kind: str, text: str) -> None:
+        assert out_of_memory(kind, text) is None
+        assert isinstance(judge(OWN, ended(raised(kind, text), 1)), Crashed)
+
+    def test_python_and_system_errors_of_this_interpreter(self) -> None:
+        for error in (MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")):
+            report = error_report(error)
+            assert out_of_memory(str(report.error_type), str(report.error)) == "host"
+
+    def test_numpys_own(self) -> None:
+        with pytest.raises(MemoryError) as error:
+            numpy.zeros(1 << 50)
+        report = error_report(error.value)
+        assert out_of_memory(str(report.error_type), str(report.error)) == "host"
+
+    def test_numpys_own_in_a_loader_worker(self) -> None:
+        text = (
+            "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 PiB for an array with shape (9,) and"
+            " data type float64\n"
+        )
+        assert out_of_memory("RuntimeError", text) == "host"
+
+
+class TestLostPeers:
+    @pytest.mark.parametrize("text", [LOST_PEER, "Read error [127.0.0.1]:4711: Connection reset by peer"])
+    def test_of_a_dead_rank(self, text: str) -> None:
+        assert lost_its_peer(raised("RuntimeError", text))
+
+    @pytest.mark.parametrize("report", [GOOD, raised("ValueError", "bad shape"), raised("RuntimeError", "")])
+    def test_are_nothing_else(self, report: TrialReport) -> None:
+        assert not lost_its_peer(report)
+
+    def test_the_cause_is_more_telling_than_who_lost_a_peer(self) -> None:
+        lost, cause = raised("RuntimeError", LOST_PEER), raised("ValueError", "bad shape")
+        lacking = TrialReport(measurement=MEASURED, not_applied=(("threads", "why"),))
+        assert most_telling([GOOD, lost, cause, lacking]) is cause
+        assert most_telling([GOOD, lacking, lost]) is lost
+        assert most_telling([GOOD, lacking]) is lacking
+        assert most_telling([GOOD]) is GOOD
+        assert most_telling([]) is None
+
+    def test_a_timeout_beats_a_lost_peer(self) -> None:
+        outcome = judge(OWN, ended(raised("RuntimeError", LOST_PEER), -9, timed_out="stepping"))
+        assert isinstance(outcome, TimedOut)
+
+
+class TestScaler:
+    """25 steps in all: 20 measured, 5 of warm-up."""
+
+    @pytest.mark.parametrize(
+        ("skipped", "kind"), [(0, Completed), (2, Completed), (3, WrongNumbers), (25, WrongNumbers)]
+    )
+    def test_at_most_a_tenth_may_be_skipped(self, skipped: int, kind: type[Outcome]) -> None:
+        report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=skipped))
+        assert type(judge(FP16, ended(report))) is kind
+
+    def test_the_answer_says_how_many(self) -> None:
+        report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=9))
+        assert judge(FP16, ended(report)).reason == "the GradScaler skipped 9 of 25 steps"
+
+    @pytest.mark.parametrize(("trace", "good"), [([65536, 65536, 131072], True), ([4096, 1024, 128, 0.25], False)])
+    def test_traces_of_the_scale(self, trace: list[float], good: bool) -> None:
+        """Every fall of the scale is a skipped step; a model that overflows halves it again and again."""
+        falls = sum(after < before for before, after in itertools.pairwise(trace))
+        measurement = Measurement((Block(80, 1.0, len(trace)),), skipped_steps=falls)
+        outcome = judge(FP16, ended(replace(GOOD, measurement=measurement)))
+        assert isinstance(outcome, Completed) is good
+
+
+class TestLosses:
+    FLAT = (2.0,) * 8
+
+    @pytest.mark.parametrize("precision", PRECISION.kind.values)
+    @pytest.mark.parametrize(("share", "good"), [(0.0, True), (0.9, True), (1.1, False), (5.0, False)])
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_tolerance_by_precision(self, precision: str, share: float, good: bool, sign: int) -> None:
+        shift = 1 + sign * share * loss_tolerance(Settings(precision=precision))
+        outcome = Completed(losses=tuple(loss * shift for loss in self.FLAT))
+        checked = check_losses(outcome, OWN.but(precision=precision), self.FLAT)
+        assert (checked == outcome) is good
+        assert isinstance(checked, WrongNumbers) is not good
+
+    @pytest.mark.parametrize(("share", "good"), [(0.9, True), (1.1, False)])
+    def test_another_global_batch_is_judged_for_gross_departures_only(self, share: float, good: bool) -> None:
+        outcome = Completed(losses=tuple(loss * (1 + share * OTHER_BATCH_TOLERANCE) for loss in self.FLAT))
+        checked = check_losses(outcome, OWN, self.FLAT, same_batch=False)
+        assert isinstance(checked, Completed) is good
+
+    def test_scattering_losses_widen_it(self) -> None:
+        noisy = (2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0)  # steps of 1: the mean may be off by 4 / sqrt(8)
+        near = Completed(losses=tuple(loss + 1.3 for loss in noisy))
+        far = Completed(losses=tuple(loss + 1.5 for loss in noisy))
+        assert check_losses(near, OWN, noisy) == near
+        assert isinstance(check_losses(far, OWN, noisy), WrongNumbers)
+
+    def test_only_common_steps_are_compared(self) -> None:
+        outcome = Completed(losses=(2.0, 2.0))
+        assert check_losses(outcome, OWN, (2.0, 2.0, 50.0, 50.0)) == outcome
+
+    def test_losses_near_zero_and_below_are_compared_too(self) -> None:
+        likelihood = (-3.0,) * 8
+        assert check_losses(Completed(losses=likelihood), OWN, likelihood) == Completed(losses=likelihood)
+        assert isinstance(check_losses(Completed(losses=(-1.0,) * 8), OWN, likelihood), WrongNumbers)
+        assert check_losses(Completed(losses=(0.0,) * 8), OWN, (0.0,) * 8).measured
+
+    @pytest.mark.parametrize(
+        ("outcome", "reference"),
+        [
+            (Crashed("why"), (1.0,)),
+            (OutOfMemory("why"), (1.0,)),
+            (Completed(losses=()), (1.0,)),
+            (Completed(losses=(9.0,)), ()),
+        ],
+    )
+    def test_what_cannot_be_compared_passes(self, outcome: Outcome, reference: tuple[float, ...]) -> None:
+        assert check_losses(outcome, OWN, reference) is outcome
+
+    def test_the_answer_holds_both_means(self) -> None:
+        reason = check_losses(Completed(losses=(4.0, 4.0)), OWN, (2.0, 2.0)).reason
+        assert "mean 4 against 2 over the first 2 steps" in reason
+
+    @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.sampled_from(PRECISION.kind.values))
+    def test_the_same_losses_always_pass(self, losses: list[float], precision: str) -> None:
+        outcome = Completed(losses=tuple(losses))
+        assert check_losses(outcome, OWN.but(precision=precision), losses) == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "no message"),
+        (" \n ", "no message"),
+        ("one", "one"),
+        ("\n one\ntwo", "one"),
+        ("x" * 160, "x" * 160),
+        ("x" * 161, "x" * 157 + "..."),
+        ("Caught KeyError in DataLoader worker process 0.\nOriginal Traceback\nKeyError: 'x'\n", "KeyError: 'x'"),
+    ],
+)
+def test_short(text: str, line: str) -> None:
+    assert short(text) == line
+
+
+def test_the_answer_to_a_full_shm_says_what_to_do() -> None:
+    assert "--shm-size" in SHM_FULL

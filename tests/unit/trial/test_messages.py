@@ -1,0 +1,197 @@
+"""Messages between the tuner and its processes, and exceptions of the user's code in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.trial.messages import MAX_MESSAGE, OURS, UnixConnection, error_report, user_traceback
+
+Ends = tuple[UnixConnection, UnixConnection]
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=50),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ours, theirs = UnixConnection.pair()
+    for end in (ours, theirs):
+        end.socket.settimeout(5.0)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(message=st.dictionaries(st.text(max_size=9), PLAIN, max_size=5))
+def test_messages_arrive_whole(ends: Ends, message: dict[str, object]) -> None:
+    ends[0].send(message)
+    assert ends[1].receive() == (message, [])
+
+
+def test_borders_are_kept(ends: Ends) -> None:
+    for number in range(20):
+        ends[0].send({"number": number, "text": "x" * number * 100})
+    received = [ends[1].receive()[0] for _ in range(20)]
+    assert [message and message["number"] for message in received] == list(range(20))
+
+
+def test_both_ways(ends: Ends) -> None:
+    ends[0].send({"to": "theirs"})
+    ends[1].send({"to": "ours"})
+    assert ends[0].receive()[0] == {"to": "ours"}
+    assert ends[1].receive()[0] == {"to": "theirs"}
+
+
+def test_two_writers_of_one_end_do_not_mix(ends: Ends) -> None:
+    second = UnixConnection.from_fd(os.dup(ends[0].fileno()))
+    for number in range(10):
+        ends[0].send({"from": "first", "number": number, "pad": "a" * 3000})
+        second.send({"from": "second", "number": number, "pad": "b" * 3000})
+    received = [ends[1].receive()[0] for _ in range(20)]
+    for writer in ("first", "second"):
+        own = [message["number"] for message in received if message and message["from"] == writer]
+        assert own == list(range(10))
+    second.close()
+
+
+def test_descriptors_are_passed(ends: Ends) -> None:
+    read_end, write_end = os.pipe()
+    ends[0].send({"request": "start"}, (write_end,))
+    os.close(write_end)
+    message, fds = ends[1].receive()
+    assert message == {"request": "start"}
+    assert len(fds) == 1
+    os.write(fds[0], b"through")
+    os.close(fds[0])
+    assert os.read(read_end, 100) == b"through"
+    assert os.read(read_end, 100) == b"", "no other copy of the write end is open"
+    os.close(read_end)
+
+
+def test_from_an_inherited_descriptor(ends: Ends) -> None:
+    copy = UnixConnection.from_fd(os.dup(ends[0].fileno()))
+    copy.send({"event": "hello"})
+    assert ends[1].receive()[0] == {"event": "hello"}
+    copy.close()
+
+
+class TestTooLong:
+    @pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "in a temporary file"])
+    @pytest.mark.parametrize(
+        "report",
+        [
+            {"error": "é" * MAX_MESSAGE, "traceback": "显" * MAX_MESSAGE},
+            {"notes": ["x" * MAX_MESSAGE]},
+            {"losses": [0.123456789] * MAX_MESSAGE},
+        ],
+        ids=["escaped letters", "texts in lists", "many numbers"],
+    )
+    def test_nothing_is_left_out(
+        self, ends: Ends, report: dict[str, object], in_memory: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not in_memory:
+            monkeypatch.delattr(os, "memfd_create", raising=False)
+        before = len(os.listdir("/dev/fd"))
+        ends[0].send({"event": "report", "report": report})
+        ends[0].send({"event": "next"})
+        assert ends[1].receive() == ({"event": "report", "report": report}, [])
+        assert ends[1].receive() == ({"event": "next"}, [])
+        assert len(os.listdir("/dev/fd")) == before
+
+    def test_the_border_is_no_special_case(self, ends: Ends) -> None:
+        overhead = len(json.dumps({"text": ""}))
+        for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
+            message = {"text": "x" * (length - overhead)}
+            ends[0].send(message)
+            assert ends[1].receive() == (message, [])
+
+    def test_descriptors_go_along(self, ends: Ends) -> None:
+        read_end, write_end = os.pipe()
+        ends[0].send({"request": "start", "text": "x" * MAX_MESSAGE}, (write_end,))
+        os.close(write_end)
+        message, fds = ends[1].receive()
+        assert message == {"request": "start", "text": "x" * MAX_MESSAGE}
+        os.write(fds[0], b"through")
+        os.close(fds[0])
+        assert os.read(read_end, 100) == b"through"
+        os.close(read_end)
+
+
+class TestGone:
+    def test_receive_says_none(self, ends: Ends) -> None:
+        ends[0].close()
+        assert ends[1].receive() == (None, [])
+
+    def test_what_was_sent_before_still_arrives(self, ends: Ends) -> None:
+        ends[0].send({"event": "last words"})
+        ends[0].close()
+        assert ends[1].receive()[0] == {"event": "last words"}
+        assert ends[1].receive() == (None, [])
+
+    def test_send_raises(self, ends: Ends) -> None:
+        ends[0].close()
+        with pytest.raises(OSError, match=r"peer|pipe"):
+            ends[1].send({"event": "anyone?"})
+
+    def test_unread_messages_at_the_other_end_are_no_error_here(self, ends: Ends) -> None:
+        ends[1].send({"unread": True})
+        ends[0].close()
+        assert ends[1].receive() == (None, [])
+
+
+@pytest.mark.skipif(not hasattr(socket, "SOCK_SEQPACKET"), reason="no SOCK_SEQPACKET here")
+def test_descriptors_are_not_inherited_by_chance(ends: Ends) -> None:
+    assert not any(os.get_inheritable(end.fileno()) for end in ends)
+
+
+class Custom(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ValueError("bad"), "ValueError", "bad"),
+        (SystemExit(3), "SystemExit", "3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt", ""),
+        (Custom("mine"), f"{__name__}.Custom", "mine"),
+    ],
+)
+def test_type_and_text(error: BaseException, kind: str, text: str) -> None:
+    found = error_report(error)
+    assert (found.error_type, found.error) == (kind, text)
+    assert found.traceback.strip()
+
+
+def test_the_traceback_starts_in_the_users_file(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("def build():\n    return missing_name\n\nbuild()\n")
+    ours = compile("import runpy\nrunpy.run_path(path)\n", f"{OURS}/trial/imagined.py", "exec")
+    with pytest.raises(NameError) as error:
+        exec(ours, {"path": str(file), "runpy": runpy})
+    error.value.__traceback__ = error.value.__traceback__.tb_next if error.value.__traceback__ else None
+    text = user_traceback(error.value)
+    assert "imagined.py" not in text
+    assert text.rstrip().endswith("NameError: name 'missing_name' is not defined")
+    assert f'File "{file}", line 2' in text
+
+
+def test_an_error_of_our_own_keeps_its_whole_traceback() -> None:
+    ours = compile("raise RuntimeError('ours')", f"{OURS}/trial/imagined.py", "exec")
+    with pytest.raises(RuntimeError) as error:
+        exec(ours)
+    inner = error.value.__traceback__.tb_next if error.value.__traceback__ else None
+    error.value.__traceback__ = inner
+    assert "imagined.py" in user_traceback(error.value)

@@ -1,0 +1,271 @@
+"""A target is recognised as a task file or a script by its syntax tree."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import ContractError, UsageError
+from autotune.trial.new_task import TASK
+from autotune.trial.target import (
+    OPTIONAL,
+    REQUIRED,
+    Script,
+    TaskFile,
+    is_script,
+    recognise,
+    recognise_target,
+    started_script,
+)
+
+WHOLE = """
+def build_model(): ...
+def build_dataset(): ...
+def compute_loss(model, batch): ...
+"""
+
+
+def task(folder: Path, text: str | bytes) -> TaskFile:
+    """What is recognised in a file that holds ``text``."""
+    file = folder / "my_model.py"
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return recognise(file)
+
+
+def refused(folder: Path, text: str | bytes, kind: type[UsageError] = ContractError) -> str:
+    """Why it is not."""
+    with pytest.raises(UsageError) as error:
+        task(folder, text)
+    assert type(error.value) is kind
+    return str(error.value)
+
+
+class TestRecognised:
+    def test_whole(self, tmp_path: Path) -> None:
+        found = task(tmp_path, WHOLE)
+        assert found == TaskFile((tmp_path / "my_model.py").resolve(), tuple(REQUIRED))
+        assert found.name == "my_model"
+
+    def test_the_template_of_init(self, tmp_path: Path) -> None:
+        assert task(tmp_path, TASK).defines == (*REQUIRED, "CURRENT")
+
+    def test_optional_parts_are_listed(self, tmp_path: Path) -> None:
+        more = "def build_optimizer(p): ...\ndef count_items(b): ...\ncollate_fn = None\nCURRENT = {}\n"
+        assert task(tmp_path, WHOLE + more).defines == (*REQUIRED, *OPTIONAL)
+
+    def test_without_running_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        canary = tmp_path / "canary"
+        top = f"open({str(canary)!r}, 'w').close()\nprint('ran')\nraise SystemExit(7)\nimport no_such_module\n"
+        assert task(tmp_path, top + WHOLE).name == "my_model"
+        assert not canary.exists()
+        assert capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "from parts import build_model, build_dataset, compute_loss",
+            "from parts import make as build_model, data as build_dataset, loss as compute_loss",
+            "build_model = build_dataset = lambda: None\ncompute_loss: object = print",
+            "build_model, (build_dataset, compute_loss) = parts",
+            "if True:\n def build_model(): ...\nelse:\n pass\ndef build_dataset(): ...\nfrom a import compute_loss",
+            "try:\n from a import build_model\nexcept ImportError:\n def build_dataset(): ...\nelse:\n x = 1\n"
+            "finally:\n def compute_loss(m, b): ...",
+            "with open('x') as f:\n def build_model(): ...\n if f:\n  build_dataset = 1\nclass compute_loss: ...",
+        ],
+        ids=["import", "aliases", "assigned", "unpacked", "if", "try", "with and class"],
+    )
+    def test_however_it_is_bound_at_the_top_level(self, tmp_path: Path, text: str) -> None:
+        assert task(tmp_path, text).defines == tuple(REQUIRED)
+
+    @pytest.mark.parametrize(
+        "signature",
+        [
+            "compute_loss(model, batch)",
+            "compute_loss(model, batch, weight=1.0)",
+            "compute_loss(model, batch, /)",
+            "compute_loss(model, batch, *, weight=1.0)",
+            "compute_loss(*parts)",
+            "compute_loss(model, *rest, **options)",
+        ],
+    )
+    def test_parameters_that_fit(self, tmp_path: Path, signature: str) -> None:
+        text = f"def build_model(size=3): ...\ndef build_dataset(*a): ...\ndef {signature}: ..."
+        assert task(tmp_path, text).defines == tuple(REQUIRED)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            codecs.BOM_UTF8 + WHOLE.encode(),
+            b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + WHOLE.encode(),
+            ("# gr\u00fc\u00dfe \u663e\u5361\n" + WHOLE).encode(),
+            WHOLE.replace("\n", "\r\n").encode(),
+        ],
+        ids=["byte order mark", "latin-1", "utf-8", "windows lines"],
+    )
+    def test_in_any_encoding_that_python_reads(self, tmp_path: Path, data: bytes) -> None:
+        assert task(tmp_path, data).defines == tuple(REQUIRED)
+
+    def test_under_any_file_name(self, tmp_path: Path) -> None:
+        file = tmp_path / 'it\'s "my" model.py'
+        file.write_text(WHOLE)
+        assert recognise(file).name == 'it\'s "my" model'
+
+
+class TestRefused:
+    @pytest.mark.parametrize("missing", REQUIRED)
+    def test_the_lines_to_add_are_shown(self, tmp_path: Path, missing: str) -> None:
+        kept = "\n".join(line for line in WHOLE.splitlines() if missing not in line)
+        message = refused(tmp_path, kept)
+        assert f"lacks {missing}. Add:" in message
+        assert REQUIRED[missing] in message
+        assert not any(lines in message for name, lines in REQUIRED.items() if name != missing)
+
+    def test_two_missing_are_both_named(self, tmp_path: Path) -> None:
+        message = refused(tmp_path, "def build_model(): ...")
+        assert "lacks build_dataset and compute_loss" in message
+
+    @pytest.mark.parametrize("text", ["", "print('a script')", "def main():\n def build_model(): ..."])
+    def test_another_kind_of_file_is_told_what_a_task_file_is(self, tmp_path: Path, text: str) -> None:
+        message = refused(tmp_path, text)
+        assert "nor a task file" in message
+        assert "autotune init" in message
+        assert all(lines in message for lines in REQUIRED.values())
+
+    def test_the_shown_lines_satisfy_the_contract(self, tmp_path: Path) -> None:
+        assert task(tmp_path, "\n\n".join(REQUIRED.values())).defines == tuple(REQUIRED)
+
+    @pytest.mark.parametrize(
+        ("text", "name", "line", "count"),
+        [
+            ("def compute_loss(batch): ...", "compute_loss", 1, 2),
+            ("\n\ndef compute_loss(model, batch, extra): ...", "compute_loss", 3, 2),
+            ("def compute_loss(model, batch, *, weight): ...", "compute_loss", 1, 2),
+            ("def build_model(config): ...", "build_model", 1, 0),
+            ("def build_dataset(root, train=True): ...", "build_dataset", 1, 0),
+            ("def build_optimizer(): ...", "build_optimizer", 1, 1),
+            ("def build_optimizer(parameters, lr): ...", "build_optimizer", 1, 1),
+            ("def count_items(): ...", "count_items", 1, 1),
+        ],
+    )
+    def test_wrong_parameters_name_the_line(self, tmp_path: Path, text: str, name: str, line: int, count: int) -> None:
+        others = "\n".join(row for row in WHOLE.splitlines() if name not in row)
+        message = refused(tmp_path, f"{text}\n{others}")
+        assert f"my_model.py:{line}: {name} must take {count} positional parameter(s)" in message
+        assert f"def {name}(" in message.partition("Write:")[2]
+
+    def test_syntax_errors_name_file_and_line(self, tmp_path: Path) -> None:
+        message = refused(tmp_path, WHOLE + "def broken(:\n", UsageError)
+        assert "my_model.py:5: not valid Python" in message
+
+    @pytest.mark.parametrize(
+        "data",
+        [b"\x7fELF\x02\x01\x00\x00\xff\xfe", b"PK\x03\x04\xff\xff", b"# -*- coding: nonsense -*-\n", b"\xff\xfe"],
+    )
+    def test_binary_files_are_no_python(self, tmp_path: Path, data: bytes) -> None:
+        message = refused(tmp_path, data, UsageError)
+        assert "not valid Python" in message or "not a Python source file" in message
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"nowhere\.py: no such file.*autotune init"):
+            recognise(tmp_path / "nowhere.py")
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="not a file"):
+            recognise(tmp_path)
+
+    def test_deep_nesting_is_an_answer_not_a_crash(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="not"):
+            task(tmp_path, "x = " + "[" * 5000 + "]" * 5000)
+
+
+EMPTY_TASK = "def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(model, batch): ...\n"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        (EMPTY_TASK, False),
+        (EMPTY_TASK + "if __name__ == '__main__':\n    print(build_model())\n", False),
+        ("def main(): ...\nif __name__ == '__main__':\n    main()\n", True),
+        ("import torch\nfor step in range(3):\n    pass\n", True),
+        ("with open('x') as file:\n    print(file)\n", True),
+        ("try:\n    main()\nexcept KeyboardInterrupt:\n    pass\n", True),
+        ("def build_model(): ...\ntrain(build_model())\n", True),
+        ("def build_model(): ...\n", False),
+        ("import torch\nLR = 0.1\n", False),
+    ],
+)
+def test_a_script_does_something(text: str, script: bool) -> None:
+    Path("train.py").write_text(text)
+    assert is_script(Path("train.py")) == script
+
+
+def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
+    Path("train.py").write_text("main()")
+    found = recognise_target("./train.py", ["--epochs", "3", "--", "a b", ""], network=True)
+    assert found == Script(elsewhere / "train.py", ("--epochs", "3", "--", "a b", ""), "./train.py", network=True)
+    assert found.name == "train"
+    assert isinstance(found, Script)
+    assert Script.from_dict(found.as_dict()) == found
+
+
+def test_a_task_file_takes_no_arguments() -> None:
+    Path("model.py").write_text(EMPTY_TASK)
+    assert recognise_target("model.py") == TaskFile(
+        Path("model.py").resolve(), ("build_model", "build_dataset", "compute_loss")
+    )
+    with pytest.raises(UsageError, match="takes no arguments: --epochs 3"):
+        recognise_target("model.py", ["--epochs", "3"])
+
+
+def test_half_a_task_file_is_told_what_it_lacks() -> None:
+    Path("model.py").write_text("def build_model(): ...\n")
+    with pytest.raises(ContractError, match="lacks build_dataset"):
+        recognise_target("model.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "name"),
+    [("pack/train.py", "pack.train", "train"), ("pack/__main__.py", "pack", "pack"), ("tool.py", "tool", "tool")],
+)
+def test_a_module_is_found_without_importing_it(elsewhere: Path, file: str, module: str, name: str) -> None:
+    (elsewhere / file).parent.mkdir(exist_ok=True)
+    (elsewhere / file).write_text("raise SystemExit('imported')")
+    found = recognise_target(module, ["x"], module=True)
+    assert isinstance(found, Script)
+    assert (found.path, found.module, found.name, found.arguments) == (elsewhere / file, module, name, ("x",))
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(UsageError, match="no such module"):
+        recognise_target("nowhere.train", module=True)
+    with pytest.raises(UsageError, match=r"nowhere.py: no such script"):
+        started_script("nowhere.py", [])
+    with pytest.raises(UsageError, match="no such file"):
+        recognise_target("nowhere.py")
+
+
+MAIN = "def main():\n    pass\n\nif __name__ == '__main__':\n    "
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["main()", MAIN + "main()", MAIN + "raise SystemExit(main())", MAIN + "losses = main()", "model = train()"],
+)
+def test_a_file_that_does_something_is_a_script(tmp_path: Path, source: str) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert is_script(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize("source", ["import torch", "WIDTH = 3", "DATA = read()\ndef build_model(): pass"])
+def test_a_task_file_that_lacks_something_is_none(tmp_path: Path, source: str) -> None:
+    (tmp_path / "model.py").write_text(source)
+    assert not is_script(tmp_path / "model.py")
