@@ -1,6 +1,6 @@
 """Unmodified scripts: is what `autotune tune` claims what the run gains, and is `autotune run` ever slower?
 
-    python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s]
+    python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s] [--rehearse]
 
 Each script of `benchmarks/scripts` is tuned from the shell; then whole processes, as its user starts it and under
 ``autotune run``, take turns in random order. Ratios are plain over tuned, so above 1 is a gain: geometric mean and
@@ -9,7 +9,8 @@ the loader, without the first five steps); the whole run is the process's wall t
 the difference of the medians from the launch to the end of the fifth step.
 
 Prints a table, and writes it with every process's times to ``benchmarks/results/unmodified.json`` after each script.
-Takes about five minutes a script: quiet the machine first.
+Takes about five minutes a script: quiet the machine first. ``--rehearse`` lets each process end after a few steps, to
+see that everything works; nothing is written then.
 """
 
 from __future__ import annotations
@@ -218,9 +219,9 @@ def _started(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def measure(script: Script, pairs: int, budget: str | None) -> tuple[Row, list[tuple[Run, Run]]]:
-    """Tune one script and run it ``pairs`` times each way, in turns."""
-    row, runs = Row(script.name), []
+def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -> tuple[Row, list[tuple[Run, Run]]]:
+    """Tune one script and run it ``pairs`` times each way, in turns; for a few steps only to ``rehearse``."""
+    row, runs, arguments = Row(script.name), [], script.short if rehearse else ()
     with tempfile.TemporaryDirectory(prefix="unmodified-") as place:
         folder = Path(place)
         try:
@@ -231,9 +232,9 @@ def measure(script: Script, pairs: int, budget: str | None) -> tuple[Row, list[t
             speedup = profile["levels"][level]["speedup"]
             claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
             row = Row(script.name, seconds, level, claim)
-            tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line]
+            tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
             for number in range(pairs):
-                runs.append(_pair(script.plain, tuned, folder))
+                runs.append(_pair([*script.plain, *arguments], tuned, folder))
                 print(f"  {script.name}: pair {number + 1} of {pairs}", file=sys.stderr, flush=True)
             return Row(script.name, seconds, level, claim, *compared(runs)), runs
         except Failed as error:
@@ -268,16 +269,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--budget", help="of each tuning run, such as 60s; by default what the tuner gives itself")
+    parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     chosen = [script for script in SCRIPTS if script.name in arguments.only]
     name = "unmodified" if len(chosen) == len(SCRIPTS) else f"unmodified-{'-'.join(each.name for each in chosen)}"
     rows: list[Row] = []
     runs: dict[str, list[tuple[Run, Run]]] = {}
     for script in chosen:
-        row, runs[script.name] = measure(script, arguments.pairs, arguments.budget)
+        row, runs[script.name] = measure(script, arguments.pairs, arguments.budget, rehearse=arguments.rehearse)
         rows.append(row)
-        path = record(rows, runs, {"pairs": arguments.pairs, "budget": arguments.budget}, name)
-        print(f"{script.name}: {row.failure or row.claim} (written: {path})", file=sys.stderr, flush=True)
+        print(f"{script.name}: {row.failure or row.claim}", file=sys.stderr, flush=True)
+        if not arguments.rehearse:
+            record(rows, runs, {"pairs": arguments.pairs, "budget": arguments.budget}, name)
     print(table(rows))
 
 

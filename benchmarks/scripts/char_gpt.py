@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=150)
+parser.add_argument("--steps", type=int, default=120)
 parser.add_argument("--batch-size", type=int, default=16)
 arguments = parser.parse_args()
 

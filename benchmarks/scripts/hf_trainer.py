@@ -45,7 +45,7 @@ class Clock(TrainerCallback):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--output", default="trainer-output")
     arguments = parser.parse_args()
     torch.manual_seed(0)

@@ -70,7 +70,7 @@ def rollout(agent: Agent, poles: CartPoles) -> list[torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=2400, help="optimizer steps")
+    parser.add_argument("--steps", type=int, default=1600, help="optimizer steps")
     parser.add_argument("--environments", type=int, default=64)
     arguments = parser.parse_args()
     torch.manual_seed(0)

@@ -57,7 +57,7 @@ class Trainer:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=350)
+    parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--batch-size", type=int, default=64)
     arguments = parser.parse_args()
     torch.manual_seed(0)
