@@ -96,6 +96,7 @@ def tune(options: TuneOptions) -> None:
     from autotune.knobs.fixed import read_fixed
     from autotune.launch.command import check_one_machine
     from autotune.tuning.options import Options
+    from autotune.tuning.runner import check_not_a_rank
 
     wishes = Options(
         profile=options.profile,
@@ -109,6 +110,7 @@ def tune(options: TuneOptions) -> None:
     )
     check_one_machine(os.environ)
     found = options.recognised()
+    check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if options.report is not None:
         cli_profiles.check_plotly()
     from autotune.profiles.file import to_data

@@ -137,7 +137,7 @@ def _nccl(built: bool, gpus: int) -> Backend:
 
 def _mpi(built: bool, facts: Facts) -> Backend:
     """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead."""
-    how = "install both parts: pip install mpi4py mpich"
+    how = "install both parts: pip install 'torch-autotune[mpi]'"
     if not facts.get("found", {}).get("mpi4py"):
         own = "PyTorch was built with MPI, but it is used through mpi4py, which" if built else "mpi4py"
         return Backend("mpi", False, f"{own} is not installed; {how}")

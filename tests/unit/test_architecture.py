@@ -60,7 +60,7 @@ HOUSE = (
     Room("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
     Room("report.live",     "rich"),
     Room("export*",         "",                                       never=f"{IMPURE} torch"),
-    Room("cli_parsing cli_profiles cli", "typer click rich",          never="torch", prints=True),
+    Room("cli_parsing cli_profiles cli __main__", "typer click rich",          never="torch", prints=True),
     Room("autotune",        "torch"),
     Room("tune"),
 )

@@ -58,7 +58,7 @@ def test_nccl_needs_a_gpu(tmp_path: Path) -> None:
     [
         (MPI4PY, "mpiexec", '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}', True, "mpi4py with MPICH 5.0.2"),
         (MPI4PY, "mpirun", '{"size": 2, "vendor": "MPICH", "version": "5.0.2"}', True, "mpi4py with MPICH 5.0.2"),
-        (MPI4PY, "mpiexec", '{"size": 2, "vendor": "Open MPI", "version": "5.0.1"}', False, "pip install mpi4py mpich"),
+        (MPI4PY, "mpiexec", '{"size": 2, "vendor": "Open MPI", "version": "5.0.1"}', False, "pip install 'torch-autotune[mpi]'"),
         (MPI4PY, "mpiexec", '{"size": 1, "vendor": "MPICH", "version": "5.0.2"}', False, "do not find each other"),
         (MPI4PY, "mpiexec", None, False, "does not work"),
         (MPI4PY, None, None, False, "no mpiexec"),
