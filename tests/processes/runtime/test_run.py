@@ -14,6 +14,7 @@ import pytest
 
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
+from autotune.launch.command import OUR_TORCHRUN
 from autotune.profiles import file as profiles
 from tests.unit.records import profile
 
@@ -133,4 +134,4 @@ def test_torchrun_ends_as_the_process_that_failed(tmp_path: Path) -> None:
     ends = tmp_path / "ends.py"
     ends.write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
     options = ("--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
-    assert start("-m", "autotune.launch.torchrun", *options, ends).returncode == 3
+    assert start("-m", OUR_TORCHRUN, *options, ends).returncode == 3
