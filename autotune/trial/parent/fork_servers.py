@@ -180,9 +180,9 @@ class ForkServerProcess:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it has loaded; None for a task file.
-        fork point: where that trains, as plain data.
+        fork_point: where that trains, as plain data.
         gaps: what it does not keep from the user's world.
-        on_exit: whom to tell that a trial has ended, by the trial's pid.
+        on_exit: called when a trial has ended, by the trial's pid.
     """
 
     def __init__(
@@ -373,9 +373,9 @@ class ForkServers:
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
         if reply["error"] is not None:
             error = reply["error"]
-            said = f"{task}: {error['error_type']}: {error['error']}"
-            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
-            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
+            first = f"{task}: {error['error_type']}: {error['error']}"
+            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not show why
+            raise UserCodeError("\n".join([first, *_explained(script, error)]), printed or error["traceback"])
         server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
 
 

@@ -118,7 +118,7 @@ def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
 
     Args:
         facts: of the script as one process.
-        step recorder: runs it as so many processes.
+        record: runs it as so many processes.
     """
     alone = record(1)
     if alone.end is not None:
