@@ -8,6 +8,7 @@ itself: forked from the fork server it has it already, started as a new process 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -186,7 +187,9 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    script = task if isinstance(task, LoadedScript) else LoadedScript.from_dict(request.script)
+    script = LoadedScript.from_dict(request.script)
+    if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
+        script = dataclasses.replace(task, fork_point=script.fork_point)
     script.enter(Path(request.folder))
     return script
 

@@ -124,7 +124,9 @@ class Runner:
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
         patience = max(USUAL_PATIENCE, self.patience)
-        return several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
+        facts = several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
+        self._servers.set_compared(facts.compared)
+        return facts
 
     @property
     def patience(self) -> float:
