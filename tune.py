@@ -2,7 +2,7 @@
 
 import sys
 
-from autotune.cli import main
+from autotune.__main__ import main
 
 if __name__ == "__main__":
     main(["tune", *sys.argv[1:]])

@@ -21,6 +21,8 @@ __all__ = ["__version__", "load", "tune"]
 def __getattr__(name: str) -> Any:
     """Import `load` and `tune` when they are first used."""
     if name == "load":
+        import torch  # noqa: F401  # first: under `autotune run` the settings are put in force with it
+
         from autotune.runtime.session import load
 
         return load

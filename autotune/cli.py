@@ -1,4 +1,7 @@
-"""The command line: options in, exit codes out. `commands` does the work. The only catcher of `AutotuneError`."""
+"""The command line: parse, call, print. The only catcher of `AutotuneError`; exit codes are those of `autotune.errors`.
+
+Commands import what they need themselves: ``autotune run`` starts within 0.3 s of Python.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,29 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from autotune import __version__
-from autotune.cli_profiles import profiles_app
-from autotune.cli_streams import prepare_streams
-from autotune.cli_target import ScriptCommand, TargetCommand
+from autotune import cli_profiles
+from autotune.cli_parsing import (
+    TARGET_SETTINGS,
+    JsonOption,
+    LevelOption,
+    ProfileArgument,
+    ScriptCommand,
+    TargetCommand,
+    TargetOptions,
+    prepare_streams,
+    say,
+    taking,
+)
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
-from autotune.knobs.pins import read_pin
-from autotune.launch.cluster import check_one_machine, from_options, from_slurm
-from autotune.trial.target import recognise_target, started_script
+from autotune.trial.target import Script, Target, started_script
+from autotune.version import VERSION
 
 app = typer.Typer(
     name="autotune",
@@ -30,25 +42,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(profiles_app, name="profiles")
-
-ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
-BUDGET_HELP = "Hard upper bound on the whole run: 90s, 5m, 1h30m."
-USUAL_BUDGET = "60s to 150s by the step; more with --train-time"
-TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
-TargetArgument = Annotated[
-    str, typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]...")
-]
-NetworkOption = Annotated[bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")]
-ModuleOption = Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")]
+NOTHING_SAVED = "autotune: interrupted by {}; nothing was saved"
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"torch-autotune {__version__}")
+        print(f"torch-autotune {VERSION}")
         raise typer.Exit
 
 
@@ -61,76 +62,118 @@ def start(
     """Hardware-aware auto-tuner for PyTorch training."""
 
 
-@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
-def tune(
-    target: TargetArgument,
-    context: typer.Context,
-    module: ModuleOption = False,
-    profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None,
-    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None,
-    budget: Annotated[str | None, typer.Option(help=BUDGET_HELP, show_default=USUAL_BUDGET)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False,
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(TargetOptions):
+    """Options of ``autotune tune``."""
+
+    profile: Annotated[Path | None, typer.Option(help="Where to write the profile.")] = None
+    level: Annotated[str | None, typer.Option(help="The level to recommend: safe, amp or max.")] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Hard upper bound on the whole run: 90s, 5m, 1h30m.",
+            show_default="60s to 150s by the step; more with --train-time",
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data order, weights and search.")] = 0
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from an interrupted run.")] = False
     train_time: Annotated[
         str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
-    ] = None,
-    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None,
+    ] = None
+    fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None
     only: Annotated[
         list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
-    ] = None,
-    allow_network: NetworkOption = False,
-    as_json: JsonOption = False,
-    report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None,
-) -> None:
-    """Find, prove and write the fastest settings for a training script or a task file on this machine."""
-    started = time.monotonic()
-    from autotune.commands import tune as command
-    from autotune.tuning.options import Options
-
-    options = Options(
-        profile=profile,
-        level=level,
-        budget=None if budget is None else seconds(budget, "--budget"),
-        seed=seed,
-        resume=resume,
-        train_seconds=seconds(train_time, "--train-time") if train_time else None,
-        fix=dict(read_pin(text) for text in fix or ()),
-        only=tuple(name.strip() for text in only or () for name in text.split(",")),
-    )
-    check_one_machine(os.environ)
-    found = recognise_target(target, context.args, module=module, network=allow_network)
-    command.tune(found, options, started, as_json, report)
+    ] = None
+    as_json: JsonOption = False
+    report: Annotated[Path | None, typer.Option(help="Also write an HTML report there.")] = None
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
-def diagnose(
-    target: TargetArgument,
-    context: typer.Context,
-    module: ModuleOption = False,
-    allow_network: NetworkOption = False,
-    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s",
-    as_json: JsonOption = False,
-) -> None:
+@taking(TuneOptions)
+def tune(options: TuneOptions) -> None:
+    """Find, prove and write the fastest settings for a training script or a task file on this machine."""
+    started = time.monotonic()
+    from autotune.knobs.fixed import read_fixed
+    from autotune.launch.command import check_one_machine
+    from autotune.tuning.options import Options
+    from autotune.tuning.runner import check_not_a_rank
+
+    wishes = Options(
+        profile=options.profile,
+        level=options.level,
+        budget=None if options.budget is None else seconds(options.budget, "--budget"),
+        seed=options.seed,
+        resume=options.resume,
+        train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
+        fix=dict(read_fixed(text) for text in options.fix or ()),
+        only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
+    )
+    check_one_machine(os.environ)
+    found = options.recognised()
+    check_not_a_rank()  # before NumPy is imported: a job may start thousands
+    if options.report is not None:
+        cli_profiles.check_plotly()
+    from autotune.profiles.file import to_data
+    from autotune.report import final
+    from autotune.report.live import live_view
+    from autotune.tuning import run
+
+    with live_view(wishes.seconds(), started) as observe:
+        result = run.run(found, wishes, observe, started)
+    say(final.text(result.profile, result.inventory, result.path, result.load, script=_started(found)))
+    if result.note:
+        say(f"{result.note}\nThe profile is in {result.path}.")
+    if options.report is not None:
+        say(cli_profiles.write_report(result.profile, result.path, options.report, script=_started(found)))
+    if options.as_json:
+        print(json.dumps({"path": str(result.path.resolve()), **to_data(result.profile)}))
+
+
+def _started(target: Target) -> str:
+    """Return how the user starts the training script, without Python."""
+    import shlex
+
+    if not isinstance(target, Script):
+        return "train.py"
+    return shlex.join([*(["-m"] if target.module else []), target.written, *target.arguments])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnoseOptions(TargetOptions):
+    """Options of ``autotune diagnose``."""
+
+    budget: Annotated[str, typer.Option(help="Hard upper bound on the whole run: 15s, 1m.")] = "15s"
+    as_json: JsonOption = False
+
+
+@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
+@taking(DiagnoseOptions)
+def diagnose(options: DiagnoseOptions) -> None:
     """Say why a training step is as slow as it is: each part is measured, none is guessed."""
     started = time.monotonic()
-    from autotune.commands.live_view import live_view
+    limit, recognised = seconds(options.budget, "--budget"), options.recognised()
     from autotune.inspect.diagnose import diagnose
     from autotune.report import diagnosis as words
+    from autotune.report.live import live_view
 
-    recognised = recognise_target(target, context.args, module=module, network=allow_network)
-    limit = seconds(budget, "--budget")
     with live_view(limit, started) as observe:
         found = diagnose(recognised, started + limit, observe)
     name = recognised.name
-    print(words.as_json(name, found) if as_json else words.text(name, found, time.monotonic() - started))
+    print(words.as_json(name, found) if options.as_json else words.text(name, found, time.monotonic() - started))
 
 
 @app.command()
 def probe(as_json: JsonOption = False) -> None:
     """Show what this machine is, which limit won, what is missing and why it matters."""
-    from autotune.commands import probe as command
+    from autotune.probes import inventory
+    from autotune.profiles.format import machine_type
+    from autotune.report import machine
 
-    command.probe(as_json)
+    facts = inventory.probe()
+    if as_json:
+        print(json.dumps({"key": machine_type(facts).key, **inventory.to_json(facts)}))
+    else:
+        print(machine.text(facts))
 
 
 @app.command()
@@ -144,123 +187,122 @@ def doctor(as_json: JsonOption = False) -> None:
     raise typer.Exit(6 if found else 0)
 
 
-@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
-def run(
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of ``autotune run``."""
+
     script: Annotated[
         str, typer.Argument(help="Your training script; arguments after it are its own.", metavar="SCRIPT [ARGS]...")
-    ],
-    context: typer.Context,
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False,
-    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None,
-    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
-    name: Annotated[
+    ]
+    context: typer.Context
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False
+    profile: Annotated[Path | None, typer.Option(help="The profile; by default the best for this machine.")] = None
+    level: LevelOption = None
+    task: Annotated[
         str | None, typer.Option("--target", help="Take the profile of this task, such as model, not the script's own.")
-    ] = None,
-    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None,
-    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None,
-    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None,
-    hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None,
+    ] = None
+    nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None
+    nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
+    rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
+    hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None
     timeout: Annotated[
-        str | None, typer.Option(help="End everything where a process takes no optimizer step for so long: 10m.")
-    ] = None,
+        str | None, typer.Option(help="End everything if a process takes no optimizer step for so long: 10m.")
+    ] = None
     tune_if_missing: Annotated[
-        bool, typer.Option("--tune-if-missing", help="Tune first where no profile fits; others that start wait.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False,
-) -> None:
+        bool, typer.Option("--tune-if-missing", help="Tune first if no profile fits; others that start wait.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False
+
+
+@app.command(cls=ScriptCommand, context_settings=TARGET_SETTINGS)
+@taking(RunOptions)
+def run(options: RunOptions) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
-    from autotune.commands import run as command
+    from autotune.launch.command import from_options, from_slurm
 
-    cluster = from_options(nnodes, rdzv_endpoint, hosts) or from_slurm(os.environ)
-    patience = seconds(timeout, "--timeout") if timeout else None
-    target = started_script(script, context.args, module=module)
-    if tune_if_missing and (profile or name or cluster or dry_run):
+    cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts) or from_slurm(os.environ)
+    patience = seconds(options.timeout, "--timeout") if options.timeout else None
+    script = started_script(options.script, options.context.args, module=options.module)
+    if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
         raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
-    why_not = None
-    if tune_if_missing:
-        from autotune.commands.tune_if_missing import tune_if_missing as tuned
+    from autotune.launch.prepare import Wishes, prepare
 
-        why_not = tuned(target)
-    prepared = command.prepare(target, profile, level, name, nproc, cluster, patience, why_not)
-    command.run(prepared, dry_run)
+    wishes = Wishes(
+        profile=options.profile,
+        level=options.level,
+        task=options.task,
+        processes=options.nproc,
+        cluster=cluster,
+        timeout=patience,
+        why_not=_tuned_if_missing(script) if options.tune_if_missing else None,
+    )
+    launch = prepare(script, wishes)
+    for note in launch.notes:
+        say(note)
+    if options.dry_run:
+        print(launch.shell())
+    else:
+        launch.start()
 
 
-@app.command()
-def show(profile: ProfileArgument) -> None:
-    """Print a profile for people."""
-    from autotune.commands import show as command
+def _tuned_if_missing(script: Script) -> str | None:
+    """Tune ``script`` if it has no profile. Returns why it trains without one, if it does."""
+    from autotune.report import final
+    from autotune.report.live import live_view
+    from autotune.tuning import run
+    from autotune.tuning.if_missing import tune_if_missing
+    from autotune.tuning.options import Options
 
-    command.show(profile)
+    def tune(target: Script) -> None:
+        started, options = time.monotonic(), Options()
+        with live_view(options.seconds(), started) as observe:
+            result = run.run(target, options, observe, started)
+        say(final.text(result.profile, result.inventory, result.path, result.load, script=_started(target)))
+
+    return tune_if_missing(script, tune, say)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(TargetOptions):
+    """Options of ``autotune check``."""
+
+    profile: ProfileArgument
+    level: LevelOption = None
+    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s"
+    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False
 
 
 @app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
-def check(
-    profile: ProfileArgument,
-    target: TargetArgument,
-    context: typer.Context,
-    module: ModuleOption = False,
-    allow_network: NetworkOption = False,
-    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
-    budget: Annotated[str, typer.Option(help="About how long: 30s, 2m.")] = "30s",
-    force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False,
-) -> None:
-    """Measure a profile's claim again, in seconds. Exit code 4 where it no longer holds, 5 where that is open."""
-    from autotune.commands import check as command
+@taking(CheckOptions)
+def check(options: CheckOptions) -> None:
+    """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""
+    started = time.monotonic()
+    if options.profile.suffix == ".py" and options.target.endswith((".yaml", ".yml")):
+        raise UsageError(f"the profile comes first: autotune check {options.target} {options.profile}")
+    limit, found = seconds(options.budget, "--budget"), options.recognised()
+    from autotune.report import profile as words
+    from autotune.report.live import live_view
+    from autotune.tuning.check import EXIT_CODES
+    from autotune.tuning.check import check as measure
 
-    found = recognise_target(target, context.args, module=module, network=allow_network)
-    verdict = command.check(profile, found, level, seconds(budget, "--budget"), force=force)
-    raise typer.Exit(command.EXIT_CODES[verdict])
-
-
-@app.command()
-def export(
-    profile: ProfileArgument,
-    to: Annotated[str, typer.Option(help="env, torchrun, accelerate, lightning or transformers.")],
-    level: Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")] = None,
-) -> None:
-    """Print what to paste into other launchers and trainers."""
-    from autotune.commands import export as command
-
-    command.export(profile, level, to)
-
-
-@app.command()
-def report(
-    profile: ProfileArgument,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
-) -> None:
-    """Write one HTML file that shows a tuning run; it opens offline."""
-    from autotune.commands import report as command
-
-    command.report(profile, out)
-
-
-@app.command()
-def validate(profile: ProfileArgument) -> None:
-    """Check a profile against the schema."""
-    from autotune.commands import show as command
-
-    command.validate(profile)
-
-
-@app.command()
-def diff(left: ProfileArgument, right: ProfileArgument) -> None:
-    """Compare two profiles knob by knob."""
-    from autotune.commands import diff as command
-
-    command.diff(left, right)
+    with live_view(limit, started) as observe:
+        result = measure(options.profile, found, options.level, limit, observe, force=options.force)
+    print(words.checked(result))
+    raise typer.Exit(EXIT_CODES[result.verdict])
 
 
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.commands import init as command
+    from autotune.trial.new_task import write_task
 
-    command.init(path)
+    write_task(path)
+    print(f"wrote {path}; next: autotune tune {path}")
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+for command in (cli_profiles.show, cli_profiles.validate, cli_profiles.diff, cli_profiles.report, cli_profiles.export):
+    app.command()(command)
+app.add_typer(cli_profiles.profiles_app, name="profiles")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -269,26 +311,28 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         try:
             app(args=arguments)
+        except SystemExit as ended:
+            if ended.code == Interrupted.exit_code:  # typer's, for Ctrl-C outside the part that handles signals itself
+                say(NOTHING_SAVED.format("SIGINT"))
+            raise
         finally:
             sys.stdout.flush()
     except OSError as error:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
-        _say(f"autotune: the output cannot be written ({error.strerror})")
+        say(f"autotune: the output cannot be written ({error.strerror})")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries once more at its end
         sys.exit(2)
     except UserCodeError as error:
-        _say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))
+        say(f"{error.traceback.rstrip()}\n\n{error}" if error.traceback else str(error))
         sys.exit(error.exit_code)
     except AutotuneError as error:
-        _say(f"autotune: {error}")
+        say(f"autotune: {error}")
         sys.exit(error.exit_code)
     except Interrupted as interruption:
         name = signal.Signals(interruption.signal).name
-        saved = f" the best so far, not proven, is in {interruption.saved};" if interruption.saved else ""
-        given = sys.argv[1:] if arguments is None else arguments
-        more = " --resume goes on from here" if given[:1] == ["tune"] else ""
-        _say(f"autotune: interrupted by {name};{saved}{more}".rstrip(";"))
+        saved = f"the best so far, not proven, is in {interruption.saved}; --resume goes on from here"
+        say(f"autotune: interrupted by {name}; {saved}" if interruption.saved else NOTHING_SAVED.format(name))
         sys.exit(interruption.exit_code)
     sys.exit(0)
 

@@ -1,23 +1,137 @@
-"""The command line of ``autotune profiles``: options in; `commands` does the work."""
+"""Commands on profiles: one of them (show, validate, diff, report, export), or all of them (``autotune profiles``)."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.profiles.format import Profile
 
 profiles_app = typer.Typer(help="Profiles of this machine and of shared registries.", no_args_is_help=True)
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+NO_PLOTLY = "an HTML report is drawn by plotly, which is not installed: pip install 'torch-autotune[report]'"
+
+
+def show(profile: ProfileArgument) -> None:
+    """Print a profile for people."""
+    from autotune.profiles.file import read
+    from autotune.report import profile as words
+
+    print(words.show(read(profile)))
+
+
+def validate(profile: ProfileArgument) -> None:
+    """Check a profile against the schema."""
+    from autotune.profiles.file import read
+
+    found = read(profile)
+    print(f"{profile}: valid {found.schema} for {found.key}, target {found.target.name}")
+
+
+def diff(left: ProfileArgument, right: ProfileArgument) -> None:
+    """Compare two profiles knob by knob."""
+    from autotune.profiles.file import read
+    from autotune.report import profile as words
+
+    print(words.diff(read(left), read(right), (left.name, right.name)))
+
+
+def export(
+    profile: ProfileArgument,
+    to: Annotated[str, typer.Option(help="env, torchrun, accelerate, lightning or transformers.")],
+    level: LevelOption = None,
+) -> None:
+    """Print what to paste into other launchers and trainers."""
+    from autotune.export.text import exported
+
+    print(exported(profile, level, to))
+
+
+def report(
+    profile: ProfileArgument,
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file that shows a tuning run; it opens offline."""
+    from autotune.profiles.file import read
+
+    check_plotly()
+    print(write_report(read(profile), profile, out))
+
+
+def check_plotly() -> None:
+    """Raise `UsageError` if reports cannot be drawn: before a run, not after it."""
+    if importlib.util.find_spec("plotly") is None:
+        raise UsageError(NO_PLOTLY)
+
+
+def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:
+    """Write the report of ``profile`` to ``out``. Returns what to say.
+
+    Args:
+        profile: the result.
+        path: of the profile; its journal lies beside it.
+        out: the file to write.
+        script: how the user's script is started, without Python; by the target's name if None.
+
+    Raises:
+        UsageError: the journal cannot be read, or ``out`` is one of the two or cannot be written.
+    """
+    from autotune.report.page import html
+    from autotune.search.study import read_history  # imports optuna
+
+    journal = path.with_suffix(".journal")
+    for source in (path, journal):
+        if _same_file(out, source):
+            raise UsageError(f"{out}: the report would replace {source}. Choose another place: --out report.html")
+    try:
+        history = read_history(journal)
+    except ValueError as error:
+        raise UsageError(f"{journal}: the journal cannot be read ({error}). Move it away to do without.") from error
+    try:
+        out.write_text(html(profile, history, path, script), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: the report cannot be written ({error.strerror})") from error
+    without = "" if history.trials else f"; without its journal {journal.name} there are no trials to draw"
+    return f"{out}: report of {profile.target.name}{without}"
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Return True if both paths lead to one file.
+
+    Raises:
+        UsageError: ``one`` is a loop of links.
+    """
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError):  # the latter up to Python 3.12
+        raise UsageError(f"{one}: the report cannot be written (its symbolic links form a loop)") from None
 
 
 @profiles_app.command("list")
 def list_profiles() -> None:
     """List the profiles on this machine."""
-    from autotune.commands import profiles as command
+    from autotune.profiles import exchange
+    from autotune.report import profile as words
 
-    command.list_profiles()
+    found = list(exchange.listings())
+    for listing in found:
+        if listing.problem:
+            say(listing.problem)
+        for where, profile in listing.entries:
+            print(words.listed(where, profile))
+        if listing.left_out:
+            say(f"{listing.place}: at most {exchange.LISTED} profiles are listed")
+    if not any(listing.entries for listing in found):
+        where = " or ".join(listing.place for listing in found if not listing.web)
+        say(f"no profiles in {where}; make one: autotune tune train.py")
 
 
 @profiles_app.command("match")
@@ -28,9 +142,12 @@ def match(
     ] = False,
 ) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
-    from autotune.commands import profiles as command
+    from autotune.profiles import exchange
+    from autotune.report import profile as words
 
-    if not command.match(target, explain):
+    found = exchange.fit(target)
+    print(words.matched(found, explain))
+    if not found.applied:
         raise typer.Exit(4)
 
 
@@ -41,9 +158,10 @@ def push(
     replace: Annotated[bool, typer.Option("--replace", help="Replace another profile that is there.")] = False,
 ) -> None:
     """Copy a profile into a registry that others read."""
-    from autotune.commands import profiles as command
+    from autotune.profiles import exchange
 
-    command.push(profile, to, replace)
+    where, already = exchange.push(profile, to, replace)
+    print(f"{where}: is there already" if already else where)
 
 
 @profiles_app.command("pull")
@@ -55,9 +173,17 @@ def pull(
     yes: YesOption = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.commands import profiles as command
+    from autotune.profiles import exchange
+    from autotune.report import profile as words
 
-    command.pull(what, source, to, sha256, yes)
+    found = exchange.offer(what, source, to, sha256)
+    for note in found.notes:
+        say(note)
+    say(f"{found.source}: {found.profile.target.name} on {found.profile.key}, sha256 {found.digest}")
+    if (present := found.present) is not None:
+        say(words.diff(present, found.profile, ("here", "pulled")))
+    confirm(f"Write {found.path}?", yes)
+    print(found.take())
 
 
 @profiles_app.command("rm")
@@ -67,6 +193,8 @@ def rm(
     yes: YesOption = False,
 ) -> None:
     """Remove a profile from a registry."""
-    from autotune.commands import profiles as command
+    from autotune.profiles import exchange
 
-    command.remove(what, source, yes)
+    found = exchange.removal(what, source)
+    confirm(f"Remove {found.name} from {found.registry.shown}?", yes)
+    found.carry_out()

@@ -7,12 +7,18 @@ import re
 from autotune.errors import UsageError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MOST_SECONDS = 3650 * 86400.0
+"""Ten years: more is a slip, and clocks of the system overflow."""
 _UNIT = "s(?:ec|econd)?s?|m(?:in|inute)?s?|h(?:our)?s?|d(?:ay)?s?"
 _PART = re.compile(rf"([0-9.]+(?:e[-+]?[0-9]+)?) *({_UNIT})?(?![a-z]) *", re.IGNORECASE)
 
 
 def seconds(text: str, option: str) -> float:
-    """``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds; ``option`` is where the user typed it.
+    """Return ``90``, ``90s``, ``5m``, ``5min``, ``1h30m`` or ``10 hours`` in seconds.
+
+    Args:
+        text: as the user typed it.
+        option: after which it was typed.
 
     Raises:
         UsageError: not a duration.
@@ -26,6 +32,8 @@ def seconds(text: str, option: str) -> float:
         value = sum(float(number) * UNITS[(unit or "s")[0].lower()] for number, unit in parts)
     except ValueError:
         raise UsageError(f"{option} {text!r}: write a duration such as 90s, 5m, 1h30m or 10h") from None
-    if not 0 < value < float("inf"):
+    if not value > 0:
         raise UsageError(f"{option} {text!r}: must be a positive duration")
+    if value > MOST_SECONDS:
+        raise UsageError(f"{option} {text!r}: must be at most {MOST_SECONDS / UNITS['d']:.0f}d")
     return value

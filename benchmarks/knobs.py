@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autotune.knobs.settings import Settings
 from benchmarks import stamp
-from benchmarks.rivals.history import Ratio, ratio
-from benchmarks.side_by_side import Contender, rounds
+from benchmarks.neighbour import neighbour
+from benchmarks.plain.side_by_side import Contender, rounds
+from benchmarks.ratios import Ratio, paired
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 BATCHES = {"tabular_mlp": 128, "jpeg_folder": 64, "lstm_forecast": 32, "recommender": 256, "char_transformer": 16}
 TASKS = tuple(BATCHES)
 CPUS = len(os.sched_getaffinity(0))
-WORKERS = {"num_workers": 2, "prefetch_factor": 2, "persistent_workers": True}
+WORKERS = {"num_workers": 2, "prefetch_factor": 2}
 TWO = {"processes": 2, "backend": "gloo", "threads": 1}
-SHARED = ("tabular_mlp",)
 NOISY = ("tabular_mlp", "char_transformer")
-BATCHED = ("tabular_mlp", "lstm_forecast", "recommender")
 
 
 @dataclass(frozen=True)
@@ -42,11 +38,11 @@ class Candidate:
     Attributes:
         what: for people.
         tasks: examples on which it could act.
-        settings: of both sides, where they are not PyTorch's own.
+        settings: of both sides, if they are not PyTorch's own.
         changed: of its side.
         extra: what no knob says.
         variables: of its environment.
-        neighbour: whether a busy process of equal priority runs beside both.
+        neighbour: if a busy process of equal priority runs beside both.
     """
 
     what: str
@@ -56,37 +52,19 @@ class Candidate:
     extra: Mapping[str, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     neighbour: bool = False
-    times: int = 1
-    """How many times the batch of its side is as large as 16 times today's, on both where 1."""
 
 
 LOADED = ("jpeg_folder", "tabular_mlp")
+PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 CANDIDATES = {
     "in_order": Candidate("DataLoader(in_order=False)", LOADED, WORKERS, extra={"in_order": False}),
-    "sharing": Candidate("sharing strategy file_system", LOADED, WORKERS, extra={"sharing": "file_system"}),
-    "worker_threads": Candidate("as many threads as CPUs in workers", LOADED, WORKERS, extra={"worker_threads": True}),
-    "bucket_1": Candidate("DDP bucket_cap_mb=1", SHARED, TWO, extra={"ddp": {"bucket_cap_mb": 1}}),
-    "bucket_100": Candidate("DDP bucket_cap_mb=100", SHARED, TWO, extra={"ddp": {"bucket_cap_mb": 100}}),
-    "static_graph": Candidate("DDP static_graph", SHARED, TWO, extra={"ddp": {"static_graph": True}}),
-    "bucket_view": Candidate(
-        "DDP gradient_as_bucket_view", SHARED, TWO, extra={"ddp": {"gradient_as_bucket_view": True}}
-    ),
-    "bf16_gradients": Candidate("DDP bf16 gradient compression", SHARED, TWO, extra={"hook": "bf16"}),
-    "zero": Candidate("ZeRO-1", ("recommender", *SHARED), TWO, extra={"zero": True}),
-    "passive": Candidate(
-        "OMP_WAIT_POLICY=passive beside a busy process", NOISY, variables={"OMP_WAIT_POLICY": "passive"}, neighbour=True
-    ),
-    "passive_quiet": Candidate("OMP_WAIT_POLICY=passive", NOISY, variables={"OMP_WAIT_POLICY": "passive"}),
-    "passive_workers": Candidate(
-        "OMP_WAIT_POLICY=passive beside loader workers", LOADED, WORKERS, variables={"OMP_WAIT_POLICY": "passive"}
-    ),
+    "mpi": Candidate("backend mpi, not gloo", ("tabular_mlp",), TWO, changed={"backend": "mpi"}),
+    "passive": Candidate("OMP_WAIT_POLICY=passive beside a busy process", NOISY, variables=PASSIVE, neighbour=True),
+    "passive_quiet": Candidate("OMP_WAIT_POLICY=passive", NOISY, variables=PASSIVE),
+    "passive_workers": Candidate("OMP_WAIT_POLICY=passive beside loader workers", LOADED, WORKERS, variables=PASSIVE),
     "interop_1": Candidate("interop threads 1", NOISY, changed={"interop_threads": 1}),
     "prefetch_8": Candidate("prefetch factor 8", LOADED, WORKERS, changed={"prefetch_factor": 8}),
-    "batch_32": Candidate("batch of 32 times today's, not 16", BATCHED, times=2),
-    "batch_64": Candidate("batch of 64 times today's, not 16", BATCHED, times=4),
 }
-LARGE = 16
-"""Times today's batch: where level ``max`` ends."""
 
 
 def main() -> None:
@@ -108,20 +86,18 @@ def main() -> None:
 
 
 def compare(candidate: Candidate, task: str, arguments: argparse.Namespace) -> Ratio | None:
-    """``candidate`` over the same training without it."""
+    """Return the rate with ``candidate`` over that of the same training without it."""
     sides = {"without": contender(candidate, task, False), "with": contender(candidate, task, True)}
     turns: list[dict[str, float]] = []
-    with neighbour() if candidate.neighbour else nullcontext():
+    with neighbour("steady" if candidate.neighbour else "none"):
         for seed in range(arguments.generations):
             turns += rounds(sides, arguments.rounds, arguments.seconds, seed=seed)
-    return ratio(turns, "with", "without")  # type: ignore[arg-type]
+    return paired(turns, "with", "without")
 
 
 def contender(candidate: Candidate, task: str, changed: bool) -> Contender:
-    """One side of the comparison."""
+    """Return one side of the comparison."""
     batch = BATCHES[task]
-    if candidate.times > 1:
-        batch *= LARGE * (candidate.times if changed else 1)
     own = {"threads": CPUS, "interop_threads": CPUS, "batch_size": batch, **candidate.settings}
     settings = Settings(**(own | dict(candidate.changed) if changed else own))
     if settings.processes > 1:
@@ -130,17 +106,6 @@ def contender(candidate: Candidate, task: str, changed: bool) -> Contender:
     return Contender(
         path, settings.as_dict(), candidate.extra if changed else {}, candidate.variables if changed else {}
     )
-
-
-@contextmanager
-def neighbour() -> AbstractContextManager[None]:  # type: ignore[misc]
-    """A process of equal priority that keeps one CPU busy."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        busy.kill()
-        busy.wait()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a training step pays for going through `autotune`: microseconds per step over the same bare loop.
 
-    python benchmarks/runtime_overhead.py [--steps 100] [--rounds 300]
+    python -m benchmarks.runtime_overhead [--steps 100] [--rounds 300]
 
 A bare loop and a prepared one take turns in one process, in random order, on a model so small that Python is most of
 its step. Each round gives one difference; the median over rounds is printed, with the quartiles. Times are the CPU
@@ -28,7 +28,7 @@ BATCH = 4
 
 
 def build(steps: int) -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[tuple[torch.Tensor, ...]]]:
-    """A linear model, SGD, and a loader of ``steps`` tiny batches."""
+    """Build a linear model, SGD, and a loader of ``steps`` tiny batches."""
     torch.manual_seed(0)
     model = nn.Linear(4, 1)
     data = TensorDataset(torch.randn(steps * BATCH, 4), torch.randn(steps * BATCH, 1))
@@ -36,7 +36,7 @@ def build(steps: int) -> tuple[nn.Module, torch.optim.Optimizer, DataLoader[tupl
 
 
 def bare(steps: int) -> Callable[[], None]:
-    """One epoch without autotune."""
+    """Return a function that trains an epoch without autotune."""
     model, optimizer, loader = build(steps)
     loss_of = nn.MSELoss()
 
@@ -51,7 +51,7 @@ def bare(steps: int) -> Callable[[], None]:
 
 
 def tuned(steps: int, session: Session) -> Callable[[], None]:
-    """One epoch with it: the same work."""
+    """Return a function that does the same work with autotune."""
     model, optimizer, loader = session.prepare(*build(steps))
     loss_of = nn.MSELoss()
 
@@ -66,14 +66,14 @@ def tuned(steps: int, session: Session) -> Callable[[], None]:
 
 
 def seconds(epoch: Callable[[], None]) -> float:
-    """CPU time of one epoch."""
+    """Return the CPU time of one epoch."""
     started = time.process_time()
     epoch()
     return time.process_time() - started
 
 
 def differences(steps: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Microseconds per step, round by round: what the prepared loop adds, and the bare loop's own."""
+    """Return microseconds per step, round by round: what the prepared loop adds, and the bare loop's own."""
     settings = Settings(batch_size=BATCH, threads=1, interop_threads=torch.get_num_interop_threads())
     order = random.Random(0)
     with Session(settings, device="cpu") as session:
@@ -90,7 +90,7 @@ def differences(steps: int, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def main() -> int:
-    """Print the overhead; 1 where it is above the limit."""
+    """Print the overhead; return 1 if it is above the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=300)

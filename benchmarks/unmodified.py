@@ -1,12 +1,16 @@
-"""Unmodified scripts as a user meets them: how soon the answer comes, and whether ``autotune run`` is ever slower.
+"""Unmodified scripts: is what `autotune tune` claims what the run gains, and is `autotune run` ever slower?
 
-    python -m benchmarks.unmodified SCRIPT... [--pairs 4] [--budget 60s]
-    python -m benchmarks.unmodified --task examples/tabular_mlp.py [--steps 300]
+    python -m benchmarks.unmodified [--only NAME ...] [--pairs 3] [--budget 60s] [--rehearse]
 
-Each script is tuned from the shell; then whole processes, ``python SCRIPT`` and ``autotune run SCRIPT``, take turns in
-random order. Printed are the seconds to the answer, the recommended claim, and the wall time of plain over tuned
-(above 1 is a gain): geometric mean and Student's 95 % interval over the pairs. Start-up and evaluation are part of it.
-``--task`` writes a plain script of the same training, and tunes both: the script's answer should not take longer.
+Each script of `benchmarks/scripts` is tuned from the shell; then whole processes, as its user starts it and under
+``autotune run``, take turns in random order. Ratios are plain over tuned, so above 1 is a gain: geometric mean and
+Student's 95 % interval over the pairs. A step is timed by the script itself (its mean, since a median hides stalls of
+the loader, without the first five steps); the whole run is the process's wall time. What ``run`` added at the start is
+the difference of the medians from the launch to the end of the fifth step.
+
+Prints a table, and writes it with every process's times to ``benchmarks/results/unmodified.json`` after each script.
+Takes about five minutes a script: quiet the machine first. ``--rehearse`` lets each process end after a few steps, to
+see that everything works; nothing is written then.
 """
 
 from __future__ import annotations
@@ -14,115 +18,270 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from autotune.stats.student import student_quantile
+from benchmarks import stamp
+from benchmarks.ratios import Ratio, ratio_of
 
-SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-import torch
-from torch.utils.data import DataLoader
-import {module} as task
+FOLDER = Path(__file__).parent / "scripts"
+SLOWER = 1.03
+"""A whole run that takes more than this many times as long as the plain one is slower."""
+LUCK = 0.01
+"""Two processes of the same settings differ by this much: intervals that are no further apart overlap."""
+PATIENCE_SECONDS = 900.0
+AUTOTUNE = [sys.executable, "-m", "autotune.cli"]
 
-torch.manual_seed(0)
-own = task.CURRENT
-model, dataset = task.build_model(), task.build_dataset()
-make = getattr(task, "build_optimizer", lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
-optimizer = make(model.parameters())
-loader = DataLoader(dataset, batch_size=own.get("batch_size", 32), num_workers=own.get("num_workers", 0), shuffle=True,
-                    collate_fn=getattr(task, "collate_fn", None))
-done = 0
-while done < {steps}:
-    for batch in loader:
-        loss = task.compute_loss(model, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        done += 1
-        if done == {steps}:
-            break
-print(f"loss {{loss.item():.4f}}")
-"""
+
+@dataclass(frozen=True)
+class Script:
+    """One script.
+
+    Attributes:
+        name: of its file, without the suffix.
+        short: arguments with which it ends soon; it then has its data files and bytecode.
+        launch: what stands before the script on its user's command line, such as torchrun's words.
+    """
+
+    name: str
+    short: tuple[str, ...]
+    launch: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> list[str]:
+        """Return what follows ``autotune tune`` and ``autotune run``."""
+        return [*self.launch, str(FOLDER / f"{self.name}.py")]
+
+    @property
+    def plain(self) -> list[str]:
+        """Return the command without autotune."""
+        if self.launch[:1] == ("torchrun",):
+            return [sys.executable, "-m", "torch.distributed.run", *self.line[1:]]
+        return [sys.executable, *self.line]
+
+
+ONE_EPOCH, FEW_STEPS = ("--epochs", "1"), ("--steps", "10")
+SCRIPTS = (
+    Script("wgan_gp", FEW_STEPS),
+    Script("cnn_digits", ONE_EPOCH),
+    Script("char_gpt", FEW_STEPS),
+    Script("ppo_cartpole", FEW_STEPS),
+    Script("hf_trainer", FEW_STEPS),
+    Script("lightning_mlp", FEW_STEPS),
+    Script("accelerate_text", FEW_STEPS),
+    Script("vae", ONE_EPOCH),
+    Script("text_lstm", ONE_EPOCH),
+    Script("recommender", FEW_STEPS),
+    Script("jpeg_folder", ONE_EPOCH),
+    Script("graph_gcn", ("--epochs", "10")),
+    Script("unet", ONE_EPOCH),
+    Script("ddp", ONE_EPOCH, ("torchrun", "--standalone", "--nproc-per-node=2")),
+)
+
+
+class Failed(Exception):
+    """A process failed; the message is the end of what it wrote."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One whole process, in seconds: its wall time, the script's own mean and median step, launch to fifth step."""
+
+    wall: float
+    mean: float
+    median: float
+    start: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one script.
+
+    Attributes:
+        name: of the script.
+        seconds: from the shell to the answer.
+        level: the recommended one; empty if there is no profile.
+        claim: its speedup, as the profile states it.
+        step: plain over tuned, mean steps by the script's own clock.
+        run: plain over tuned, whole processes.
+        added: seconds that ``autotune run`` added until the fifth step was over.
+        failure: why figures are missing.
+    """
+
+    name: str
+    seconds: float = 0.0
+    level: str = ""
+    claim: Ratio | None = None
+    step: Ratio | None = None
+    run: Ratio | None = None
+    added: float | None = None
+    failure: str = ""
+
+    @property
+    def overlap(self) -> bool | None:
+        """Return whether the claim holds for the script's own steps; None without figures."""
+        return overlapping(self.claim, self.step) if self.claim and self.step else None
+
+    @property
+    def slower(self) -> bool | None:
+        """Return whether the whole run took more than 3 % longer; None without figures."""
+        return self.run.value < 1 / SLOWER if self.run else None
+
+
+def overlapping(one: Ratio, other: Ratio) -> bool:
+    """Return whether two intervals share a ratio, or are apart by no more than `LUCK`."""
+    return max(one.low, other.low) <= min(one.high, other.high) * (1 + LUCK)
+
+
+def compared(pairs: Sequence[tuple[Run, Run]]) -> tuple[Ratio, Ratio, float]:
+    """Return the ratios of steps and of whole runs, and the seconds added at the start, from (plain, tuned) pairs."""
+    steps = ratio_of([math.log(plain.mean / tuned.mean) for plain, tuned in pairs])
+    runs = ratio_of([math.log(plain.wall / tuned.wall) for plain, tuned in pairs])
+    starts = [statistics.median(run.start for run in runs) for runs in zip(*pairs, strict=True)]
+    return steps, runs, starts[1] - starts[0]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table with one line a script, and what holds for all of them."""
+    lines = ["| script | claim | step | whole run | overlap | slower than 3 % | start | answer |", "|---" * 8 + "|"]
+    for row in rows:
+        cells = [row.name, _claim(row), row.step or "", row.run or "", _yes_no(row.overlap), _yes_no(row.slower)]
+        added = "" if row.added is None else f"{row.added:+.1f} s"
+        lines.append("| " + " | ".join(map(str, [*cells, added, f"{row.seconds:.0f} s"])) + " |")
+    overlaps = [row.overlap for row in rows if row.overlap is not None]
+    slower = [row.slower for row in rows if row.slower is not None]
+    ends = f"{sum(overlaps)} of {len(overlaps)} claims overlap the script's own steps; {sum(slower)} of {len(slower)}"
+    return "\n".join([*lines, "", f"{ends} runs are slower by more than 3 %."])
+
+
+def _claim(row: Row) -> str:
+    return f"`{row.level}` {row.claim}" if row.claim else row.failure
+
+
+def _yes_no(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "no"
+
+
+def summary(written: str) -> dict[str, float]:
+    """Return the summary that a script printed: the last line that is a JSON object.
+
+    Raises:
+        Failed: there is none.
+    """
+    for line in reversed(written.splitlines()):
+        if line.startswith("{"):
+            found: dict[str, float] = json.loads(line)
+            return found
+    raise Failed("the script printed no summary")
+
+
+def tune(script: Script, budget: str | None, folder: Path) -> dict[str, Any]:
+    """Tune ``script`` from the shell; return its profile with its path.
+
+    Raises:
+        Failed: there is no profile.
+    """
+    options = ["--json", "--profile", str(folder / "found.yaml"), *(["--budget", budget] if budget else [])]
+    done = _started([*AUTOTUNE, "tune", *options, *script.line], folder)
+    profile: dict[str, Any] = json.loads(done.stdout)
+    return profile
+
+
+def whole(line: list[str], folder: Path) -> Run:
+    """Run one whole process.
+
+    Raises:
+        Failed: it failed.
+    """
+    launched, begun = time.time(), time.perf_counter()
+    done = _started(line, folder)
+    wall = time.perf_counter() - begun
+    found = summary(done.stdout)
+    return Run(wall, found["mean"], found["median"], found["started"] - launched)
+
+
+def _started(line: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"not over after {PATIENCE_SECONDS:.0f} s") from error
+    if done.returncode:
+        last = [written for written in done.stderr.splitlines() if written.strip()][-6:]
+        raise Failed(f"exit {done.returncode}: {' '.join(map(str.strip, last))}")
+    return done
+
+
+def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -> tuple[Row, list[tuple[Run, Run]]]:
+    """Tune one script and run it ``pairs`` times each way, in turns; for a few steps only to ``rehearse``."""
+    row, runs, arguments = Row(script.name), [], script.short if rehearse else ()
+    with tempfile.TemporaryDirectory(prefix="unmodified-") as place:
+        folder = Path(place)
+        try:
+            _started([*script.plain, *script.short], folder)
+            begun = time.perf_counter()
+            profile = tune(script, budget, folder)
+            seconds, level = time.perf_counter() - begun, str(profile["recommended"])
+            speedup = profile["levels"][level]["speedup"]
+            claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
+            row = Row(script.name, seconds, level, claim)
+            tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
+            for number in range(pairs):
+                runs.append(_pair([*script.plain, *arguments], tuned, folder))
+                print(f"  {script.name}: pair {number + 1} of {pairs}", file=sys.stderr, flush=True)
+            return Row(script.name, seconds, level, claim, *compared(runs)), runs
+        except Failed as error:
+            return Row(row.name, row.seconds, row.level, row.claim, failure=str(error)), runs
+
+
+def _pair(plain: list[str], tuned: list[str], folder: Path) -> tuple[Run, Run]:
+    """Run both, in random order."""
+    if random.random() < 0.5:
+        first = whole(plain, folder)
+        return first, whole(tuned, folder)
+    last = whole(tuned, folder)
+    return whole(plain, folder), last
+
+
+def record(rows: Sequence[Row], runs: dict[str, list[tuple[Run, Run]]], options: dict[str, Any], name: str) -> Path:
+    """Write all that is known so far."""
+    found = [_data(row) | {"overlap": row.overlap, "slower": row.slower} for row in rows]
+    processes = {script: [[asdict(run) for run in pair] for pair in pairs] for script, pairs in runs.items()}
+    return stamp.write(name, {"options": options, "rows": found, "plain_and_tuned": processes})
+
+
+def _data(row: Row) -> dict[str, Any]:
+    """Return ``row`` as plain data."""
+    return {name: value.as_dict() if isinstance(value, Ratio) else value for name, value in vars(row).items()}
 
 
 def main() -> None:
+    """Measure the scripts one after the other."""
+    names = [script.name for script in SCRIPTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scripts", nargs="*", type=Path)
-    parser.add_argument("--task", type=Path)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--pairs", type=int, default=4)
-    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--budget", help="of each tuning run, such as 60s; by default what the tuner gives itself")
+    parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        folder, scripts = Path(place), [script.resolve() for script in arguments.scripts]
-        if arguments.task:
-            scripts.append(as_script(arguments.task.resolve(), arguments.steps, folder))
-            seconds, _found = tune(arguments.task.resolve(), arguments.budget, folder)
-            print(f"{arguments.task.name} as a task file: {seconds:.0f} s to the answer", flush=True)
-        for script in scripts:
-            report(script, arguments.budget, arguments.pairs, folder)
-
-
-def as_script(task: Path, steps: int, folder: Path) -> Path:
-    """A plain script that trains what ``task`` says for ``steps`` steps."""
-    path = folder / f"{task.stem}_script.py"
-    path.write_text(SCRIPT.format(folder=str(task.parent), module=task.stem, steps=steps))
-    return path
-
-
-def report(script: Path, budget: str, pairs: int, folder: Path) -> None:
-    """Tune one script, and time it against itself."""
-    seconds, found = tune(script, budget, folder)
-    if isinstance(found, str):
-        print(f"{script.name}: {seconds:.0f} s: {found}", flush=True)
-        return
-    level = found["levels"][found["recommended"]]
-    claim = "{value:.2f}x ({low:.2f} to {high:.2f})".format(**level["speedup"])
-    tuned = [sys.executable, "-m", "autotune.cli", "run", "--profile", found["path"], str(script)]
-    logs = []
-    for _ in range(pairs):
-        lines = [[sys.executable, str(script)], tuned]
-        random.shuffle(lines)
-        taken = {line[1]: wall(line, folder) for line in lines}
-        logs.append(math.log(taken[str(script)] / taken["-m"]))
-    print(
-        f"{script.name}: {seconds:.0f} s to {found['recommended']} {claim}; run over plain {interval(logs)}", flush=True
-    )
-
-
-def tune(target: Path, budget: str, folder: Path) -> tuple[float, dict[str, object] | str]:
-    """Seconds to the answer, and the profile with its path, or the reason why there is none."""
-    line = ["autotune.cli", "tune", "--budget", budget, "--profile", str(folder / f"{target.stem}.yaml"), "--json"]
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", *line, str(target)], cwd=folder, capture_output=True, text=True, check=False
-    )
-    seconds = time.perf_counter() - begun
-    if done.returncode:
-        return seconds, f"exit {done.returncode}: {done.stderr.strip().splitlines()[-1]}"
-    return seconds, json.loads(done.stdout)
-
-
-def wall(line: list[str], folder: Path) -> float:
-    """Seconds of a whole process."""
-    begun = time.perf_counter()
-    subprocess.run(line, cwd=folder, check=True, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - begun
-
-
-def interval(logs: list[float]) -> str:
-    """Geometric mean with Student's 95 % interval."""
-    mean = statistics.fmean(logs)
-    half = student_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if logs[1:] else 0.0
-    return f"{math.exp(mean):.2f}x ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f}, {len(logs)} pairs)"
+    chosen = [script for script in SCRIPTS if script.name in arguments.only]
+    name = "unmodified" if len(chosen) == len(SCRIPTS) else f"unmodified-{'-'.join(each.name for each in chosen)}"
+    rows: list[Row] = []
+    runs: dict[str, list[tuple[Run, Run]]] = {}
+    for script in chosen:
+        row, runs[script.name] = measure(script, arguments.pairs, arguments.budget, rehearse=arguments.rehearse)
+        rows.append(row)
+        print(f"{script.name}: {row.failure or row.claim}", file=sys.stderr, flush=True)
+        if not arguments.rehearse:
+            record(rows, runs, {"pairs": arguments.pairs, "budget": arguments.budget}, name)
+    print(table(rows))
 
 
 if __name__ == "__main__":

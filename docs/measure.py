@@ -23,23 +23,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from autotune.launch.binding import starter
-
 from autotune.knobs.affinity import VARIABLE, Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.launch.command import starter
 from autotune.profiles import file
-from autotune.stats.measurement import HIGH_LATENCY, Measurement
-from autotune.stats.proof import CONFIDENCE, LOOKS, MIN_GAIN, Round, compare
+from autotune.stats.measurement import Measurement
+from autotune.stats.proof import ANALYSES, CONFIDENCE, MIN_GAIN, Round, compare
 from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
+from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.running_trial import Timeouts
-from autotune.trial.parent.fork_servers import trial_environment
-from autotune.trial.parent.fork_servers import TrialSetup
 from autotune.trial.paths import StudyPaths
-from autotune.trial.messages import TrialReport, TrialSpec
-from autotune.trial.messages import UnixConnection
 from autotune.tuning import host_lock as lock
 from autotune.tuning.schedule import ROUNDS
 from benchmarks.simulation.profiles import profile
@@ -151,13 +147,13 @@ def proof(trials: int) -> None:
         for _ in range(trials):
             rounds: list[Round] = []
             ended = hasty = claimed = False
-            for generation in range(1, max(LOOKS) + 1):
+            for generation in range(1, max(ANALYSES) + 1):
                 bias = dice.gauss(0.0, spread)
                 noisy = [math.exp(bias + dice.gauss(0.0, 0.03)) for _ in range(ROUNDS)]
                 rounds += [Round(generation, {"new": rate, "old": 1.0}) for rate in noisy]
                 hasty |= plain_low(rounds) > math.log(MIN_GAIN)
-                if generation in LOOKS and not ended:
-                    look = compare(rounds, "new", "old", final=generation == max(LOOKS))
+                if generation in ANALYSES and not ended:
+                    look = compare(rounds, "new", "old", final=generation == max(ANALYSES))
                     ended, claimed = not look.undecided, look.gain
                 if generation == 2:
                     short += compare(rounds, "new", "old").gain
@@ -179,32 +175,6 @@ def bound(pairs: int) -> None:
             subprocess.run(commands[name], env=os.environ | {VARIABLE: plan.text}, check=True)
             taken[name].append(time.perf_counter() - before)
     report("s", taken, "bound", "plain")
-
-
-def latency(pairs: int) -> None:
-    """Decision 009: steps/s of a small MLP with one thread and with two, while core-to-core latency is low and
-    while it is high. Repeat it where the host moves the cores seldom."""
-    task = ("two", Settings(threads=2, interop_threads=1, batch_size=128)), ("one", Settings(threads=1, batch_size=128))
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in task}
-    with runner(TASK) as running:
-        trials = {name: running.start(TrialSpec(settings=settings, resident=True), PATIENT) for name, settings in task}
-        for trial in trials.values():
-            running.ready(trial)
-        for _ in range(pairs):
-            blocks = {name: running.block(trial, 0.3) for name, trial in trials.items()}
-            current = blocks["two"].core_latency if blocks["two"] else 0.0
-            for name, block in blocks.items():
-                seen[name] += [(current, block.rate)] if block else []
-        for trial in trials.values():
-            running.stop(trial)
-    lowest = min(each for each, _ in seen["two"])
-    for name, found in seen.items():
-        for state, low in (("low", True), ("high", False)):
-            some = [(each, rate) for each, rate in found if (each <= HIGH_LATENCY * lowest) == low]
-            if some:
-                taken = statistics.median(each for each, _ in some) * 1e6
-                rates = statistics.median(rate for _, rate in some)
-                print(f"{name} threads, {state} latency: {rates:.6g} samples/s, {len(some)} blocks, {taken:.3g} us")
 
 
 def isolation(pairs: int) -> None:
@@ -291,7 +261,6 @@ FIGURES = {
     "messages": messages,
     "compile": compiled,
     "bound": bound,
-    "latency": latency,
     "isolation": isolation,
     "reading": reading,
 }

@@ -27,6 +27,8 @@ README = ROOT / "README.md"
 KNOBS_PAGE = ROOT / "docs" / "knobs.md"
 KNOB_TABLE = re.compile(r"(?s)(<!-- knobs:begin -->\n).*?(<!-- knobs:end -->)")
 HEADINGS = ("Machine", "Baseline", "Level", "Changes", "Left out", "Failed", "Note", "Apply")
+FIRST = 10
+"""Lines of a run that stand before the fold."""
 BLOCK = re.compile(r"(?s)(<!-- result:begin -->\n).*?(<!-- result:end -->)")
 
 
@@ -54,9 +56,10 @@ def svg(text: str) -> str:
 
 def block(text: str) -> str:
     """The README's result block for ``text``."""
+    first = "\n".join(text.splitlines()[:FIRST])
     return (
-        "![The final answer of a tuning run in a terminal](docs/images/tune.svg)\n\n"
-        f"<details><summary>The same as text</summary>\n\n```text\n{text.rstrip()}\n```\n\n</details>\n"
+        f"```text\n{first}\n```\n\n<details><summary>The rest: what changes and why, what was left out, how to apply it"
+        "</summary>\n\n![The whole answer of a tuning run in a terminal](docs/images/tune.svg)\n\n</details>\n"
     )
 
 

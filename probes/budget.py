@@ -1,15 +1,43 @@
-"""How much this process may use: CPUs, which limit decides and hints to the user; open files and processes."""
+"""How much this process may use: CPUs, which limit decides and hints to the user; open files and processes.
+
+Most limits are those of control groups, version 1, version 2 or both at once. A limit may sit on any ancestor, every
+version-1 controller may have a path of its own, and inside a container the path in ``/proc/self/cgroup`` is often the
+host's and cannot be seen: then the root of the mount is our own group.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import posixpath
 import re
+from dataclasses import dataclass
 
-from autotune.probes import cgroup
 from autotune.probes.cpu import parse_cpu_list
 from autotune.probes.facts import Cpu, CpuBudget, LogicalCpu, ResourceLimits
 from autotune.probes.system import System
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of ``/proc/self/mountinfo``: which part (``root``) of what is seen at ``point``."""
+
+    root: str
+    point: str
+    filesystem: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One control group folder and the version of its hierarchy (1 or 2)."""
+
+    folder: str
+    version: int
+
+    def read(self, system: System, name: str) -> str | None:
+        """Return the text of one of its files, or None."""
+        return system.read(posixpath.join(self.folder, name))
 
 
 def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBudget:
@@ -33,14 +61,14 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
         limit=_limit(online, mask, cpuset, allowed, quota),
-        hints=(*problems, *_quota_hints(quota, len(allowed)), *_slurm_hints(system, threads)),
+        hints=(*problems, *_slurm_hints(system, threads)),
     )
 
 
 def resource_limits(system: System) -> ResourceLimits:
     """Return the resource limits of this process and its cgroups. A None in it means unlimited."""
     files = system.rlimit("RLIMIT_NOFILE") or (None, None)
-    texts = [group.read(system, "pids.max") for group in cgroup.ancestors(system, "pids")]
+    texts = [group.read(system, "pids.max") for group in ancestors(system, "pids")]
     candidates = [(int(text), "cgroup pids.max") for text in texts if text and text.isdecimal()]
     own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
     if own is not None and system.uid() != 0:  # does not apply to root
@@ -52,7 +80,7 @@ def resource_limits(system: System) -> ResourceLimits:
 def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:
     """Return the CPUs' worth of time of the tightest visible group, or None; and a line per unreadable quota."""
     quotas, problems = [], []
-    for group in cgroup.ancestors(system, "cpu"):
+    for group in ancestors(system, "cpu"):
         name, text = _quota_text(system, group)
         try:
             quotas.append(parse_quota(text) if text is not None else None)
@@ -63,7 +91,7 @@ def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:
 
 def quota_seconds(system: System) -> float | None:
     """Return the CPU seconds used so far by the group with the tightest quota; None without a quota or a counter."""
-    groups, found = cgroup.ancestors(system, "cpu"), []
+    groups, found = ancestors(system, "cpu"), []
     for place, group in enumerate(groups):
         with contextlib.suppress(ValueError):
             quota = parse_quota(_quota_text(system, group)[1] or "max")
@@ -74,12 +102,12 @@ def quota_seconds(system: System) -> float | None:
     if groups[place].version == 2:
         match = re.search(r"^usage_usec (\d+)$", groups[place].read(system, "cpu.stat") or "", re.MULTILINE)
         return int(match[1]) / 1e6 if match else None
-    counters = cgroup.ancestors(system, "cpuacct")
+    counters = ancestors(system, "cpuacct")
     text = counters[place].read(system, "cpuacct.usage") if len(counters) == len(groups) else None
     return int(text) / 1e9 if text and text.isdecimal() else None
 
 
-def _quota_text(system: System, group: cgroup.Group) -> tuple[str, str | None]:
+def _quota_text(system: System, group: Group) -> tuple[str, str | None]:
     """Return the file that holds a group's quota, and its text as ``<quota> <period>``."""
     if group.version == 2:
         return "cpu.max", group.read(system, "cpu.max")
@@ -103,7 +131,7 @@ def parse_quota(text: str) -> float | None:
 def _cpuset(system: System) -> frozenset[int] | None:
     """Return the CPUs that every visible cpuset allows, or None if there is no cpuset."""
     found: frozenset[int] | None = None
-    for group in cgroup.ancestors(system, "cpuset"):
+    for group in ancestors(system, "cpuset"):
         names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
         text = next(filter(None, (group.read(system, name) for name in names)), None)
         if text:
@@ -137,22 +165,6 @@ def _limit(
     return f"{'cpuset' if by_cpuset else 'affinity mask'} ({len(allowed)} of {len(online)} CPUs)"
 
 
-def _quota_hints(quota: float | None, allowed: int) -> tuple[str, ...]:
-    if quota is None or quota >= allowed:
-        return ()
-    whole = max(1, math.floor(quota))
-    hints = [
-        f"A CPU quota of {quota:g} lets {whole} of {allowed} CPUs be busy; raise it with docker --cpus or limits.cpu."
-    ]
-    if quota < 1:
-        hints.append(f"With {quota:g} CPUs even one thread is stopped part of the time: timings will be uneven.")
-    elif quota != whole:
-        hints.append(
-            f"A fractional quota leaves {quota - whole:g} CPUs idle: a whole number such as {whole + 1} is better."
-        )
-    return tuple(hints)
-
-
 def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:
     """Give hints by Slurm's variables: the affinity mask decides."""
     asked = system.env.get("SLURM_CPUS_PER_TASK", "")
@@ -164,3 +176,75 @@ def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:
     if "SLURM_JOB_ID" in system.env and not asked and threads == 1:
         return ("This Slurm step has one CPU: ask for more with --cpus-per-task=N.",)
     return ()
+
+
+# Control groups -------------------------------------------------------------------------------------------------------
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """Read ``/proc/self/cgroup`` as controller -> path; version 2 has the empty controller name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            for controller in parts[1].split(","):
+                found[controller] = parts[2]
+    return found
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """Read ``/proc/self/mountinfo``; lines that do not read as mounts are left out."""
+    mounts = []
+    for line in text.splitlines():
+        left, separator, right = line.partition(" - ")
+        before, after = left.split(" "), right.split(" ")
+        if separator and len(before) >= 6 and len(after) >= 3:
+            mounts.append(Mount(_unescape(before[3]), _unescape(before[4]), after[0], tuple(after[2].split(","))))
+    return tuple(mounts)
+
+
+def ancestors(system: System, controller: str) -> tuple[Group, ...]:
+    """Return this process's group for a controller and every visible ancestor, innermost first, if any."""
+    membership = parse_membership(system.read("/proc/self/cgroup") or "")
+    mounts = parse_mounts(system.read("/proc/self/mountinfo") or "")
+    # On hybrid hosts version 1 owns the controllers it lists, so it is asked first.
+    for version, name, filesystem in ((1, controller, "cgroup"), (2, "", "cgroup2")):
+        path = membership.get(name)
+        mount = _mount_for(mounts, filesystem, name, path)
+        if path is not None and mount is not None:
+            return tuple(Group(folder, version) for folder in _folders(system, mount, path))
+    return ()
+
+
+def _mount_for(mounts: tuple[Mount, ...], filesystem: str, controller: str, path: str | None) -> Mount | None:
+    """Return the mount that shows the controller, preferably one whose root holds the path."""
+    fitting = [m for m in mounts if m.filesystem == filesystem and (not controller or controller in m.options)]
+    holding = [m for m in fitting if path is not None and _below(m.root, path) is not None]
+    return next(iter(holding or fitting), None)
+
+
+def _folders(system: System, mount: Mount, path: str) -> list[str]:
+    """Return the folders from the group up to the root of the mount, as far as they can be seen."""
+    folders = []
+    relative = _below(mount.root, path) or ""
+    while relative:
+        folder = posixpath.join(mount.point, relative)
+        if system.exists(folder):
+            folders.append(folder)
+        relative = posixpath.dirname(relative)
+    return [*folders, mount.point]
+
+
+def _below(root: str, path: str) -> str | None:
+    """Return ``path`` relative to ``root``, or None if it lies outside (which a namespace shows as ``/..``)."""
+    if ".." in path.split("/"):
+        return None
+    relative = posixpath.relpath(path, root) if path.startswith("/") and root.startswith("/") else ".."
+    if relative.startswith(".."):
+        return None
+    return "" if relative == "." else relative
+
+
+def _unescape(text: str) -> str:
+    """Undo the kernel's octal for blanks, tabs, newlines and backslashes in paths."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

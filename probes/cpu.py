@@ -1,20 +1,97 @@
-"""The processors: names, instruction sets, cores, caches, NUMA nodes."""
+"""The processors: names, instruction sets, cores, NUMA nodes.
+
+Processors go by short names of their designs, by what they report (cpuid, MIDR), never guessed. Only designs that
+people train on are named; any other gets its numbers (``family6-model250``), which is a key as good. Sources: AMD
+models as in the Linux kernel's ``arch/x86/kernel/cpu/amd.c``, Intel models as in
+``arch/x86/include/asm/intel-family.h``, Arm parts as in ``arch/arm64/include/asm/cputype.h``. archspec 0.2.7 cannot
+replace the tables: it tells x86 designs apart by features alone, and names a virtual Emerald Rapids without
+``waitpkg`` Ice Lake.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from autotune.probes import families
-from autotune.probes.facts import Cache, Cpu, LogicalCpu, NumaNode
-from autotune.probes.system import Facts, System
+from autotune.probes.facts import Cpu, LogicalCpu, NumaNode
+from autotune.probes.system import System
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HIGHEST_CPU = 1 << 16
 """Far above any kernel's NR_CPUS: a longer range comes from a broken file."""
+
+_UNITS = (("amx", "amx_"), ("avx512-bf16", "avx512_bf16"), ("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"))
+"""Vector and matrix units of x86, widest first, and how a flag starts that only processors with this unit have."""
+
+_AMD: dict[str, tuple[int, str, tuple[tuple[int, int], ...]]] = {
+    # design: family, its widest unit, ranges of models
+    "zen1": (0x17, "avx2", ((0x00, 0x2F), (0x50, 0x5F))),
+    "zen2": (0x17, "avx2", ((0x30, 0x4F), (0x60, 0x7F), (0x90, 0xAF))),
+    "zen3": (0x19, "avx2", ((0x00, 0x0F), (0x20, 0x5F))),
+    "zen4": (0x19, "avx512-bf16", ((0x10, 0x1F), (0x60, 0x9F))),
+    "zen4c": (0x19, "avx512-bf16", ((0xA0, 0xAF),)),
+    "zen5": (0x1A, "avx512-bf16", ((0x00, 0x0F), (0x20, 0x2F), (0x40, 0x4F), (0x60, 0x7F))),
+    "zen5c": (0x1A, "avx512-bf16", ((0x10, 0x1F),)),
+}
+_INTEL: dict[str, tuple[str, tuple[int, ...]]] = {
+    # design: its widest unit, its models of family 6
+    "sandy-bridge": ("avx", (0x2A, 0x2D)),
+    "ivy-bridge": ("avx", (0x3A, 0x3E)),
+    "haswell": ("avx2", (0x3C, 0x45, 0x46)),
+    "haswell-ep": ("avx2", (0x3F,)),
+    "broadwell": ("avx2", (0x3D, 0x47)),
+    "broadwell-ep": ("avx2", (0x4F, 0x56)),
+    "skylake": ("avx2", (0x4E, 0x5E)),
+    "kaby-lake": ("avx2", (0x8E, 0x9E)),
+    "comet-lake": ("avx2", (0xA5, 0xA6)),
+    "alder-lake": ("avx2", (0x97, 0x9A)),
+    "raptor-lake": ("avx2", (0xB7, 0xBA, 0xBF)),
+    "meteor-lake": ("avx2", (0xAA, 0xAC)),
+    "lunar-lake": ("avx2", (0xBD,)),
+    "arrow-lake": ("avx2", (0xB5, 0xC5, 0xC6)),
+    "sierra-forest": ("avx2", (0xAF,)),
+    "ice-lake": ("avx512", (0x7D, 0x7E)),
+    "ice-lake-sp": ("avx512", (0x6A, 0x6C)),
+    "tiger-lake": ("avx512", (0x8C, 0x8D)),
+    "rocket-lake": ("avx512", (0xA7,)),
+    "sapphire-rapids": ("amx", (0x8F,)),
+    "emerald-rapids": ("amx", (0xCF,)),
+    "granite-rapids": ("amx", (0xAD, 0xAE)),
+}
+_STEPPINGS_OF_0X55 = ((4, "skylake-sp", "avx512"), (7, "cascade-lake", "avx512"), (15, "cooper-lake", "avx512-bf16"))
+"""One model number for three generations of servers: last stepping, design, widest unit."""
+
+_ARM: dict[tuple[int, int], str] = {
+    (0x41, 0xD08): "cortex-a72",
+    (0x41, 0xD0B): "cortex-a76",
+    (0x41, 0xD0C): "neoverse-n1",
+    (0x41, 0xD40): "neoverse-v1",
+    (0x41, 0xD42): "cortex-a78ae",
+    (0x41, 0xD49): "neoverse-n2",
+    (0x41, 0xD4F): "neoverse-v2",
+    (0x41, 0xD84): "neoverse-v3",
+    (0x41, 0xD85): "cortex-x925",
+    (0x41, 0xD87): "cortex-a725",
+    (0x41, 0xD8E): "neoverse-n3",
+    (0x43, 0x0AF): "thunderx2",
+    (0x46, 0x001): "a64fx",
+    (0x48, 0xD01): "kunpeng-920",
+    (0x4E, 0x004): "carmel",
+    (0x51, 0x001): "oryon",
+    (0x61, 0x022): "m1",
+    (0x61, 0x023): "m1",
+    (0x61, 0x032): "m2",
+    (0x61, 0x033): "m2",
+    (0xC0, 0xAC3): "ampere-one",
+    (0xC0, 0xAC4): "ampere-one-a",
+}
+_X86_VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+_FEATURES = frozenset(
+    "avx avx2 fma f16c avx_vnni avx512f avx512bw avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
+    " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme vsx".split()
+)
 
 
 def probe(system: System) -> Cpu:
@@ -23,9 +100,7 @@ def probe(system: System) -> Cpu:
         return _on_mac(system)
     records = parse_cpuinfo(system.read("/proc/cpuinfo") or "")
     first = records[0] if records else {}
-    if not first.get("flags") and not first.get("Features") and "CPU implementer" not in first and "cpu" not in first:
-        first = _from_py_cpuinfo(system) | first
-    vendor, family = families.identify(first)
+    vendor, family = identify(first)
     online = online_cpus(system)
     nodes = numa_nodes(system)
     return Cpu(
@@ -33,9 +108,8 @@ def probe(system: System) -> Cpu:
         model=first.get("model name") or first.get("cpu") or family,
         family=family,
         architecture=system.machine,
-        features=families.features(first),
+        features=features(first),
         logical=_logical(system, online, nodes, {r.get("processor", ""): r for r in records}),
-        caches=_caches(system, online),
         nodes=nodes,
     )
 
@@ -51,30 +125,12 @@ def _on_mac(system: System) -> Cpu:
     return Cpu(
         vendor="apple",
         model=brand,
-        family=families.slug(brand.lower().removeprefix("apple ")),
+        family=slug(brand.lower().removeprefix("apple ")),
         architecture=system.machine,
-        features=families.features({"Features": " ".join(known).lower()}),
+        features=features({"Features": " ".join(known).lower()}),
         logical=tuple(LogicalCpu(id, 0, id, None, kind) for id, kind in enumerate(kinds)),
-        caches=(),
         nodes=(),
     )
-
-
-def _from_py_cpuinfo(system: System) -> dict[str, str]:
-    """Return the record that py-cpuinfo finds if ``/proc/cpuinfo`` has no names. Takes a second, once per boot."""
-    command = [system.python, "-m", "cpuinfo", "--json"]
-
-    def ask() -> Facts:
-        try:
-            found = json.loads(system.run(command).stdout or "{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    found = system.remember("cpuinfo", [1, system.boot_id(), system.machine], ask)
-    names = {"vendor_id": "vendor_id_raw", "cpu family": "family", "model": "model", "model name": "brand_raw"}
-    record = {name: str(found[key]) for name, key in names.items() if key in found}
-    return record | ({"flags": " ".join(map(str, found["flags"]))} if isinstance(found.get("flags"), list) else {})
 
 
 def online_cpus(system: System) -> tuple[int, ...]:
@@ -176,36 +232,96 @@ def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
     return {cpu: "efficiency" if cpu in slow else "performance" for cpu in ids}
 
 
-def _caches(system: System, cpus: Iterable[int]) -> tuple[Cache, ...]:
-    """Return every cache once, by level, type and first CPU."""
-    found: dict[tuple[int, str, tuple[int, ...]], Cache] = {}
-    covered: set[int] = set()
-    for cpu in cpus:
-        if cpu in covered:  # its SMT sibling has shown the same caches
-            continue
-        for cache in _caches_of(system, cpu):
-            found[cache.level, cache.type, cache.shared_by] = cache
-            covered.update(cache.shared_by if cache.level == 1 else ())
-    return tuple(found[key] for key in sorted(found))
-
-
-def _caches_of(system: System, cpu: int) -> Iterable[Cache]:
-    base = f"{_CPUS}/cpu{cpu}/cache"
-    for name in system.list(base):
-        level, size = system.read(f"{base}/{name}/level"), parse_size(system.read(f"{base}/{name}/size") or "")
-        if level and level.isdigit() and size:
-            shared = parse_cpu_list(system.read(f"{base}/{name}/shared_cpu_list") or str(cpu))
-            yield Cache(int(level), system.read(f"{base}/{name}/type") or "Unified", size, shared or (cpu,))
-
-
-def parse_size(text: str) -> int | None:
-    """Read a size such as ``1024K`` in bytes, or None."""
-    match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip())
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else None
-
-
 def _int(text: str | None, default: int) -> int:
     try:
         return int(text or "")
     except ValueError:
         return default
+
+
+# Names of designs -----------------------------------------------------------------------------------------------------
+
+
+def identify(record: Mapping[str, str]) -> tuple[str, str]:
+    """Return vendor and family slug of one processor record of ``/proc/cpuinfo``."""
+    if "CPU implementer" in record:
+        return _arm(record)
+    if "vendor_id" in record and "cpu family" in record:
+        return _x86(record)
+    if "POWER" in record.get("cpu", ""):
+        return "ibm", slug(record["cpu"].split(",")[0].split()[0])
+    return "unknown", "unknown"
+
+
+def features(record: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the instruction sets that matter for training, sorted; Arm's ``asimd`` is called ``neon``."""
+    words = set(f"{record.get('flags', '')} {record.get('Features', '')}".split())
+    words |= {"neon"} if "asimd" in words else set()
+    words |= {"vsx"} if "altivec" in record.get("cpu", "") else set()
+    return tuple(sorted(words & _FEATURES))
+
+
+def slug(text: str) -> str:
+    """Join the words of ``text``, in lower case, by dashes."""
+    return "-".join(re.findall(r"[a-z0-9]+", text.lower())) or "unknown"
+
+
+def _x86(record: Mapping[str, str]) -> tuple[str, str]:
+    """Go by the features if a hypervisor shows the model number of one design and the features of another."""
+    vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
+    family, model = _number(record["cpu family"]), _number(record.get("model", ""))
+    design = None
+    if vendor == "amd":
+        design = _amd(family, model)
+    elif vendor == "intel" and family == 6:
+        design = _intel(model, _number(record.get("stepping", "")))
+    if design is None:
+        return vendor, f"family{family}-model{model}"
+    name, unit = design
+    shown = _widest_unit(record.get("flags", ""))
+    if shown not in (None, unit):
+        return vendor, shown
+    return vendor, _product_line(record.get("model name", "")) + name
+
+
+def _widest_unit(flags: str) -> str | None:
+    """Return the widest unit that the flags show; None if there are no flags at all."""
+    words = flags.split()
+    if not words:
+        return None
+    return next((unit for unit, start in _UNITS if any(word.startswith(start) for word in words)), "sse")
+
+
+def _amd(family: int, model: int) -> tuple[str, str] | None:
+    """Return a design and its widest unit; None if the model is in no table."""
+    for name, (its_family, unit, ranges) in _AMD.items():
+        if family == its_family and any(low <= model <= high for low, high in ranges):
+            return name, unit
+    return None
+
+
+def _intel(model: int, stepping: int) -> tuple[str, str] | None:
+    """Return a design and its widest unit; None if the model is in no table."""
+    if model == 0x55:
+        return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
+    return next(((name, unit) for name, (unit, models) in _INTEL.items() if model in models), None)
+
+
+def _product_line(name: str) -> str:
+    """Return AMD's line of products: one design is sold as several, with other caches and memory channels."""
+    line = re.search(r"epyc|threadripper|ryzen", name.lower().replace("ryzen threadripper", "threadripper"))
+    return f"{line[0]}-" if line else ""
+
+
+def _arm(record: Mapping[str, str]) -> tuple[str, str]:
+    implementer, part = _number(record["CPU implementer"]), _number(record.get("CPU part", ""))
+    vendor = "apple" if implementer == 0x61 else "arm"
+    return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
+
+
+def _number(text: str) -> int:
+    """Read a decimal or 0x number; 0, which is in no table, if it is neither."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return 0

@@ -24,16 +24,6 @@ class LogicalCpu:
 
 
 @dataclass(frozen=True)
-class Cache:
-    """One cache as seen from its first CPU: level, type (``Data``, ``Instruction``, ``Unified``), size, sharers."""
-
-    level: int
-    type: str
-    size: int
-    shared_by: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class NumaNode:
     """One NUMA node. ``cpus`` may be empty (memory only) and ``memory`` may be 0 (CPUs only)."""
 
@@ -52,15 +42,14 @@ class Cpu:
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str
-    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``; ``family25-model17`` where the
-    model is in no table, and the widest unit, such as ``amx`` or ``avx512``, where the features are not the model's."""
+    """Short microarchitecture slug: ``epyc-zen4``, ``sapphire-rapids``, ``neoverse-v1``; ``family25-model17`` if the
+    model is in no table, and the widest unit, such as ``amx`` or ``avx512``, if the features are not the model's."""
     architecture: str
     """``x86_64``, ``aarch64``..."""
     features: tuple[str, ...]
     """The instruction sets that matter here: ``avx2``, ``avx512_bf16``, ``amx_bf16``, ``neon``, ``sve``, ``bf16``..."""
     logical: tuple[LogicalCpu, ...]
     """Online logical CPUs, by id."""
-    caches: tuple[Cache, ...]
     nodes: tuple[NumaNode, ...]
 
     @property
@@ -105,10 +94,7 @@ class Memory:
     swap: int
     shm_total: int | None
     shm_free: int | None
-    hugepage_size: int | None
-    hugepages_total: int | None
     transparent_hugepages: str | None
-    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,11 +119,11 @@ class Gpu:
     node: int | None
     links: tuple[GpuLink, ...] = ()
     foreign_processes: int | None = None
-    """Other processes on it; None where the container hides them."""
+    """Other processes on it; None if the container hides them."""
     foreign_memory: int = 0
     clocks_throttled: tuple[str, ...] = ()
     driver: str | None = None
-    """Version of the driver; None where it does not say."""
+    """Version of the driver; None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -152,22 +138,12 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True)
-class Storage:
-    """What is under a folder: ``nvme``, ``ssd``, ``hdd``, ``network``, ``memory``, ``virtual`` or ``unknown``."""
-
-    kind: str
-    filesystem: str
-    free: int | None
-
-
-@dataclass(frozen=True)
 class NetworkInterface:
-    """One interface; ``speed`` in bits per second where the driver knows it."""
+    """One network interface."""
 
     name: str
     up: bool
     loopback: bool
-    speed: int | None
 
 
 @dataclass(frozen=True)
@@ -178,7 +154,7 @@ class Route:
     """The local address that the route uses."""
     interface: str | None
     here: bool
-    """True where the other machine is this one."""
+    """True if the other machine is this one."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +190,7 @@ class Software:
     compiler: str | None
     """C++ compiler that TorchInductor could use."""
     compiler_reason: str | None
-    """Why there is none, where there is none."""
+    """Why there is none."""
     default_threads: int | None
     """What ``torch.get_num_threads()`` says in a fresh process with the user's environment and mask."""
     default_interop_threads: int | None
@@ -235,7 +211,6 @@ class Inventory:
     memory: Memory
     gpus: tuple[Gpu, ...]
     limits: ResourceLimits
-    storage: Storage
     network: tuple[NetworkInterface, ...]
     software: Software
     notes: tuple[str, ...] = field(default=())

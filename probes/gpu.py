@@ -15,8 +15,7 @@ from typing import Any
 from autotune.probes.facts import Gpu, GpuLink
 from autotune.probes.system import System
 
-GIB = 1 << 30
-NOTICEABLE = GIB // 2
+NOTICEABLE = 2**29
 """Less memory than this is used by the driver and a desktop."""
 
 _LINKS = ((10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system"))
@@ -71,22 +70,6 @@ def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
         return tuple(_gpu(system, nvml, index, ordered) for index in range(len(ordered)))
     finally:
         nvml.nvmlShutdown()
-
-
-def warnings(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return a sentence for every GPU that others use or whose clock is throttled, without names of processes."""
-    found = []
-    for gpu in gpus:
-        if gpu.foreign_memory >= NOTICEABLE or gpu.foreign_processes:
-            free, total = gpu.memory_free / GIB, gpu.memory_total / GIB
-            others = "unknown" if gpu.foreign_processes is None else gpu.foreign_processes
-            found.append(
-                f"GPU {gpu.index} is in use by others: {gpu.foreign_memory / GIB:.1f} GiB taken, "
-                f"{free:.1f} of {total:.1f} GiB free (processes: {others}). Timings will be disturbed."
-            )
-        if gpu.clocks_throttled:
-            found.append(f"GPU {gpu.index} is running below its clock: {', '.join(gpu.clocks_throttled)}.")
-    return tuple(found)
 
 
 def visible(value: str | None, devices: Sequence[Device]) -> list[Device]:

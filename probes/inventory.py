@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from autotune.probes import budget, cpu, gpu, memory, network, software, storage, switches
-from autotune.probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software, Storage
+from autotune.probes import budget, cpu, gpu, memory, network, software, switches
+from autotune.probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software
 from autotune.probes.system import System
 
 T = TypeVar("T")
@@ -38,12 +38,11 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
         memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
         gpus=gpus,
         limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, None, None, "unknown")),
-        storage=ask("storage", lambda: storage.probe(system), Storage("unknown", "unknown", None)),
         network=ask("network", lambda: network.probe(system), ()),
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
     )
     notes += ask("power", lambda: switches.power(system), ())
-    return dataclasses.replace(found, notes=(*notes, *gpu.warnings(gpus), *_software_notes(found.software)))
+    return dataclasses.replace(found, notes=tuple(notes))
 
 
 def to_json(inventory: Inventory) -> dict[str, Any]:
@@ -54,18 +53,10 @@ def to_json(inventory: Inventory) -> dict[str, Any]:
     return data
 
 
-def _software_notes(found: Software) -> tuple[str, ...]:
-    if found.torch is None:
-        return (found.backends[0].reason,) if found.backends else ()
-    if found.compiler is None:
-        return (f"torch.compile is not available: {found.compiler_reason}.",)
-    return ()
-
-
 def _unknown_cpu(system: System) -> Cpu:
     ids = sorted(system.affinity() or range(system.cpu_count()))
     logical = tuple(LogicalCpu(id, 0, id, None) for id in ids)
-    return Cpu("unknown", "unknown", "unknown", system.machine, (), logical, (), ())
+    return Cpu("unknown", "unknown", "unknown", system.machine, (), logical, ())
 
 
 def _smallest_budget(processors: Cpu) -> CpuBudget:
@@ -73,7 +64,7 @@ def _smallest_budget(processors: Cpu) -> CpuBudget:
 
 
 def _unknown_memory() -> Memory:
-    return Memory(0, 0, "unknown", 0, 0, None, None, None, None, None)
+    return Memory(0, 0, "unknown", 0, 0, None, None, None)
 
 
 def _unknown_software(system: System) -> Software:

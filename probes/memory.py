@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.probes import cgroup
-from autotune.probes.cgroup import Group
+from autotune.probes.budget import Group, ancestors
 from autotune.probes.facts import Memory
 from autotune.probes.system import System
 
-MIB, GIB = 1 << 20, 1 << 30
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as 2**63 rounded down to a page."""
-_SMALL_SHM = GIB
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ def probe(system: System) -> Memory:
         import psutil
 
         mac = psutil.virtual_memory()
-        return Memory(mac.total, mac.total, "hw.memsize", mac.available, 0, None, None, None, None, None)
+        return Memory(mac.total, mac.total, "hw.memsize", mac.available, 0, None, None, None)
     info = parse_meminfo(system.read("/proc/meminfo") or "")
     total = info["MemTotal"]
     groups = [group for group in group_limits(system) if group.limit < total]
@@ -47,10 +44,7 @@ def probe(system: System) -> Memory:
         swap=info.get("SwapTotal", 0),
         shm_total=shm.total if shm else None,
         shm_free=shm.free if shm else None,
-        hugepage_size=info.get("Hugepagesize"),
-        hugepages_total=info.get("HugePages_Total"),
         transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),
-        hints=_hints(shm.total if shm else None),
     )
 
 
@@ -60,7 +54,7 @@ def oom_kills(system: System) -> int | None:
     Only an increase is meaningful: version 2 counts a kill again in every ancestor. None if there is no counter.
     """
     files = {1: "memory.oom_control", 2: "memory.events"}
-    texts = [group.read(system, files[group.version]) for group in cgroup.ancestors(system, "memory")]
+    texts = [group.read(system, files[group.version]) for group in ancestors(system, "memory")]
     counts = [count for count in map(_kill_count, texts) if count is not None]
     if counts:
         return sum(counts)
@@ -83,7 +77,7 @@ def parse_limit(text: str | None) -> int | None:
 def group_limits(system: System) -> tuple[GroupMemory, ...]:
     """Return every finite memory limit on this process's group and its visible ancestors."""
     found: list[GroupMemory] = []
-    for group in cgroup.ancestors(system, "memory"):
+    for group in ancestors(system, "memory"):
         stat = _parse_stat(group.read(system, "memory.stat") or "")
         used = _unreclaimable(group, system, stat)
         for name, limit in _limits(group, system, stat):
@@ -123,12 +117,3 @@ def _chosen(text: str | None) -> str | None:
     """Return the bracketed word of ``always [madvise] never``."""
     match = re.search(r"\[(\w+)\]", text or "")
     return match[1] if match else None
-
-
-def _hints(shm: int | None) -> tuple[str, ...]:
-    if shm is None or shm >= _SMALL_SHM:
-        return ()
-    return (
-        f"/dev/shm holds only {shm / MIB:.0f} MiB and DataLoader workers hand their batches over in it: start the "
-        "container with --shm-size=8g (Docker) or mount an emptyDir of medium Memory on it (Kubernetes).",
-    )

@@ -1,4 +1,4 @@
-"""Network interfaces: state, loopback, nominal speed; and routes to other machines."""
+"""Network interfaces, and routes to other machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def probe(system: System) -> tuple[NetworkInterface, ...]:
         import psutil
 
         found = sorted(psutil.net_if_stats().items())
-        return tuple(NetworkInterface(n, s.isup, n.startswith("lo"), s.speed * 1_000_000 or None) for n, s in found)
+        return tuple(NetworkInterface(n, s.isup, n.startswith("lo")) for n, s in found)
     return tuple(_interface(system, name) for name in system.list("/sys/class/net") if name != "bonding_masters")
 
 
@@ -40,7 +40,6 @@ def _interface(system: System, name: str) -> NetworkInterface:
         # Drivers that do not track the link (the loopback among them) say "unknown" while it works.
         up=state == "up" or (state == "unknown" and bool(_flags(flags) & _UP)),
         loopback=system.read(f"{folder}/type") == _LOOPBACK_TYPE,
-        speed=_speed(system.read(f"{folder}/speed")),
     )
 
 
@@ -49,8 +48,3 @@ def _flags(text: str) -> int:
         return int(text, 0)
     except ValueError:
         return 0
-
-
-def _speed(text: str | None) -> int | None:
-    """Turn megabits as the driver writes them (-1: unknown) into bits per second."""
-    return int(text) * 1_000_000 if text and text.isdecimal() and int(text) > 0 else None

@@ -69,6 +69,19 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
     )
 
 
+def matrix_rates(system: System) -> dict[str, float]:
+    """Return the rate of large matrix products by precision, in 1e9 floating-point operations per second, measured once
+    per boot, mask and software; empty if that failed."""
+    variables = {name: system.env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND")}
+    machine = [system.boot_id(), sorted(system.affinity() or ()), variables, system.env.get("LD_PRELOAD")]
+    key = [1, system.package_version("torch"), system.python, *machine]
+    try:
+        found = system.remember("rates", key, lambda: _child(system, "rates"))
+    except ProbeError:
+        return {}
+    return {name: rate for name, rate in found.items() if rate is not None}
+
+
 def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
     """Judge gloo, nccl, mpi and ccl by the child's result: usable or not, and why."""
     if facts.get("torch") is None:
@@ -124,7 +137,7 @@ def _nccl(built: bool, gpus: int) -> Backend:
 
 def _mpi(built: bool, facts: Facts) -> Backend:
     """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead."""
-    how = "install both parts: pip install mpi4py mpich"
+    how = "install both parts: pip install 'torch-autotune[mpi]'"
     if not facts.get("found", {}).get("mpi4py"):
         own = "PyTorch was built with MPI, but it is used through mpi4py, which" if built else "mpi4py"
         return Backend("mpi", False, f"{own} is not installed; {how}")
@@ -155,16 +168,23 @@ def _key(system: System) -> list[object]:
 
 def _run_child(system: System) -> Facts:
     """Run the child. ProbeError, which is not cached, if it prints no JSON object or cannot import PyTorch."""
-    command = [system.python, "-m", "autotune.probes.torch_facts"]
-    done = system.run(command, timeout=120, cwd=ROOT)
+    facts = _child(system)
+    if facts.get("torch") is None:
+        raise ProbeError(facts.get("error", "no answer"))
+    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": mpiexec(system) is not None}
+
+
+def _child(system: System, *arguments: str) -> Facts:
+    """Return the JSON object that the child prints; ProbeError if it prints none."""
+    done = system.run([system.python, "-m", "autotune.probes.torch_facts", *arguments], timeout=120, cwd=ROOT)
     try:
         facts = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
+        facts = None
+    if not isinstance(facts, dict):
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise ProbeError(f"python ended with {done.returncode}: {last}") from None
-    if not isinstance(facts, dict) or facts.get("torch") is None:
-        raise ProbeError(facts.get("error", "no answer") if isinstance(facts, dict) else "no answer")
-    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": mpiexec(system) is not None}
+        raise ProbeError(f"python ended with {done.returncode}: {last}")
+    return facts
 
 
 def _importable(system: System, found: dict[str, bool]) -> Facts:

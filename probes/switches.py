@@ -15,7 +15,7 @@ _SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
 
 @dataclass(frozen=True)
 class Switches:
-    """None where it is not known.
+    """Settings of this machine; None if it is not known.
 
     Attributes:
         numa_balancing: True if the kernel moves pages between NUMA nodes by itself.

@@ -115,13 +115,6 @@ class System:
             return None
         return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
-    def cwd(self) -> str:
-        """Return the current folder; ``/`` if it was deleted under us."""
-        try:
-            return os.getcwd()
-        except OSError:
-            return "/"
-
     # This process and its limits
 
     def affinity(self) -> frozenset[int] | None:
@@ -242,15 +235,6 @@ class System:
         if found is None:
             found = compute()
             _save(path, found)
-        return found
-
-    def lowest(self, name: str, key: object, values: Mapping[str, float]) -> dict[str, float]:
-        """Return for each name the lowest of ``values`` so far, for an equal ``key``."""
-        folder = self.cache_folder()
-        known = (_load(folder / _cache_file(name, key)) if folder else None) or {}
-        found = {**known, **{each: min(value, float(known.get(each, value))) for each, value in values.items()}}
-        if folder is not None and found != known:
-            _save(folder / _cache_file(name, key), found)
         return found
 
 

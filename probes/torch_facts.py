@@ -1,6 +1,7 @@
-"""Facts of the PyTorch installation as one JSON object. Run as a child process, because it imports torch.
+"""Facts of the PyTorch installation, or rates of this machine, as one JSON object.
 
-Every query is guarded: builds differ in what their ``torch.distributed`` has.
+Run as a child process, because it imports torch: ``python -m autotune.probes.torch_facts [rates]``. Every
+query is guarded: builds differ in what their ``torch.distributed`` has.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+GEMM_SECONDS = 0.4
+"""Time spent per precision; the best multiplication counts, since noise only ever slows."""
 _SOURCE = """
 #include <Python.h>
 #include <omp.h>
@@ -28,7 +32,12 @@ for (int i = 0; i < 2; ++i) sum += 21; return sum; }
 
 
 def main() -> None:
-    """Print the facts. Without PyTorch ``torch`` is None and ``error`` is the reason."""
+    """Print what the command line asks for."""
+    print(json.dumps(matrix_rates() if sys.argv[1:] == ["rates"] else installation()))
+
+
+def installation() -> dict[str, Any]:
+    """Return the facts. Without PyTorch ``torch`` is None and ``error`` is the reason."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "start_method": multiprocessing.get_all_start_methods()[0],
@@ -41,7 +50,37 @@ def main() -> None:
         facts.update(torch=None, error=f"{type(error).__name__}: {error}".splitlines()[0])
     else:
         facts.update(torch_facts(torch))
-    print(json.dumps(facts))
+    return facts
+
+
+def matrix_rates() -> dict[str, float | None]:
+    """Multiply matrices in fp32 and bf16: GFLOP/s of each, None for one that this build cannot multiply."""
+    import torch
+
+    return {"fp32": _rate(torch, torch.float32), "bf16": _rate(torch, torch.bfloat16)}
+
+
+def _rate(torch: Any, dtype: Any) -> float | None:
+    """Return the best GFLOP/s of a square product, its size doubled until one takes a hundredth of the time."""
+    try:
+        size = 512
+        while size < 4096 and _product_seconds(torch.ones(size, size, dtype=dtype), 0.0) < GEMM_SECONDS / 100:
+            size *= 2
+        seconds = _product_seconds(torch.ones(size, size, dtype=dtype), GEMM_SECONDS)
+    except RuntimeError:
+        return None
+    return round(2 * size**3 / seconds / 1e9, 2)
+
+
+def _product_seconds(matrix: Any, seconds: float, repeats: int = 3) -> float:
+    """Return the least time of a product, repeated for so many ``seconds`` and at least ``repeats`` times."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < repeats or time.perf_counter() < end:
+        start = time.perf_counter()
+        matrix @ matrix
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def torch_facts(torch: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 OWN_TO_PYTEST = ("PYTEST_CURRENT_TEST", "COLUMNS")
-LIBRARIES = ("TORCH", "KMP_", "KINETO_", "TRITON_", "PYTORCH_NVML", "CUDA_MODULE_LOADING", "TF2_")
+LIBRARIES = ("TORCH", "_TORCHINDUCTOR", "KMP_", "KINETO_", "TRITON_", "PYTORCH_NVML", "CUDA_MODULE_LOADING", "TF2_")
 """Variables that PyTorch and its libraries set by themselves when they are imported or first used."""
 LIBRARY_THREADS = ("Thread-autograd", "InductorSubproc", "SubprocPool", "tqdm", "fsspecIO", "asyncio_")
 """Threads that libraries start once per process and keep."""

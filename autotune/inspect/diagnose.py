@@ -8,37 +8,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, largest_batch, share_of, verdict
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of, verdict
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import CommandResult, System
+from autotune.report.notes import load_named
 from autotune.stats.outcome import Outcome
-from autotune.stats.proof import Round
+from autotune.stats.proof import Round, compare
 from autotune.trial.messages import Without
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import Script, Target
 from autotune.tuning.baseline import settle_baseline
 from autotune.tuning.events import BaselineKnown, Observer, RoundFinished, StageStarted
-from autotune.tuning.host_cpus import on_the_same_cpus
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_signals import check_not_a_rank
+from autotune.tuning.machine import Neighbours, on_the_same_cpus
+from autotune.tuning.runner import check_not_a_rank, open_runner
 
 MEASURED_BY = "autotune.inspect.parts:parts"
 PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3
-"""Of the time that is left."""
+"""Shares of the time that is left."""
 MOST_SECONDS, QUICK_SECONDS = 3.0, 1.0
-"""That an inspection takes, and one within a tuning run."""
+"""Longest inspection, and longest one within a tuning run."""
 END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
 """Share of the step from which on it is also measured without a part."""
 REMOVABLE = {each.value for each in Without}
-MOST_GENERATIONS = 8
+MOST_GENERATIONS = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
+HEADROOM = 0.1
 BATCHES = "batches"
 """Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
 QUICK_STEP_SECONDS = 0.05
@@ -102,22 +102,26 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        largest_batch=_largest_batch(found, facts, inventory),
-        notes=(*filter(None, [load.named]), *notes),
+        largest_batch=largest_batch(found, facts, inventory),
+        notes=(*filter(None, [load_named(load)]), *notes),
     )
 
 
-def _largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
-    """Predicted; None if unknown, and for scripts, which keep theirs."""
+def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
+    """Predict the global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if that is
+    unknown, and for scripts, which keep theirs."""
     if facts.script is not None or facts.samples is None:
         return None
+    settings, sizes = found.settings, found.inspection.sizes
     on_gpu = facts.device == "cuda" and inventory.gpus
-    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // found.settings.processes
-    return largest_batch(found.inspection.sizes, found.settings, facts.samples, limit)
+    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // settings.processes
+    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
+    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
+    return max(0, min(facts.samples, fits * settings.processes))
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
-    """The inspection of the user's settings, or of the gentlest change of them that fits the memory."""
+    """Inspect the user's settings, or of the gentlest change of them that fits the memory."""
     found: list[Mapping[str, object]] = []
 
     def measure(settings: Settings) -> Outcome:
@@ -135,7 +139,7 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
 def contenders(
     settings: Settings, facts: TaskFacts, shares: Mapping[Part, float], threads: float
 ) -> dict[str, tuple[Settings, Without]]:
-    """What runs in turn: settings and the part that each leaves out, by name. Small parts are not worth the time.
+    """Return what runs in turn: settings and the part that each leaves out, by name. Small parts are left out.
 
     Args:
         settings: the user's.
@@ -162,14 +166,14 @@ def contenders(
 def _rounds(
     bench: TrialBench, chosen: Mapping[str, tuple[Settings, Without]], last: float, observe: Observer
 ) -> list[Round]:
-    """All contenders in turn, in as many generations of processes as fit; none if there is nothing to compare."""
+    """Run all contenders in turn, in as many generations of processes as fit, or until all intervals are narrow."""
     settings = {name: each for name, (each, _) in chosen.items()}
     without = {name: part for name, (_, part) in chosen.items()}
     rounds: list[Round] = []
     longest = 0.0
     for generation in range(MOST_GENERATIONS if len(chosen) > 1 else 0):
         begun = time.monotonic()
-        if begun + longest > last:
+        if begun + longest > last or (rounds and all(compare(rounds, each, STEP).narrow for each in chosen)):
             break
         with bench.contest(settings, last, without) as contest:
             rounds += contest.rounds(generation, ROUNDS, BLOCK_SECONDS)
@@ -179,10 +183,10 @@ def _rounds(
 
 
 def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bound | None:
-    """What bounds a step of ``settings``, by one more trial; None if that cannot be told."""
+    """Return what bounds a step of ``settings``, by one more trial; None if it cannot be told."""
     _, data = bench.inspect(settings, MEASURED_BY, QUICK_SECONDS, deadline)
     if not data:
         return None
     inspection = Inspection.from_dict(data)
     found = verdict(bounds(inspection), inspection, settings, inspection.neighbours).bound
-    return None if found is Bound.UNKNOWN else found
+    return found if found.told else None

@@ -11,9 +11,10 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.switches import Switches
 from autotune.probes.system import System
-from autotune.stats.neighbours import Load
-from autotune.trial import paths as worker_socket
-from autotune.tuning.host_neighbours import Neighbours
+from autotune.report.notes import named
+from autotune.stats.load import Load
+from autotune.trial import paths
+from autotune.tuning.machine import Neighbours
 
 LOOK_SECONDS = 1.0
 """How long other processes are watched."""
@@ -63,7 +64,7 @@ def examine() -> tuple[Finding, ...]:
 
 
 def findings(patient: Patient) -> tuple[Finding, ...]:
-    """Everything that costs speed, in the order of the rules."""
+    """Return everything that costs speed, in the order of the rules."""
     rules = (_torch, _neighbour, _quota, _threads, _folders, _memory, _vectors, _kernel, _gpus, _compiler)
     return tuple(found for rule in rules for found in rule(patient))
 
@@ -81,12 +82,12 @@ def _neighbour(patient: Patient) -> Iterator[Finding]:
     load, threads = patient.load, patient.inventory.budget.threads
     if load.taken >= WHOLE_CORE:
         left = max(threads - load.taken, threads / 10)
-        names = ", ".join(map(str, load.neighbours[:2])) or "none of them for long"
+        names = ", ".join(map(named, load.neighbours[:2])) or "none of them for long"
         yield Finding(
             "neighbour",
             f"other processes keep {load.taken:.1f} of {threads} CPUs busy: {names}",
             "end them, or start them with nice -n 19; else tune while they run: OMP_WAIT_POLICY=passive then competes",
-            f"up to {threads / left:.1f}x where all CPUs are used",
+            f"up to {threads / left:.1f}x if all CPUs are used",
         )
 
 
@@ -95,7 +96,7 @@ def _quota(patient: Patient) -> Iterator[Finding]:
     if budget.quota is None or budget.quota >= len(budget.cpus) or budget.quota == int(budget.quota):
         return
     whole = max(1, round(budget.quota + 0.5))
-    fraction = f"{budget.quota / budget.threads:.2f}x where the fraction can be used"
+    fraction = f"{budget.quota / budget.threads:.2f}x if the fraction can be used"
     yield Finding(
         "cpu-quota",
         f"the CPU quota is {budget.quota:g} on {len(budget.cpus)} CPUs: a fraction of a CPU only makes threads wait",
@@ -110,7 +111,7 @@ def _threads(patient: Patient) -> Iterator[Finding]:
         value = set_by_user.get(name, "")
         if value.isdecimal() and int(value) != threads:
             what = f"{name}={value} is left in the environment, and {threads} threads fit"
-            more = f"up to {threads / max(1, int(value)):.1f}x where steps are large"
+            more = f"up to {threads / max(1, int(value)):.1f}x if steps are large"
             yield Finding(name, what, f"unset {name}", more if int(value) < threads else UNKNOWN)
     for name in BINDINGS:
         if set_by_user.get(name, "").lower() not in ("", "false"):
@@ -119,7 +120,7 @@ def _threads(patient: Patient) -> Iterator[Finding]:
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:
-    """Those through which loader workers hand batches over."""
+    """Check the folders through which loader workers hand batches over."""
     size, folder = patient.inventory.memory.shm_total, patient.switches.temporary
     if size is not None and size < LEAST_SHM:
         yield Finding(
@@ -128,8 +129,8 @@ def _folders(patient: Patient) -> Iterator[Finding]:
             "docker run --shm-size=8g, or an emptyDir of medium Memory; as root: mount -o remount,size=8G /dev/shm",
             "loader workers that do not end with a bus error",
         )
-    if patient.inventory.software.platform == "linux" and not worker_socket.fits(folder):
-        most = worker_socket.LONGEST_FOLDER
+    if patient.inventory.software.platform == "linux" and not paths.fits(folder):
+        most = paths.LONGEST_FOLDER
         what = f"TMPDIR has {len(folder)} characters: with more than {most}, loader workers fail or hang"
         yield Finding("tmpdir", what, "export TMPDIR=/tmp", "loader workers that start")
 
@@ -158,7 +159,7 @@ def _vectors(patient: Patient) -> Iterator[Finding]:
         yield Finding(
             "vectors",
             f"this CPU has {widest}, but PyTorch uses {capability}",
-            "unset ATEN_CPU_CAPABILITY; where that changes nothing: pip install --force-reinstall torch",
+            "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
             "elementwise operators: up to 2x for each step",
         )
 

@@ -45,16 +45,15 @@ class Bound(str, Enum):
     OVERHEAD = "overhead-bound"
     COMPUTE = "compute-bound"
     BANDWIDTH = "memory-bandwidth-bound"
-    UNKNOWN = "cannot tell"
-
-
-class Doubt(str, Enum):
-    """Why that cannot be told."""
-
-    NEIGHBOURS = "neighbours"
-    FEW_STEPS = "few steps"
-    UNEXPLAINED = "unexplained"
+    BUSY = "cannot tell: neighbours"
+    FEW_STEPS = "cannot tell: few steps"
+    UNEXPLAINED = "cannot tell: unexplained"
     """No cause explains clearly more of the passes than the others."""
+
+    @property
+    def told(self) -> bool:
+        """False if it cannot be told what bounds the step."""
+        return self not in (Bound.BUSY, Bound.FEW_STEPS, Bound.UNEXPLAINED)
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ class Inspection:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
         own: dict[str, Callable[[Any], Any]] = {"shapes": lambda shapes: tuple(map(tuple, shapes)), "part": Part}
         slowest = [
             {name: own.get(name, lambda same: same)(value) for name, value in row.items()} for row in data["slowest"]
@@ -174,18 +173,16 @@ class Verdict:
     """What bounds the step, and what else takes much of it.
 
     Attributes:
-        bound: what bounds it.
+        bound: what bounds it, or why that cannot be told.
         part: that takes most of the step.
         shares: of the step's time by part; together 1.
         others: parts that surely take much of the step, too.
-        doubt: why the bound is `Bound.UNKNOWN`; None for all others.
     """
 
     bound: Bound
     part: Part
     shares: Mapping[Part, float]
     others: tuple[Part, ...] = ()
-    doubt: Doubt | None = None
 
 
 @dataclass(frozen=True)

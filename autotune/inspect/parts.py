@@ -40,13 +40,14 @@ ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
 """Of a matrix product, and bytes of a copy, that show what the machine can do."""
 WITHIN = {"Optimizer.": Part.UPDATE, "enumerate(DataLoader)": Part.LOADER}
 """How the names begin under which the profiler shows what calls an operator."""
-CONVOLUTION, WITH_BACKWARD = "conv", 3
-"""The profiler counts operations of a convolution's forward pass, in the name of an operator that calls the one which
-takes the time; a backward pass takes twice as many."""
+UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
+"""In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
+CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
+"""The profiler counts operations of the forward pass only; the backward pass takes twice as many."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
-    """`Inspection` of a warm loop as plain data. All ranks do the same; rank 0's counts.
+    """Measure a warm loop and return its `Inspection` as plain data. All ranks do the same; rank 0's counts.
 
     Args:
         loop: warm.
@@ -71,7 +72,7 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
 
 
 def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
-    """Blocks of steps on the clock, about ``seconds`` in all."""
+    """Run blocks of steps on the clock, about ``seconds`` in all."""
     least, most = BLOCKS
     count = loop.agree(max(least, min(most, int(seconds / max(pace, 1e-6)))))
     steps = loop.agree(max(1, int(seconds / count / max(pace, 1e-6))))
@@ -96,7 +97,7 @@ def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspectio
 
 
 def _used(pids: Iterable[int]) -> tuple[float, float, float]:
-    """Seconds on a CPU, seconds of waiting for one, and bytes from storage, of the main threads of ``pids`` so far."""
+    """Return what the main threads of ``pids`` have so far: seconds on a CPU, of waiting for one, and bytes read."""
     ran = waited = read = 0.0
     for pid in pids:
         try:
@@ -110,7 +111,7 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
 
 
 def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
-    """The operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
+    """Return the operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
     with _profile() as profiler:
         began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -172,7 +173,7 @@ class Rates:
 
 
 def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -> Roofline:
-    """What bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
+    """Return what bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
 
     Args:
         operators: of the passes of one step.
@@ -181,9 +182,10 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
     """
     seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
     flops = moved = cleared = 0.0
-    for each in _convolutions_together(operators):
+    for each in operators:
         calling = min(each.seconds, each.calls * rates.call_seconds)
-        computing = each.flops / rates.flops
+        counted = each.flops / rates.flops * (WITH_BACKWARD if each.name.startswith(CONVOLUTION) else 1)
+        computing = max(counted, each.seconds if any(name in each.name for name in UNCOUNTED) else 0.0)
         traffic = each.bytes / rates.copied + each.fresh / rates.cleared
         kind = "compute" if computing >= traffic else "bandwidth"
         if max(computing, traffic) < EXPLAINS * each.seconds:
@@ -192,33 +194,16 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling
-        flops += min(computing, each.seconds)
+        flops += counted
         moved += min(each.bytes / rates.copied, each.seconds)
         cleared += min(each.fresh / rates.cleared, each.seconds)
     step = max(step_seconds, sum(seconds.values()), 1e-9)
-    return Roofline(**seconds, matrix_share=flops / step, copy_share=moved / step, clear_share=cleared / step)
-
-
-def _convolutions_together(operators: Iterable[Operator]) -> list[Operator]:
-    """``operators``, of which those of convolutions are one."""
-    own = [each for each in operators if CONVOLUTION in each.name]
-    others = [each for each in operators if CONVOLUTION not in each.name]
-    together = Operator(
-        CONVOLUTION,
-        (),
-        Part.PASSES,
-        sum(each.calls for each in own),
-        sum(each.seconds for each in own),
-        WITH_BACKWARD * sum(each.flops for each in own),
-        sum(each.bytes for each in own),
-        sum(each.fresh for each in own),
-    )
-    return [*others, together]
+    return Roofline(**seconds, matrix_share=min(1.0, flops / step), copy_share=moved / step, clear_share=cleared / step)
 
 
 @torch.no_grad()
 def _machine_rates(loop: MeasuredLoop) -> Rates:
-    """Measured in a fraction of a second."""
+    """Measure the machine in a fraction of a second."""
     device = loop.session.device
     kind = torch.bfloat16 if loop.spec.settings.precision == "bf16" else torch.float32
     rows, count = ROWS[device.type], COPIED[device.type]

@@ -1,6 +1,6 @@
 """A clock for the parts of a training step, and a look at the user's stack every few milliseconds.
 
-Both run in a trial of their own. The clock reads the time where a part begins and ends: at the loader's batch, the
+Both run in a trial of their own. The clock reads the time when a part begins and ends: at the loader's batch, the
 outermost call of a trained model, the backward pass, the gradient exchange and the optimizer's step. What lies between
 is the user's own code. A thread notes which function that is.
 """
@@ -65,14 +65,14 @@ class StepClock:
         self._batches = 0
 
     def take(self) -> dict[Part, float]:
-        """The seconds so far; the clock starts again."""
+        """Return the seconds so far, and start again."""
         self.enter(self.part)
         found = {part: self._seconds.get(part, 0.0) for part in CLOCKED}
         self._seconds.clear()
         return found
 
     def enter(self, part: Part | None) -> Part | None:
-        """From now on time belongs to ``part``; returns whose it was."""
+        """Count time for ``part`` from now on; return whose it was."""
         synchronize(self._device)
         now = time.perf_counter()
         before, self.part = self.part, part
@@ -81,7 +81,7 @@ class StepClock:
         return before
 
     def during(self, work: Callable[..., Any], part: Part | None) -> Callable[..., Any]:
-        """``work``, whose time belongs to ``part``. What follows is the user's code again."""
+        """Wrap ``work``, whose time belongs to ``part``. What follows is the user's code again."""
 
         @functools.wraps(work)
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -96,7 +96,7 @@ class StepClock:
         return timed
 
     def loads(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """``work``, which reads a batch. A script without models computes on it at once."""
+        """Wrap ``work``, which reads a batch. A script without models computes on it at once."""
         timed = self.during(work, Part.LOADER)
 
         def load(*arguments: Any) -> Any:
@@ -113,8 +113,8 @@ class StepClock:
         return load
 
     def calls(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`nn.Module.__call__`. From the outermost call of a trained model on, the passes run; an evaluation is the
-        user's code."""
+        """Wrap `nn.Module.__call__`. From the outermost call of a trained model on, the passes run; an evaluation
+        is the user's code."""
 
         @functools.wraps(call)
         def timed(module: nn.Module, *arguments: Any, **options: Any) -> Any:
@@ -133,7 +133,7 @@ class StepClock:
         return timed
 
     def between(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """``work``, which is the user's own also between the model's call and the backward pass."""
+        """Wrap ``work``, which is the user's own code also between the model's call and the backward pass."""
 
         @functools.wraps(work)
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -148,12 +148,12 @@ class StepClock:
         return timed
 
     def updates(self, *_: Any) -> None:
-        """An optimizer's step begins. A closure's passes run inside."""
+        """Note that an optimizer's step begins. A closure's passes run inside."""
         self._outside = Part.UPDATE
         self.enter(Part.UPDATE)
 
     def updated(self, *_: Any) -> None:
-        """It ends."""
+        """Note that it ends."""
         self._outside = Part.LOOP
         self.enter(Part.LOOP)
 
@@ -165,7 +165,7 @@ class StepClock:
 
 @contextlib.contextmanager
 def step_clock(loop: MeasuredLoop) -> Iterator[StepClock]:
-    """A clock that runs with the steps of ``loop``; everything is put back afterwards."""
+    """Run a clock with the steps of ``loop``; everything is put back afterwards."""
     clock = StepClock(loop.session.device)
     with contextlib.ExitStack() as stack:
 
@@ -223,7 +223,7 @@ class StackWatch(threading.Thread):
         self.join()
 
     def places(self) -> dict[Part, Place]:
-        """The function in which each part spends most of its time."""
+        """Return the function in which each part spends most of its time."""
         functions: dict[Part, Counter[tuple[str, str, int]]] = {}
         for (part, name, file, line), count in self._seen.items():
             key = name, file, line if name == SCRIPT else 0
@@ -237,8 +237,8 @@ class StackWatch(threading.Thread):
 
 
 def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameType | None:
-    """The outermost of the user's functions that the training loop, or the ``part``, has called; the loop itself if it
-    has called none. None for a part that runs no code of the user.
+    """Return the outermost of the user's functions that the training loop, or the ``part``, has called; the loop itself
+    if it has called none. None for a part that runs no code of the user.
 
     Args:
         frame: the innermost one.
@@ -258,7 +258,7 @@ def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameT
 
 
 def _above(frame: FrameType | None) -> Iterator[FrameType]:
-    """``frame`` and its callers."""
+    """Yield ``frame`` and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -1,7 +1,7 @@
 """What a training step is bound by: measured parts in, a verdict out. Pure; `autotune.report.diagnosis` has the words.
 
 Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
-The interleaved rounds without a part show what its removal brings; they count where they contradict the clock, or are
+The interleaved rounds without a part show what its removal brings; they count if they contradict the clock, or are
 narrower.
 """
 
@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Inspection, Part, Sizes, Verdict
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Inspection, Part, Verdict
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.log_ratio import PRIOR_SPREAD
@@ -31,12 +31,10 @@ CLEARLY = 1.5
 """What bounds the passes takes this many times as long as the next candidate."""
 BUSY_CPUS = 0.5
 """A step runs beside neighbours if these keep so many processors busy."""
-HEADROOM = 0.1
-"""Share of the memory that stays free."""
 
 
 def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, rounds: Sequence[Round]) -> Diagnosis:
-    """The diagnosis by what was measured. Step time and rate are of the same blocks."""
+    """Return the diagnosis by what was measured. Step time and rate are of the same blocks."""
     items = settings.global_batch if facts.unit == "samples" else inspection.items
     rates = [turn.rates[STEP] for turn in rounds if STEP in turn.rates]
     rate = statistics.median(rates) if rates else items / inspection.step_seconds
@@ -47,7 +45,7 @@ def conclude(settings: Settings, facts: TaskFacts, inspection: Inspection, round
 
 
 def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, Proof]:
-    """How many times as fast the step could be at most without a part, or without another cause of its length."""
+    """Return how many times as fast the step could be at most without a part, or without another cause."""
     found = {part: _clocked([block[part] / sum(block.values()) for block in inspection.blocks]) for part in CLOCKED}
     for part in Part:
         removed, clock = compare(rounds, part.value, STEP), found.get(part)
@@ -67,7 +65,7 @@ def bounds(inspection: Inspection, rounds: Sequence[Round] = ()) -> dict[Part, P
 
 
 def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Settings, neighbours: float) -> Verdict:
-    """What bounds the step.
+    """Return what bounds the step, and what else takes much of it.
 
     Args:
         found: `bounds`.
@@ -78,23 +76,23 @@ def verdict(found: Mapping[Part, Proof], inspection: Inspection, settings: Setti
     shares = _shares(found)
     part = max(shares, key=lambda each: shares[each])
     beside = neighbours >= BUSY_CPUS
-    doubt = Doubt.NEIGHBOURS if beside else Doubt.FEW_STEPS
+    doubt = Bound.BUSY if beside else Bound.FEW_STEPS
     if found[part].low <= SURE:
-        return Verdict(Bound.UNKNOWN, part, shares, (), doubt)
+        return Verdict(doubt, part, shares)
     others = tuple(each for each in shares if each is not part and shares[each] >= MUCH and found[each].low > SURE)
     fewer, computes = found.get(Part.THREADS), part in (Part.PASSES, Part.UPDATE)
     if fewer is not None and fewer.low > SURE and (part is Part.PASSES or share_of(fewer) > shares[part]):
         return Verdict(Bound.THREADS, part, shares, others)
     waits = settings.processes * settings.threads > 1 and beside and inspection.lost > LASTING
     if computes and (waits or (fewer is not None and fewer.high > MUCH_FASTER)):
-        return Verdict(Bound.UNKNOWN, part, shares, others, doubt)
+        return Verdict(doubt, part, shares, others)
     own = {Part.LOADER: inspection.loader, Part.UPDATE: Bound.UPDATE, Part.EXCHANGE: Bound.EXCHANGE}
     bound = (own | {Part.LOOP: Bound.LOOP, Part.PASSES: _passes_bound(found, inspection)})[part]
-    return Verdict(bound, part, shares, others, Doubt.UNEXPLAINED if bound is Bound.UNKNOWN else None)
+    return Verdict(bound, part, shares, others)
 
 
 def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
-    """Of the step's time by part; the passes take what the others leave."""
+    """Return shares of the step's time by part; the passes take what the others leave."""
     own: dict[Part, float] = {part: share_of(found[part]) for part in CLOCKED if part is not Part.PASSES}
     whole = max(1.0, sum(own.values()))
     own = {part: share / whole for part, share in own.items()}
@@ -102,14 +100,14 @@ def _shares(found: Mapping[Part, Proof]) -> dict[Part, float]:
 
 
 def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
-    """What bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it: neither
-    calls of operators nor the traffic of weights do."""
+    """Return what bounds the passes by the profiler. Rounds with a quarter of the batch show how much shrinks with it:
+    neither calls of operators nor the traffic of weights do."""
     roofline, fixed = inspection.roofline, found.get(Part.OVERHEAD)
     seconds = {
         Bound.COMPUTE: roofline.compute,
         Bound.BANDWIDTH: roofline.bandwidth,
         Bound.OVERHEAD: roofline.overhead,
-        Bound.UNKNOWN: roofline.other,
+        Bound.UNEXPLAINED: roofline.other,
     }
     if fixed is not None:
         passes = share_of(found[Part.PASSES])
@@ -119,11 +117,11 @@ def _passes_bound(found: Mapping[Part, Proof], inspection: Inspection) -> Bound:
         if 1 - 1 / fixed.high < most:
             del seconds[Bound.OVERHEAD]
     first, second = sorted(seconds, key=lambda each: -seconds[each])[:2]
-    return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNKNOWN
+    return first if seconds[first] >= CLEARLY * seconds[second] else Bound.UNEXPLAINED
 
 
 def _clocked(shares: Sequence[float]) -> Proof:
-    """The bound by a part's share of several blocks. How much processes differ is known beforehand."""
+    """Return the bound by a part's share of several blocks. How much processes differ is known beforehand."""
     share, count = statistics.fmean(shares), len(shares)
     if count < 2:
         return _gain(share, 0.0, 1.0, count)
@@ -133,34 +131,20 @@ def _clocked(shares: Sequence[float]) -> Proof:
 
 
 def _gain(share: float, low: float, high: float, rounds: int) -> Proof:
-    """How many times as fast a step is without a share of it."""
+    """Return how many times as fast a step is without a share of it."""
     value, least, most = (1 / (1 - each) if each < 1 else math.inf for each in (share, low, high))
     return Proof(value, least, most, CONFIDENCE, rounds)
 
 
 def share_of(gain: Proof) -> float:
-    """The share of the step that a part takes, 0..1, by what its removal brings."""
+    """Return the share of the step that a part takes, 0..1, by what its removal brings."""
     return max(0.0, 1 - 1 / gain.value)
 
 
 def _fixed_share(ratio: float, loader: float) -> float:
-    """Share of a step that does not shrink with the batch, if a quarter of it has ``ratio`` times the rate.
+    """Return the share of a step that does not shrink with the batch, if a quarter of it has ``ratio`` times the rate.
 
     Without the loader's share, a quarter of the batch takes ``a + c / 4`` seconds, and the whole ``a + c``.
     """
     rest = 1 - loader
     return min(rest, max(0.0, (1 / ratio - rest) / 3)) if ratio > 0 else rest
-
-
-def largest_batch(sizes: Sizes, settings: Settings, samples: int, limit: int) -> int:
-    """The global batch that fits with 10 % headroom, by what a sample of today's batch takes.
-
-    Args:
-        sizes: of one process.
-        settings: today's.
-        samples: of the data set.
-        limit: bytes for each process.
-    """
-    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
-    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
-    return max(0, min(samples, fits * settings.processes))

@@ -1,1 +1,1 @@
-"""The knobs, one file each: values on this machine, what is expected of them, how each is applied, read back and undone."""
+"""The knobs, one file each: values on this machine, their expected effect, how each is applied, read back, undone."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.knobs.knob import Chosen
+from autotune.knobs.knob import Affinity, Chosen
 from autotune.probes.facts import Inventory, LogicalCpu, NumaNode
 
 BINDINGS = ("none", "cores", "numa")
@@ -22,21 +22,6 @@ LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 Share = tuple[LogicalCpu, ...]
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Affinity:
-    """Where one training process runs.
-
-    Attributes:
-        cpus: CPUs of its compute threads, ascending.
-        workers: CPUs of its loader workers.
-        memory: NUMA nodes that its memory comes from; empty where the kernel chooses.
-    """
-
-    cpus: tuple[int, ...]
-    workers: tuple[int, ...]
-    memory: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

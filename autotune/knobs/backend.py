@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.knobs.exported import (
+    ARGUMENTS,
+    LIGHTNING,
+    TRAINER,
+    TRANSFORMERS,
+    Line,
+    Missing,
+    Plan,
+    Row,
+    Said,
+    in_environment,
+    in_shells,
+)
 from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word
 from autotune.probes.facts import Inventory
 
@@ -71,6 +84,35 @@ def offered_backends(context: Context) -> Choices:
     return Choices((*first, *offered), tuple(left_out))
 
 
+def _interface(plan: Plan) -> Said:
+    """Return the interface of processes on one machine; the script says which backend exchanges gradients."""
+    if plan.settings.backend is None:
+        return ()
+    return (*in_environment("GLOO_SOCKET_IFNAME")(plan), Missing(_why_another(plan)))
+
+
+def _exchange(place: str, text: str) -> Row:
+    """Return a row of the argument ``text``, and what to say if torchrun starts another backend than was measured."""
+
+    def row(plan: Plan) -> Said:
+        if plan.settings.backend is None:
+            return ()
+        reason = _why_another(plan)
+        return (Line(place, text.format(plan.exchange)), *([Missing(reason)] if reason else []))
+
+    return row
+
+
+def _why_another(plan: Plan) -> str:
+    """Return what to say if torchrun cannot start the backend that was measured; empty if it can."""
+    if plan.exchange == plan.settings.backend:
+        return ""
+    return (
+        f"torchrun starts {plan.exchange}, whose rate was not measured here;"
+        f" autotune run starts {plan.settings.backend} as measured"
+    )
+
+
 BACKEND = Knob(
     name="backend",
     what="gradient exchange between processes",
@@ -91,5 +133,11 @@ BACKEND = Knob(
         "mpi": "exchanges gradients over MPI",
         "ccl": "exchanges gradients with oneCCL",
         None: "one process exchanges nothing",
+    },
+    plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
+    export={
+        **in_shells(_interface),
+        LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
+        TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
     },
 )

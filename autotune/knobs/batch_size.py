@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from autotune.knobs.exported import ARGUMENTS, LIGHTNING, LOADER, TRANSFORMERS, Plan, Said, argument, line
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, divisors
 
 
 def _batch_size(context: Context) -> Choices:
     batch = context.baseline.global_batch
     return Choices(tuple(sorted(size for size in divisors(batch) if batch // size <= 64)))
+
+
+def _plain(plan: Plan) -> str:
+    processes = plan.settings.processes
+    each = f", of each of {processes} processes" if processes > 1 else ""
+    return f"DataLoader(..., batch_size={plan.settings.batch_size}){each}"
+
+
+def _transformers(plan: Plan) -> Said:
+    """Return the batch of one device; `Trainer` feeds all visible GPUs if there is one process."""
+    devices = plan.gpus if plan.settings.data_parallel else 1
+    return line(ARGUMENTS, f"per_device_train_batch_size={-(-plan.settings.batch_size // max(1, devices))}")
 
 
 BATCH_SIZE = Knob(
@@ -22,4 +35,9 @@ BATCH_SIZE = Knob(
     follows=True,
     keeps=ROUNDING,
     why={MORE: "larger kernels use the hardware better", LESS: "smaller pieces fit caches and memory"},
+    plain=_plain,
+    export={
+        LIGHTNING: argument(LOADER, "batch_size", lambda settings: settings.batch_size),
+        TRANSFORMERS: _transformers,
+    },
 )

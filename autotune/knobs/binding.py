@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autotune.knobs import cpu_binding
-from autotune.knobs.affinity import BINDINGS, Affinity, why_not_offered
-from autotune.knobs.knob import Change, Choices, Chosen, Context, Effect, Knob, Training, Word
+from autotune.knobs.affinity import BINDINGS, why_not_offered
+from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
+from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -46,6 +47,17 @@ def _binding(context: Context) -> Choices:
     return Choices(tuple(name for name in BINDINGS if name not in reasons), tuple(reasons.items()))
 
 
+def _binds(plan: Plan) -> bool:
+    return bool(plan.settings.binding != "none")
+
+
+def _accelerate(plan: Plan) -> Said:
+    """Torchrun's command, which starts several processes on CPUs, binds; Accelerate's own starter does not."""
+    if not _binds(plan):
+        return ()
+    return line(COMMAND) if plan.device == "cpu" and plan.settings.processes > 1 else (Missing(),)
+
+
 BINDING = Knob(
     name="binding",
     what="CPUs and memory that each process keeps",
@@ -64,4 +76,10 @@ BINDING = Knob(
     effect=Effect(0.05),
     start=_start,
     on_loader=_on_loader,
+    plain=lambda plan: f"start processes on their CPUs: {plan.command}",
+    export={
+        TORCHRUN: lambda plan: line(COMMAND) if _binds(plan) else (),
+        ACCELERATE: _accelerate,
+        TRANSFORMERS: lambda plan: line(START, plan.command) if _binds(plan) else (),
+    },
 )

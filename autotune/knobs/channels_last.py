@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+OWN_USES = 2
+"""Of a tensor's memory: by the tensor itself, and by whoever counts. More are tied tensors, views, `state_dict` ..."""
 FUSED = "the optimizer's own fused kernel needs the usual layout"
 
 
@@ -35,6 +37,7 @@ def has_image_convolutions(model: nn.Module) -> bool:
 
 def _why_left_alone(model: nn.Module) -> str | None:
     """Return why the storage of the model's tensors cannot be replaced, or None."""
+    import torch
     from torch.nn.parameter import is_lazy
 
     if not has_image_convolutions(model):
@@ -43,9 +46,9 @@ def _why_left_alone(model: nn.Module) -> str | None:
     if any(map(is_lazy, tensors)):
         return "the model has layers that take their shape from the first batch"
     storages = [tensor.untyped_storage() for tensor in tensors]
-    shared = len({storage.data_ptr() for storage in storages if storage.nbytes()}) < sum(s.nbytes() > 0 for s in storages)
     views = any(s.nbytes() != t.numel() * t.element_size() for s, t in zip(storages, tensors, strict=True))
-    if shared or views or any(storage.is_shared() for storage in storages if storage.device.type == "cpu"):
+    held = any(torch._C._storage_Use_Count(storage._cdata) > OWN_USES for storage in storages)
+    if views or held or any(storage.is_shared() for storage in storages if storage.device.type == "cpu"):
         return "tensors of the model share their memory with others"
     return None
 
@@ -111,4 +114,5 @@ CHANNELS_LAST = Knob(
     keeps=ROUNDING,
     on_model=_on_model,
     on_optimizer=_on_optimizer,
+    plain=lambda _plan: "model = model.to(memory_format=torch.channels_last)",
 )

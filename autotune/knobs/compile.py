@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
 from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
 from autotune.knobs.precision import capability
 from autotune.probes.facts import Inventory
@@ -128,7 +130,7 @@ def import_compiler(folder: str) -> None:
 
 
 class Compiled(Change):
-    """A model's call that is compiled for training steps of one shape, so that training never waits for the compiler again.
+    """A model's call that is compiled for training steps of one shape, so that training waits for the compiler once.
 
     Other shapes, such as a smaller last batch, and calls without gradients run as they are. If the compiler, not the
     model, fails, it is tried once more with an empty cache; then the plain call takes over.
@@ -143,7 +145,8 @@ class Compiled(Change):
         self._shapes: list[Any] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._failure: str | None = None
-        self._undo = _see_later_hooks()
+        self._undo = contextlib.ExitStack()
+        self._undo.callback(_see_later_hooks())
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
@@ -153,7 +156,7 @@ class Compiled(Change):
     def undo(self) -> None:
         """Let the model run as before."""
         self._layer.undo()
-        self._undo()
+        self._undo.close()
 
     def _compile(self) -> Call:
         import torch
@@ -207,7 +210,8 @@ class Compiled(Change):
             return
         _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-compile-", ignore_cleanup_errors=True)
-        os.environ[CACHE_VARIABLE] = self._folder.name
+        self._undo.callback(self._folder.cleanup)
+        self._undo.callback(_use_cache(self._folder.name))
         _forget()
         self._compiled = self._compile()
 
@@ -224,6 +228,19 @@ class Compiled(Change):
         if self.recompiles:
             return f"the model was compiled again {self.recompiles} times, for something that changes with the steps"
         return None
+
+
+def _use_cache(folder: str) -> Callable[[], None]:
+    """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
+    before = os.environ.get(CACHE_VARIABLE)
+    os.environ[CACHE_VARIABLE] = folder
+
+    def undo() -> None:
+        os.environ.pop(CACHE_VARIABLE, None)
+        if before is not None:
+            os.environ[CACHE_VARIABLE] = before
+
+    return undo
 
 
 def _see_later_hooks() -> Callable[[], None]:
@@ -318,6 +335,19 @@ def _on_model(value: str, model: nn.Module, training: Training) -> Change | None
     return Compiled(model, value, training)
 
 
+def _accelerate(plan: Plan) -> Said:
+    if plan.settings.compile == "off":
+        return ()
+    mode = f"  dynamo_mode: {plan.settings.compile}"
+    return Line(CONFIG, "dynamo_config:"), Line(CONFIG, "  dynamo_backend: INDUCTOR"), Line(CONFIG, mode)
+
+
+def _transformers(plan: Plan) -> Said:
+    if plan.settings.compile == "off":
+        return ()
+    return Line(ARGUMENTS, "torch_compile=True"), Line(ARGUMENTS, f'torch_compile_mode="{plan.settings.compile}"')
+
+
 COMPILE = Knob(
     name="compile",
     what="torch.compile mode",
@@ -345,4 +375,6 @@ COMPILE = Knob(
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),
     first_seconds={"default": 15.0, "reduce-overhead": 15.0, "max-autotune": 60.0},
     on_model=_on_model,
+    plain=lambda plan: f'model = torch.compile(model, mode="{plan.settings.compile}")',
+    export={ACCELERATE: _accelerate, TRANSFORMERS: _transformers},
 )

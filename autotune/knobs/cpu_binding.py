@@ -2,9 +2,9 @@
 
 What is promised is the process's CPU mask: the scheduler still moves threads within it.
 
-``python -m autotune.knobs.cpu_binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
-the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
-script runs as if it had been started by itself. `autotune run` puts this before the script.
+``python -m autotune.knobs.cpu_binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan
+in the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and
+the script runs as if it had been started by itself. `autotune run` puts this before the script.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune import linux
-from autotune.knobs.affinity import Affinity, cpu_list, own_affinity
+from autotune.knobs.affinity import cpu_list, own_affinity
+from autotune.knobs.knob import Affinity
 
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.knobs.exported import CODE, LIGHTNING, TRAINER, TRANSFORMERS, argument, line
 from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Flag, Knob, Refused, Training
+
+SWITCH = "torch.backends.cudnn.benchmark = True"
 
 
 def _cudnn_benchmark(context: Context) -> Choices:
@@ -54,4 +57,9 @@ CUDNN_BENCHMARK = Knob(
     acts_on=("compute",),
     keeps=ROUNDING,
     start=_start,
+    plain=lambda _plan: SWITCH,
+    export={
+        TRANSFORMERS: lambda plan: line(CODE, SWITCH) if plan.settings.cudnn_benchmark else (),
+        LIGHTNING: argument(TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
+    },
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs import precision
+from autotune.knobs import precision_modes
+from autotune.knobs.exported import COMMENT, LIGHTNING, START, TRANSFORMERS, Missing, Plan, Said, line
 from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Flag, Knob, Refused, Training
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def replicated(model: nn.Module, training: Training) -> Change:
 
         def forward(self, *inputs: Any, **options: Any) -> Any:
             """Return the outputs of one part."""
-            own = precision.of(training).layer(self.model, self.model._call_impl)
+            own = precision_modes.of(training).layer(self.model, self.model._call_impl)
             return own(*inputs, **options)
 
     parallel = nn.DataParallel(Replica())
@@ -67,6 +68,19 @@ def _on_model(value: bool, model: nn.Module, training: Training) -> Change | Non
     return replicated(model, training)
 
 
+def _lightning(plan: Plan) -> Said:
+    reason = "Lightning has no strategy for it since version 2; devices=N trains in N processes instead"
+    return (Missing(reason),) if plan.settings.data_parallel else ()
+
+
+def _transformers(plan: Plan) -> Said:
+    """`Trainer` uses `DataParallel` by itself in one process that sees several GPUs."""
+    if plan.settings.data_parallel:
+        return line(COMMENT, "DataParallel: Trainer uses it by itself if one process sees several GPUs")
+    alone = plan.settings.processes == 1 and plan.gpus > 1
+    return line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}") if alone else ()
+
+
 DATA_PARALLEL = Knob(
     name="data_parallel",
     what="one process drives all GPUs (torch.nn.DataParallel)",
@@ -84,4 +98,6 @@ DATA_PARALLEL = Knob(
     keeps=ROUNDING,
     start=_start,
     on_model=_on_model,
+    plain=lambda _plan: "model = torch.nn.DataParallel(model)",
+    export={LIGHTNING: _lightning, TRANSFORMERS: _transformers},
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.knobs.knob import LESS, MORE, Change, Choices, Count, Effect, Knob, Refused, Training
+from autotune.knobs.exported import statement
+from autotune.knobs.knob import LESS, MORE, Change, Choices, Chosen, Count, Effect, Knob, Refused, Training
 
 
 def _start(value: int, _training: Training) -> Change | None:
@@ -15,6 +16,10 @@ def _start(value: int, _training: Training) -> Change | None:
         except RuntimeError:
             return Refused(f"too late: {found} are in force since the first parallel work; start with autotune run")
     return None
+
+
+def _set(settings: Chosen) -> str:
+    return f"torch.set_num_interop_threads({settings.interop_threads})"
 
 
 INTEROP_THREADS = Knob(
@@ -30,4 +35,6 @@ INTEROP_THREADS = Knob(
     effect=Effect(0.03, 2.0),
     acts_on=("compute",),
     start=_start,
+    plain=lambda plan: f"{_set(plan.settings)}, before any parallel work",
+    export=statement(_set),
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
 
-    from autotune.knobs.affinity import Affinity
 
 LEVELS = ("safe", "amp", "max")
 """Each level includes the ones before it."""
@@ -37,6 +37,21 @@ class Chosen(Protocol):
     """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 
     def __getattr__(self, name: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Where one training process runs.
+
+    Attributes:
+        cpus: CPUs of its compute threads, ascending.
+        workers: CPUs of its loader workers.
+        memory: NUMA nodes that its memory comes from; empty where the kernel chooses.
+    """
+
+    cpus: tuple[int, ...]
+    workers: tuple[int, ...]
+    memory: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,6 +243,8 @@ class Knob:
         on_model, on_optimizer: change one model or optimizer, of which the value differs from its own; None if there is
             nothing to change.
         on_loader: returns the attributes of a data loader that the value changes.
+        plain: what a script of plain PyTorch would say; None if only this project knows the knob.
+        export: how other launchers and trainers say it, by target.
     """
 
     name: str
@@ -260,6 +277,8 @@ class Knob:
     on_model: Callable[[Any, nn.Module, Training], Change | None] | None = field(default=None, repr=False)
     on_optimizer: Callable[[Any, Optimizer, Training], Change | None] | None = field(default=None, repr=False)
     on_loader: Callable[[Chosen, DataLoader[Any], Training], dict[str, Any]] | None = field(default=None, repr=False)
+    plain: Callable[[Plan], str] | None = field(default=None, repr=False)
+    export: Mapping[str, Row] = field(default_factory=dict, repr=False)
 
     @property
     def ordinal(self) -> bool:

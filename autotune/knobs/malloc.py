@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 
+from autotune.knobs.exported import before_python, in_environment, in_shells
 from autotune.knobs.knob import Change, Choices, Context, Effect, Knob, Refused, Training, Word
 
 GLIBC_KEEPS = {"MMAP_THRESHOLD": 2**30, "TRIM_THRESHOLD": 2**31 - 1, "TOP_PAD": 64 * 2**20}
 """``malloc=keep``, by glibc's names: blocks below 1 GiB come from the heap, which grows by 64 MiB and is not given
 back. By default each large block is mapped afresh, and the kernel clears its pages again."""
+GLIBC_VARIABLES = {f"MALLOC_{name}_": str(size) for name, size in GLIBC_KEEPS.items()}
+"""The same for a process that starts with them."""
 NUMBERS = {"TRIM_THRESHOLD": -1, "TOP_PAD": -2, "MMAP_THRESHOLD": -3}
 """Parameters of ``mallopt`` (glibc's ``malloc.h``)."""
 GLIBC_STARTS_WITH = {"MMAP_THRESHOLD": 128 * 1024, "TRIM_THRESHOLD": 128 * 1024, "TOP_PAD": 0}
@@ -63,4 +66,6 @@ MALLOC = Knob(
     acts_on=("compute", "load"),
     changes_memory=("host",),
     start=_start,
+    plain=lambda plan: f"start with {before_python(plan, *GLIBC_VARIABLES)}",
+    export=in_shells(in_environment(*GLIBC_VARIABLES)),
 )

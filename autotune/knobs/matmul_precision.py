@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autotune.knobs.exported import statement
 from autotune.knobs.knob import TRACKING, Change, Choices, Chosen, Context, Effect, Knob, Refused, Training, Word
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 USUAL = "highest"
+
+SWITCH = 'torch.set_float32_matmul_precision("{}")'
 
 
 def _matmul_precision(context: Context) -> Choices:
@@ -71,4 +74,8 @@ MATMUL_PRECISION = Knob(
     acts_on=("compute",),
     keeps=TRACKING,
     on_model=_on_model,
+    plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),
+    export=statement(
+        lambda settings: "" if settings.matmul_precision == "highest" else SWITCH.format(settings.matmul_precision)
+    ),
 )

@@ -8,6 +8,7 @@ the plain model.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,29 +32,36 @@ class Layered(Change):
     """
 
     def __init__(self, model: nn.Module, layer: Callable[[Call], Call]) -> None:
-        self._model, self._before = model, vars(model).get(SLOT)
-        outer = layer(self._before or model._call_impl)
+        self._model, self._before, self._over = model, vars(model).get(SLOT), False
+        plain: Call = self._before or model._call_impl
+        outer = layer(plain)
 
-        # A function, since torch.jit.script passes over functions that it cannot read.
+        # A function, since torch.jit.script passes over functions that it cannot read. Dynamo reads it, up to the "or".
         def call(*arguments: Any, **options: Any) -> Any:
-            if torch._C._is_tracing() or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or torch._C._is_tracing():
                 return model._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
-            return outer(*arguments, **options)
+            called = sys._getframe(1).f_locals.get("self")  # of torch.nn.Module.__call__
+            if called is not model and isinstance(called, type(model)):  # a copy of its dictionary, as MAML makes it
+                return called._call_impl(*arguments, **options)  # type: ignore[no-untyped-call]
+            return (plain if self._over else outer)(*arguments, **options)
 
-        vars(model)[SLOT] = self._call = call
+        call.layer = self  # type: ignore[attr-defined]
+        vars(model)[SLOT] = call
 
     def undo(self) -> None:
-        """Take the layer away, unless somebody has put another call in its place."""
-        slot = vars(self._model)
-        if slot.get(SLOT) is self._call:
-            slot[SLOT] = self._before
-            if self._before is None:
+        """Take the layer away: now, or with the layer around it. A call that somebody else has put there stays."""
+        self._over, slot = True, vars(self._model)
+        while isinstance(outermost := getattr(slot.get(SLOT), "layer", None), Layered) and outermost._over:
+            slot[SLOT] = outermost._before
+            if outermost._before is None:
                 del slot[SLOT]
 
 
 def compiled_by_user(model: nn.Module) -> bool:
-    """Return whether the user compiles ``model``: it is left as it is."""
-    return vars(model).get(SLOT) is not None or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
+    """Return whether the user compiles ``model``: it is left as it is. Layers of this module do not count."""
+    call = vars(model).get(SLOT)
+    by_user = call is not None and not hasattr(call, "layer")
+    return by_user or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
 
 
 def to_float32(value: Any) -> Any:

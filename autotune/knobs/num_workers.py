@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import in_loader
 from autotune.knobs.knob import LESS, MORE, Choices, Chosen, Context, Count, Effect, Knob, Training, powers_of_two
 
 if TYPE_CHECKING:
@@ -44,4 +45,6 @@ NUM_WORKERS = Knob(
     why={MORE: "batches are prepared during training", LESS: "workers took time from training"},
     effect=Effect(0.30, 1.5),
     on_loader=_on_loader,
+    plain=lambda plan: f"DataLoader(..., num_workers={plan.settings.num_workers!r})",
+    export=in_loader("num_workers", lambda settings: settings.num_workers),
 )

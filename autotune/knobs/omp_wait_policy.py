@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from autotune.knobs.exported import before_python, in_environment, in_shells
 from autotune.knobs.knob import SERVER_SECONDS, Change, Choices, Context, Effect, Knob, Training, Word
 
 OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
@@ -73,4 +74,6 @@ OMP_WAIT = Knob(
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
     start=_start,
+    plain=lambda plan: f"start with {before_python(plan, OMP_WAIT_POLICY)}",
+    export=in_shells(in_environment(OMP_WAIT_POLICY)),
 )

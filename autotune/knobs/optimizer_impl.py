@@ -11,6 +11,7 @@ import inspect
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
 from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 OPTIMIZER_GAIN = {"default": 0.0, "foreach": 0.01, "fused": 0.05}
 OPTIMIZER_IMPLS = tuple(OPTIMIZER_GAIN)
+CHECK = "_need_device_dtype_check_for_fused"
+"""Attribute that PyTorch sets in a fused step."""
 FLAGS = OPTIMIZER_IMPLS[1:]
 _gradient_of = attrgetter("grad")
 
@@ -42,6 +45,7 @@ class _Switched(Change):
         self._asked: list[Any] = []
         self._why_not: str | None = None
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._leaves_check = CHECK not in vars(optimizer)
         self._hooks = [
             optimizer.register_step_pre_hook(self._begin),
             optimizer.register_step_post_hook(self._end),
@@ -58,12 +62,16 @@ class _Switched(Change):
         self._put_back()
         for hook in self._hooks:
             hook.remove()
+        if self._leaves_check:
+            vars(self._optimizer).pop(CHECK, None)
 
     def _begin(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
         self._put_back()  # the last step may have ended by an exception
         closure = len(arguments) > 1 or options  # makes its gradients inside the step
         scaled = getattr(optimizer, "grad_scale", None) is not None or getattr(optimizer, "found_inf", None) is not None
-        last = next(reversed(optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id  # later ones may change gradients
+        last = (
+            next(reversed(optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id
+        )  # later ones may change gradients
         if closure or scaled or not last or not self._serves():
             return
         for group in optimizer.param_groups:
@@ -137,7 +145,7 @@ def _is_dense(parameter: Tensor) -> bool:
 
 
 def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
-    """Return why ``optimizer`` cannot run as ``implementation``, or None: its class is asked with scratch parameters."""
+    """Return why ``optimizer`` cannot run as ``implementation``, or None. Its class is asked with scratch tensors."""
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -174,6 +182,19 @@ def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Chan
     return _Switched(optimizer, value) if reason is None else Refused(reason)
 
 
+def _transformers(plan: Plan) -> Said:
+    """``optim`` names optimizer and implementation at once, and the profile does not know the optimizer."""
+    impl = plan.settings.optimizer_impl
+    if impl == "fused":
+        return (
+            Line(COMMENT, "optim is for AdamW, Trainer's own optimizer: leave it out if you use another"),
+            Line(ARGUMENTS, 'optim="adamw_torch_fused"'),
+        )
+    if impl == "default":
+        return (Missing('optim="adamw_torch" is AdamW that way; without it Trainer takes the fused one'),)
+    return (Missing(f"optim has no name for it: Trainer(optimizers=(AdamW(..., {impl}=True), None))"),)
+
+
 OPTIMIZER_IMPL = Knob(
     name="optimizer_impl",
     what="how the optimizer's update is computed",
@@ -193,4 +214,6 @@ OPTIMIZER_IMPL = Knob(
     acts_on=("update",),
     keeps=ROUNDING,
     on_optimizer=_on_optimizer,
+    plain=lambda plan: f"your optimizer with {plan.settings.optimizer_impl}=True",
+    export={TRANSFORMERS: _transformers},
 )

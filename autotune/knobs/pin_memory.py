@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import in_loader
 from autotune.knobs.knob import Change, Choices, Chosen, Context, Effect, Flag, Knob, Refused, Training
 
 if TYPE_CHECKING:
@@ -39,4 +40,6 @@ PIN_MEMORY = Knob(
     gain=lambda settings, _context: 0.03 * settings.pin_memory,
     start=_start,
     on_loader=_on_loader,
+    plain=lambda plan: f"DataLoader(..., pin_memory={plan.settings.pin_memory!r})",
+    export=in_loader("pin_memory", lambda settings: settings.pin_memory),
 )

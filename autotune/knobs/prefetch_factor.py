@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import in_loader
 from autotune.knobs.knob import LESS, MORE, Choices, Chosen, Count, Effect, Knob, Training
 from autotune.knobs.num_workers import has_workers
 
@@ -39,4 +40,6 @@ PREFETCH_FACTOR = Knob(
     explained=_first_workers,
     effect=Effect(0.03, 2.0),
     on_loader=_on_loader,
+    plain=lambda plan: f"DataLoader(..., prefetch_factor={plan.settings.prefetch_factor!r})",
+    export=in_loader("prefetch_factor", lambda settings: settings.prefetch_factor),
 )

@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from autotune.knobs.backend import offered_backends, why_not_usable
+from autotune.knobs.exported import (
+    ACCELERATE,
+    ARGUMENTS,
+    COMMAND,
+    CONFIG,
+    LIGHTNING,
+    START,
+    TORCHRUN,
+    TRAINER,
+    TRANSFORMERS,
+    Line,
+    Plan,
+    Said,
+    always,
+    line,
+)
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, powers_of_two
 
 
@@ -39,6 +55,25 @@ def _no_backend(context: Context) -> str | None:
     return reasons[0] if all(reasons) else None
 
 
+def _accelerate(plan: Plan) -> Said:
+    kind = "NO" if plan.settings.processes == 1 else "MULTI_CPU" if plan.device == "cpu" else "MULTI_GPU"
+    return (
+        Line(CONFIG, f"distributed_type: '{kind}'"),
+        Line(CONFIG, f"num_processes: {plan.settings.processes}"),
+        Line(CONFIG, f"use_cpu: {str(plan.device == 'cpu').lower()}"),
+    )
+
+
+def _lightning(plan: Plan) -> Said:
+    accelerator = "gpu" if plan.device == "cuda" else "cpu"
+    return Line(TRAINER, f'accelerator="{accelerator}"'), Line(TRAINER, f"devices={plan.settings.processes}")
+
+
+def _transformers(plan: Plan) -> Said:
+    device = line(ARGUMENTS, "use_cpu=True") if plan.device == "cpu" else ()
+    return (*device, *(line(START, plan.command) if plan.settings.processes > 1 else ()))
+
+
 PROCESSES = Knob(
     name="processes",
     what="training processes (DistributedDataParallel)",
@@ -49,4 +84,11 @@ PROCESSES = Knob(
     choices=offered_processes,
     keeps=ROUNDING,
     why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
+    plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
+    export={
+        TORCHRUN: always(COMMAND),
+        ACCELERATE: _accelerate,
+        LIGHTNING: _lightning,
+        TRANSFORMERS: _transformers,
+    },
 )

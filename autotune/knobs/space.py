@@ -85,12 +85,12 @@ class Space:
                     yield settings
 
     def conformed(self, settings: Settings) -> Settings:
-        """Feasible settings close to ``settings`` that hold every pinned value; ``settings`` where there are none.
+        """Feasible settings close to ``settings`` that hold every fixed value; ``settings`` where there are none.
 
-        The baseline may differ from what the user pins, in more knobs than one move can change.
+        The baseline may differ from what the user fixes, in more knobs than one move can change.
         """
-        pinned = {name: only[0] for name, only in self.values.items() if len(only) == 1 and name not in BOUND}
-        here = settings.but(**pinned)
+        fixed = {name: only[0] for name, only in self.values.items() if len(only) == 1 and name not in BOUND}
+        here = settings.but(**fixed)
         reshaped = (self._taken(SHAPE, here, shape) for shape in SHAPE.alternatives(self._offered, here, far=True))
         return next((found for found in (here, *reshaped) if found in self), settings)
 
@@ -141,7 +141,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
     Args:
         context: machine, task and baseline.
         level: ``safe``, ``amp`` or ``max``.
-        fixed: values the user pins with ``--fix``; they override the choices from the knob's own level on.
+        fixed: values the user fixes with ``--fix``; they override the choices from the knob's own level on.
     """
     fixed = dict(fixed or {})
     values: dict[str, tuple[Any, ...]] = {}
@@ -150,9 +150,9 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
         own = getattr(context.baseline, knob.name)
         offered = _allowed(knob.choices(context), knob.name, own, context.task.left_out)
         choices = _with_baseline(offered, own, includes(level, knob.level), knob.ordinal)
-        pinned = knob.name in fixed and includes(level, knob.level)
-        values[knob.name] = (fixed[knob.name],) if pinned else choices.values
-        reasons = [(value, why) for value, why in choices.left_out if not (pinned and value == fixed[knob.name])]
+        is_fixed = knob.name in fixed and includes(level, knob.level)
+        values[knob.name] = (fixed[knob.name],) if is_fixed else choices.values
+        reasons = [(value, why) for value, why in choices.left_out if not (is_fixed and value == fixed[knob.name])]
         left_out += [LeftOut(knob.name, value, reason) for value, reason in reasons]
     keeps_batch = any(name == "batch_size" for name, _value, _reason in context.task.left_out)
     own_batch = level != "max" or keeps_batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from autotune.knobs.fingerprint import Fingerprint
@@ -49,7 +49,7 @@ class TaskFacts:
     """What a training step of an unmodified script is known by; None for a task file."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
-    compared: Fingerprint = Fingerprint()
+    compared: Fingerprint = field(default_factory=Fingerprint)
     """What the task's model, optimizer and loader are known by."""
 
     def as_dict(self) -> dict[str, Any]:

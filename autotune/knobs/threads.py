@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotune.knobs.exported import CODE, LIGHTNING, Line, Plan, Said, in_environment, in_shells, statement
 from autotune.knobs.knob import (
     LESS,
     MORE,
@@ -59,6 +60,16 @@ def _start(value: int, _training: Training) -> Change | None:
     return None if torch.get_num_threads() == value else _Threads(value)
 
 
+def _set(settings: Chosen) -> str:
+    return f"torch.set_num_threads({settings.threads})"
+
+
+def _lightning(plan: Plan) -> Said:
+    """Lightning sets threads itself if the variable is not set, and its own processes inherit it."""
+    variable = f'os.environ["OMP_NUM_THREADS"] = "{plan.settings.threads}"'
+    return Line(CODE, variable), Line(CODE, _set(plan.settings))
+
+
 THREADS = Knob(
     name="threads",
     what="intra-op threads of each process",
@@ -71,4 +82,10 @@ THREADS = Knob(
     explained=_shared_cores,
     keeps=ROUNDING,
     start=_start,
+    plain=lambda plan: _set(plan.settings),
+    export={
+        **statement(_set),
+        LIGHTNING: _lightning,
+        **in_shells(in_environment("OMP_NUM_THREADS")),
+    },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.exported import in_loader
 from autotune.knobs.knob import Choices, Chosen, Context, Effect, Knob, Training, Word
 from autotune.knobs.num_workers import has_workers
 
@@ -50,4 +51,9 @@ WORKER_START = Knob(
     },
     effect=Effect(0.05),
     on_loader=_on_loader,
+    plain=lambda plan: f"DataLoader(..., multiprocessing_context={plan.settings.worker_start!r})",
+    export=in_loader(
+        "multiprocessing_context",
+        lambda settings: None if settings.worker_start == "default" else settings.worker_start,
+    ),
 )

@@ -1,13 +1,17 @@
-"""The command line that starts training on this machine."""
+"""The command line that starts training on this machine, alone or with the other machines of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from autotune.knobs.affinity import Affinity, AffinityPlan, cpu_list
+from autotune.errors import UsageError
+from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
+from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
-from autotune.launch.cluster import Cluster, endpoint
 from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
@@ -15,10 +19,32 @@ ENTRY = "autotune.runtime.entry"
 STARTER = "autotune.knobs.cpu_binding"
 """Module that binds a process before it becomes the script."""
 
-TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.launch.torchrun"
+TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
 """PyTorch's own, and one that leaves with the exit status of the process that failed."""
 STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
+PORT = 29400
+"""torchrun's own default for its rendezvous."""
+_PART = re.compile(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines of one job.
+
+    Attributes:
+        nodes: how many, this one included.
+        host, port: torchrun's rendezvous; the host is one of the machines.
+        job: the rendezvous id, unique among the jobs that use this endpoint.
+        hosts: names of the machines, for mpiexec, which starts all of them; empty for torchrun, which starts on each.
+    """
+
+    nodes: int
+    host: str = ""
+    port: int = PORT
+    job: str = "autotune"
+    hosts: tuple[str, ...] = ()
 
 
 def command(
@@ -40,12 +66,12 @@ def command(
 
     Args:
         settings: processes (of each machine) and backend count.
-        script: the training script; ``-m`` where ``args`` begin with a module.
+        script: the training script; ``-m`` if ``args`` begin with a module.
         args: its own arguments.
         python: the interpreter.
         binder: the command in front of the program that binds each process, see `starter` and `system_tools`.
         mpiexec: MPI's launcher, for the backends that need it.
-        cluster: several machines; this one alone where None.
+        cluster: several machines; this one alone if None.
         route: from this machine to the rendezvous.
         torchrun: the module that starts several processes.
         watched: start through our entry, which watches or tunes scripts that do not use this project.
@@ -77,7 +103,7 @@ def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
     """Options of torchrun's rendezvous. They include what torchrun would derive from the host name, which need not
     resolve."""
     options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
-    options += [f"--rdzv-endpoint={endpoint(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
+    options += [f"--rdzv-endpoint={endpoint_of(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
     if route is not None:
         options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
     return options
@@ -101,3 +127,118 @@ def _tool(affinity: Affinity) -> list[str]:
     if not affinity.memory:
         return ["taskset", "-c", cpu_list(affinity.cpus)]
     return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]
+
+
+def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
+    """Return the cluster that the command line describes; None for one machine.
+
+    Args:
+        nodes: how many machines.
+        endpoint: ``HOST[:PORT]`` of the rendezvous.
+        hosts: names of the machines with commas between them, for mpiexec.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    if hosts is not None:
+        names = tuple(name.strip() for name in hosts.split(","))
+        if not all(names) or (nodes is not None and nodes != len(names)):
+            raise UsageError(f"--hosts {hosts}: give one name for each of the machines, with commas between them")
+        return Cluster(len(names), hosts=names) if len(names) > 1 else None
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"--nnodes {nodes}: must be at least 1")
+    if nodes is None or nodes == 1:
+        if endpoint is not None:
+            raise UsageError("--rdzv-endpoint: say also how many machines meet there, with --nnodes")
+        return None
+    if endpoint is None:
+        raise UsageError(
+            f"--nnodes {nodes}: say where the machines meet: --rdzv-endpoint HOST:PORT (one of them, the same on all)"
+        )
+    host, port = _split(endpoint)
+    return Cluster(nodes, host, port)
+
+
+def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
+    """Return the machines of this process's Slurm step, one task on each; None for one machine.
+
+    Raises:
+        UsageError: a machine has several tasks: each would start the whole machine's processes.
+    """
+    nodes = environment.get("SLURM_STEP_NUM_NODES", "")
+    if not nodes.isdecimal():
+        return None
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
+    if tasks != nodes:
+        place = "one machine" if nodes == "1" else f"{nodes} machines"
+        raise UsageError(
+            f"srun started {tasks} tasks on {place}; one on each starts its own processes:"
+            " srun --ntasks-per-node=1 autotune run ..."
+        )
+    if int(nodes) < 2:
+        return None
+    names = tuple(host_names(environment.get("SLURM_STEP_NODELIST", "")))
+    if len(names) != int(nodes):
+        raise UsageError("SLURM_STEP_NODELIST does not name the machines; give --nnodes and --rdzv-endpoint")
+    number = environment.get("SLURM_JOB_ID", "")
+    # Jobs that share a machine need different ports.
+    port = PORT + (int(number) % 1000 if number.isdecimal() else 0)
+    return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
+
+
+def check_one_machine(environment: Mapping[str, str]) -> None:
+    """Refuse to tune in a Slurm step of several tasks: each of them would tune by itself.
+
+    Raises:
+        UsageError: with the line that starts one.
+    """
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
+    if tasks.isdecimal() and int(tasks) > 1:
+        raise UsageError(f"srun started {tasks} tasks; tune works on one machine: srun --ntasks=1 autotune tune ...")
+
+
+def idle_machines(environment: Mapping[str, str]) -> str | None:
+    """Return a note if a Slurm job has several machines but this process was started on only one of them."""
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "")
+    if not nodes.isdecimal() or int(nodes) < 2 or "SLURM_STEP_NUM_NODES" in environment:
+        return None
+    return (
+        f"this Slurm job has {nodes} machines, and only this one is used; all of them:"
+        " srun --ntasks-per-node=1 autotune run ..."
+    )
+
+
+def host_names(hostlist: str) -> Iterator[str]:
+    """Return the host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
+
+    (python-hostlist does the same, but its license is the GPL.)
+    """
+    for part in _PART.findall(hostlist):
+        pieces = re.split(r"\[([^\]]*)\]", part)
+        choices = [[piece] if k % 2 == 0 else list(_numbers(piece)) for k, piece in enumerate(pieces)]
+        if part:
+            yield from ("".join(words) for words in itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for first, last in (found.groups() for found in map(_RANGE.fullmatch, ranges.split(",")) if found):
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
+
+
+def endpoint_of(host: str, port: int) -> str:
+    """Return ``HOST:PORT``, the inverse of `_split`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def no_route(host: str) -> UsageError:
+    """Return the error for a ``host`` that cannot be reached."""
+    return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
+
+
+def _split(endpoint: str) -> tuple[str, int]:
+    """Return ``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
+    found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)
+    if found is None or int(found[2] or PORT) > 65535:
+        raise UsageError(f"--rdzv-endpoint {endpoint}: not HOST:PORT")
+    return found[1].strip("[]"), int(found[2] or PORT)

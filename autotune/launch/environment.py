@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY, own_waiting
 from autotune.knobs.settings import Settings
-from autotune.launch import allocators
 from autotune.probes.facts import Inventory
 
 JOB_VARIABLES = (
@@ -36,6 +36,7 @@ MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 """Variables of a surrounding job: a trial, or an mpiexec, that inherits them takes itself for one of its ranks."""
 INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
 """Variables that libraries read when they are loaded: a fork cannot change what they say."""
+_ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def environment(
         settings: the tuned settings.
         inventory: this machine.
         base_env: the user's environment.
-        interface: the network interface that leads to the other machines; the loopback where None.
+        interface: the network interface that leads to the other machines; the loopback if None.
     """
     wanted = _threads(settings, base_env)
     wanted.update(_interface(settings, inventory, interface))
@@ -88,12 +89,12 @@ def environment(
         if base_env.get(name, value) != value
     ]
     kept += others
-    preload = allocators.preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
-    if preload.value is not None:
-        chosen["LD_PRELOAD"] = preload.value
-    if preload.users:
-        kept.append(KeptVariable("LD_PRELOAD", preload.users, settings.allocator))
-    missing = (("allocator", preload.reason),) if preload.reason else ()
+    library = preload(settings.allocator, inventory, base_env.get("LD_PRELOAD", ""))
+    if library.value is not None:
+        chosen["LD_PRELOAD"] = library.value
+    if library.users:
+        kept.append(KeptVariable("LD_PRELOAD", library.users, settings.allocator))
+    missing = (("allocator", library.reason),) if library.reason else ()
     return Environment(chosen, tuple(kept), missing)
 
 
@@ -133,7 +134,7 @@ def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:
-    """How OpenMP's threads wait, and the user's own variable that decides it otherwise."""
+    """Return how OpenMP's threads wait, and the user's own variable that decides it otherwise."""
     policy = settings.omp_wait_policy
     if policy == "default":
         return {}, []
@@ -144,9 +145,42 @@ def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str,
 
 
 def _interface(settings: Settings, inventory: Inventory, interface: str | None) -> dict[str, str]:
-    """The variable that names the network interface: ``interface``, or the loopback for processes of one machine."""
+    """Return the variable that names the network interface: ``interface``, or the loopback if None."""
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
     loopbacks = [found.name for found in inventory.network if found.loopback and found.up]
     names = [interface] if interface else loopbacks
     return {variable: names[0]} if variable and names else {}
+
+
+@dataclass(frozen=True)
+class Preload:
+    """The new ``LD_PRELOAD``, or why it stays.
+
+    Attributes:
+        value: the variable's new value; None leaves it alone.
+        users: the user's own value if it already holds another allocator.
+        reason: why the wanted allocator is not used; empty if it is used, or if none is wanted.
+    """
+
+    value: str | None = None
+    users: str = ""
+    reason: str = ""
+
+
+def preload(name: str, inventory: Inventory, present: str) -> Preload:
+    """Return ``LD_PRELOAD`` for allocator ``name``. What is ``present`` in it stays.
+
+    A profile holds a word, never a path. The library is the one that the probes of this machine found; they list only
+    libraries that nobody but root can change.
+    """
+    if _ALLOCATOR.search(present):
+        return Preload() if name in present else Preload(users=present)
+    if name == "default":
+        return Preload()
+    if inventory.software.platform != "linux":
+        return Preload(reason=f"{name} is preloaded on Linux only")
+    library = next((found.library for found in inventory.software.allocators if found.name == name), None)
+    if library is None:
+        return Preload(reason=f"{name} is not installed here")
+    return Preload(value=":".join(part for part in (present, library) if part))

@@ -1,7 +1,12 @@
 """Profile files: read without trust, written in one step.
 
-What is read is at most 64 KB of plain YAML (`autotune.profiles.strict_yaml`) that keeps every limit of the format. What
-cannot be read or written is a `ProfileError`: what happened, in which file, what to do.
+What is read is at most 64 KB of plain YAML that keeps every limit of the format. What cannot be read or written is a
+`ProfileError`: what happened, in which file, what to do.
+
+Plain YAML is one document of groups, lists and single values. A safe loader accepts, and `load` rejects: anchors and
+aliases (a few lines can expand to gigabytes), tags, duplicate keys (the last would win silently), keys that are not
+text, and deep nesting. Words keep their spelling: ``no`` is text and not false, ``1:30`` is text and not 90, ``010`` is
+text and not 8, so that errors quote what was written. PyYAML reads the letters, by libyaml if it has that.
 """
 
 from __future__ import annotations
@@ -15,20 +20,29 @@ import platform
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ProfileError, UsageError
-from autotune.profiles import strict_yaml
+import yaml
+
+from autotune.errors import ProfileError
+from autotune.profiles import places
 from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, from_data, look_alike
-from autotune.profiles.places import default_path, file_name, user_folder
-from autotune.profiles.records import Refused, quote
-from autotune.profiles.strict_yaml import MAX_ITEMS, MAX_TEXT, Problem
+from autotune.profiles.places import reason_of
+from autotune.profiles.records import Keys, Refused, quote, shown
 
 MAX_BYTES = 64 * 1024
+MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
+PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+PLAIN = (
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    ("int", r"-?(0|[1-9][0-9]{0,99})", list("-0123456789")),
+    ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]*([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)", list("-0123456789")),
+)
+"""What words without quotes can be, beside text, with their first letters: the core of YAML 1.2 that JSON also has."""
 RETUNE = "Tune again to get a fresh one (autotune tune ...)."
-ADVICE = "Choose another place: --profile OUT.yaml"
 HEADER = """\
 # Training settings measured by torch-autotune on one type of machine. Plain data: safe to read and to share.
 #   start training with it    autotune run --profile {name} train.py
@@ -56,7 +70,7 @@ def read(path: Path | str) -> Profile:
 def parse(content: bytes | str, name: str) -> Profile:
     """Return the profile in ``content``; errors call it ``name``."""
     try:
-        data, lines = strict_yaml.load(_text(content))
+        data, lines = load(_text(content))
         _check_schema(data)
         return from_data(data)
     except Refused as refused:
@@ -77,11 +91,6 @@ def read_plain(path: Path, most: int = MAX_BYTES) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is not a plain file")
         return file.read(most + 1)
-
-
-def reason_of(error: OSError) -> str:
-    """Return what the system says, without the path."""
-    return error.strerror or str(error)
 
 
 def _text(content: bytes | str) -> str:
@@ -108,12 +117,12 @@ def _check_schema(data: Any) -> None:
 def dump(profile: Profile, name: str = "PROFILE") -> str:
     """Return the file's text, header included. The same profile always gives the same text."""
     header, data = HEADER.format(name=public(name, (), MAX_NAME)), to_data(profile)
-    text = header + strict_yaml.dump(data)
+    text = header + dump_plain(data)
     for most in (50, 10, 0):  # the settings matter more than the last of a thousand failures
         if len(text.encode()) <= MAX_BYTES:
             break
         data["evidence"].update({key: data["evidence"][key][:most] for key in LISTS})
-        text = header + strict_yaml.dump(data)
+        text = header + dump_plain(data)
     parse(text, name)
     return text
 
@@ -151,7 +160,7 @@ def write_text(path: Path, text: str, *, private: bool = False) -> Path:
     ``private`` nobody else may read.
     """
     try:
-        _check_replaceable(path)
+        places.check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
         try:
@@ -170,38 +179,6 @@ def write_text(path: Path, text: str, *, private: bool = False) -> Path:
     return path
 
 
-def checked_place(path: Path) -> Path:
-    """Return ``path``, in a folder that is there: a run finds out before it begins that it cannot write its profile.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
-    try:
-        _check_replaceable(path)
-        _check_folder(path.parent)
-    except OSError as error:
-        raise UsageError(f"{path}: a profile cannot be written there ({reason_of(error)}). {ADVICE}") from error
-    return path
-
-
-def own_place(machine_key: str, target: str) -> Path:
-    """Return where the profile of a run belongs: in the project, or in the user's folder if the project is read-only.
-
-    Raises:
-        UsageError: neither can be written, or something other than a plain file is there.
-    """
-    path, own = default_path(machine_key, target), user_folder()
-    try:
-        _check_folder(path.parent)
-    except OSError:
-        if own is not None:
-            with contextlib.suppress(UsageError):
-                return checked_place(default_path(machine_key, target, own))
-    return checked_place(path)
-
-
 def save(path: Path, profile: Profile) -> tuple[Path, str]:
     """Write ``profile`` to ``path``; else to the user's folder, else to the temporary one.
 
@@ -214,30 +191,14 @@ def save(path: Path, profile: Profile) -> tuple[Path, str]:
     for other in _other_places(profile):
         with contextlib.suppress(ProfileError, OSError):
             return write(other, profile), str(first)
-    raise ProfileError(f"{first}. {ADVICE}")
+    raise ProfileError(f"{first}. {places.ADVICE}")
 
 
 def _other_places(profile: Profile) -> Iterator[Path]:
-    target, own = profile.target, user_folder()
+    target, own = profile.target, places.user_folder()
     if own is not None:
-        yield default_path(profile.key, target.name, own)
-    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / file_name(target.name)
-
-
-def _check_folder(folder: Path) -> None:
-    """Make ``folder`` if it is missing, and raise `OSError` if no file can be made in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
-
-
-def _check_replaceable(path: Path) -> None:
-    """Raise `OSError` if something other than a plain file is at ``path``. A link is not followed."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a symbolic link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-            raise OSError(errno.EINVAL, f"it is {what}, and only plain files are replaced")
+        yield places.default_path(profile.key, target.name, own)
+    yield Path(tempfile.mkdtemp(prefix="torch-autotune-")) / places.file_name(target.name)
 
 
 def _is_partial(path: Path) -> bool:
@@ -274,3 +235,122 @@ def _public_data(value: Any, private: tuple[str, ...]) -> Any:
     if isinstance(value, list):
         return [_public_data(item, private) for item in value]
     return value if value is None or isinstance(value, (bool, int, float)) else public(str(value), private)
+
+
+# YAML -----------------------------------------------------------------------------------------------------------------
+
+
+class Problem(ValueError):
+    """Text that is not plain YAML; the message begins with the line."""
+
+
+class PlainDumper(yaml.SafeDumper):
+    """Quotes text that `load` would read as a number: ``0E0`` is text to PyYAML and a number to YAML 1.2."""
+
+
+for _tag, _pattern, _first in PLAIN:
+    PlainDumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def load(text: str) -> tuple[Any, dict[Keys, int]]:
+    """Return the one document in ``text`` as plain data, and the line (from 1 on) of each key and entry by its path.
+
+    Raises:
+        Problem: not YAML, or YAML with a rejected feature.
+    """
+    try:
+        return _Document(text).read()
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise Problem(f"{line}{error.problem}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise Problem(f"is not plain YAML ({ascii(str(error).splitlines()[0])[1:120]})") from None
+
+
+def dump_plain(data: Mapping[str, Any]) -> str:
+    """Return ``data`` in block style, keys in the order given, one line per value."""
+    return yaml.dump(
+        data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )
+
+
+class _Document:
+    """Builds plain data from YAML's events."""
+
+    def __init__(self, text: str) -> None:
+        self._events: Any = yaml.parse(text, Loader=PARSER)
+        self._lines: dict[Keys, int] = {}
+
+    def read(self) -> tuple[Any, dict[Keys, int]]:
+        """Return the data, and the line of every key and entry."""
+        found = None
+        next(self._events)  # the stream's start
+        event = next(self._events)
+        if isinstance(event, yaml.DocumentStartEvent):
+            found = self._value(next(self._events), ())
+            next(self._events)  # the document's end
+            event = next(self._events)
+        if isinstance(event, yaml.DocumentStartEvent):
+            raise _problem(event, (), "a second document is not allowed")
+        return found, self._lines
+
+    def _value(self, event: Any, path: Keys) -> Any:
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise _problem(event, path, "anchors and aliases are not allowed")
+        if event.tag is not None:
+            raise _problem(event, path, "tags are not allowed")
+        if len(path) >= MAX_DEPTH:
+            raise _problem(event, path, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.ScalarEvent):
+            return _single(event, path)
+        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._group(path)
+
+    def _list(self, path: Keys) -> list[Any]:
+        found: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            _check_count(found, event, path)
+            here = (*path, len(found))
+            self._lines[here] = _line(event)
+            found.append(self._value(event, here))
+        return found
+
+    def _group(self, path: Keys) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            _check_count(found, event, path)
+            key = self._value(event, (*path, "")) if isinstance(event, yaml.ScalarEvent) else None
+            if not isinstance(key, str):
+                raise _problem(event, path, "a key is not plain text")
+            if key in found:
+                raise _problem(event, path, f"the key {ascii(key)[:MAX_TEXT]} is there twice")
+            here = (*path, key)
+            self._lines[here] = _line(event)
+            found[key] = self._value(next(self._events), here)
+        return found
+
+
+def _single(event: Any, path: Keys) -> Any:
+    """Return text, a number, true, false or null, as YAML 1.2 and JSON read it."""
+    text: str = event.value
+    if not text.isprintable():
+        raise _problem(event, path, "holds control or other unprintable characters")
+    if len(text) > MAX_TEXT:
+        raise _problem(event, path, f"{shown(text)!r} is longer than {MAX_TEXT} characters")
+    kind = next((tag for tag, pattern, _ in PLAIN if re.fullmatch(pattern, text)), "") if event.implicit[0] else ""
+    if kind in ("int", "float"):
+        return int(text) if kind == "int" else float(text)
+    return {"null": None, "bool": text == "true"}.get(kind, text)
+
+
+def _check_count(found: Any, event: Any, path: Keys) -> None:
+    if len(found) >= MAX_ITEMS:
+        raise _problem(event, path, f"has more than {MAX_ITEMS} entries")
+
+
+def _problem(event: Any, path: Keys, words: str) -> Problem:
+    place = ".".join(filter(None, map(shown, path)))
+    return Problem(f"line {_line(event)}: {f'{place}: ' if place else ''}{words}")
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1

@@ -18,7 +18,7 @@ from autotune.knobs.knob import LEVELS, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
 from autotune.near import did_you_mean
-from autotune.profiles.machine import MachineType
+from autotune.probes.facts import CpuBudget, Gpu, Inventory
 from autotune.profiles.records import (
     OMITTED,
     At,
@@ -33,12 +33,17 @@ from autotune.profiles.records import (
     pattern,
     span,
 )
-from autotune.stats.proof import Proof
+from autotune.stats.decide import Verdict
+from autotune.stats.proof import MOST_SPEEDUP, Proof
 
 SCHEMA = "autotune.profile"
-MOST_SPEEDUP = 1000.0
-"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
+OTHER_EFFECTS = 10.0
+"""Compilation, memory, binding and threads that wait for each other together bring no more than this."""
+LOWER_PRECISION = 16.0
+"""The most that a lower precision brings, if the rates of the device are not known."""
 MAX_NAME = 100
+MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
+"""Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
 STYLED = {"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "CIRCLED", "SQUARED"}
 """First words of Unicode's names for letters that only look like plain ones."""
 
@@ -54,6 +59,9 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= MAX_NAME and not look_alike(text)
 
 
+Slug = Annotated[str, pattern(r"[a-z0-9][a-z0-9.\-]{0,199}", "a plain name (a-z, 0-9, dots, dashes)")]
+Fact = Annotated[str, pattern(r"[\x21-\x7e]{1,100}", "one plain word")]
+Number = Annotated[int, span(1, 2**20)]
 Name = Annotated[str, Limit(_is_name, f"a name of up to {MAX_NAME} letters that look like no others")]
 KnobName = Annotated[str, one_of(KNOB_NAMES, "a knob")]
 Key = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,31}", "a lower-case word")]
@@ -82,6 +90,31 @@ Compared = Annotated[
 ]
 
 
+NOTHING = Fingerprint()
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """What makes two machines interchangeable for tuning. Never hosts, users, serials or paths."""
+
+    key: Slug
+    vendor: Annotated[Fact, At("facts")]
+    family: Annotated[Fact, At("facts")]
+    architecture: Annotated[Fact, At("facts")]
+    threads: Annotated[Number, At("facts")]
+    cores: Annotated[Number, At("facts")]
+    sockets: Annotated[Number, At("facts")]
+    nodes: Annotated[Number, At("facts")]
+    memory_gib: Annotated[Rate, At("facts")]
+    """The nearest of `MEMORY_GIB`."""
+    gpus: Annotated[tuple[Slug, ...], At("facts")]
+    features: Annotated[tuple[Fact, ...], At("facts")]
+    gpu_gib: Annotated[tuple[Annotated[int, span(0, 2**20)], ...], At("facts"), OMITTED] = ()
+    """Memory of each GPU in whole GiB."""
+    gpu_links: Annotated[tuple[Slug, ...], At("facts"), OMITTED] = ()
+    """Kinds of links between the GPUs, sorted."""
+
+
 @dataclass(frozen=True)
 class LevelResult:
     """One level's answer. If ``proven`` is False, ``settings`` are those of the level below (or the baseline)."""
@@ -94,6 +127,8 @@ class LevelResult:
     proven: bool
     note: str = ""
     """Why the level adds nothing of its own, in plain words."""
+    verdict: Annotated[str, one_of([each.value for each in Verdict]), OMITTED] = ""
+    """The short answer, as one of a few words; empty in profiles that were written without one."""
 
     def problem(self) -> str | None:
         """Return why nobody can have measured this; None if it may be true."""
@@ -157,6 +192,8 @@ class Evidence:
     ceiling: Ceiling | None = None
     why: str = ""
     """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
+    beside: Annotated[str, OMITTED] = ""
+    """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +207,7 @@ class Target:
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
-    compared: Compared = Fingerprint()
+    compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 
 
@@ -222,6 +259,37 @@ class Profile:
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
 
+    def impossible(self) -> tuple[str, ...]:
+        """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""
+        return tuple(
+            name for name, own in self.levels.items() if own.proven and own.speedup.value > self.possible(name)
+        )
+
+    def possible(self, level: str) -> float:
+        """Return about how many times as fast as the baseline the settings of ``level`` can be.
+
+        More CPUs or GPUs, workers that load beside the step, precision and batch each bring at most their ratio; all
+        else together brings at most `OTHER_EFFECTS`.
+        """
+        own, ours, rates = self.levels[level].settings, self.baseline, self.evidence.ceiling
+        precision = 1.0
+        if any(BY_NAME[name].level == "amp" for name in own.difference(ours)):
+            known = self.target.device == "cpu" and rates is not None and rates.fp32_gflops and rates.bf16_gflops
+            precision = rates.bf16_gflops / rates.fp32_gflops if known and rates else LOWER_PRECISION
+        ratios = (
+            self._busy(own) / self._busy(ours),
+            (1 + own.num_workers) / (1 + ours.num_workers),
+            own.global_batch / ours.global_batch,
+            precision,
+        )
+        return OTHER_EFFECTS * math.prod(max(1.0, ratio) for ratio in ratios)
+
+    def _busy(self, settings: Settings) -> int:
+        """Return how many GPUs or CPUs ``settings`` keep busy."""
+        if self.target.device == "cuda":
+            return settings.processes
+        return min(self.machine.threads, settings.processes * settings.threads)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data in the order of the file."""
         data: dict[str, Any] = as_data(self)
@@ -236,3 +304,71 @@ def from_data(data: Any) -> Profile:
     """
     profile: Profile = build(Profile, data)
     return profile
+
+
+# Types of machines ----------------------------------------------------------------------------------------------------
+
+
+def machine_type(inventory: Inventory) -> MachineType:
+    """Return the type of the machine (or container) of ``inventory``, by the hardware that may be used."""
+    cpu, budget = inventory.cpu, inventory.budget
+    allowed = [c for c in cpu.logical if c.id in set(budget.cpus)]
+    sockets = len({c.package for c in allowed}) or 1
+    nodes = len({c.node for c in allowed if c.node is not None}) or 1
+    gib = memory_class(inventory.memory.limit)
+    gpus = tuple(gpu_slug(gpu) for gpu in inventory.gpus)
+    parts = [cpu.vendor, cpu.family]
+    if sockets > 1:
+        parts.append(f"{sockets}s")
+    parts += [_processors(budget), f"{gib:g}g"]
+    for name in dict.fromkeys(gpus):
+        count = gpus.count(name)
+        parts.append(name if count == 1 else f"{name}x{count}")
+    return MachineType(
+        key=slug("-".join(part for part in parts if part)),
+        vendor=cpu.vendor,
+        family=cpu.family,
+        architecture=cpu.architecture,
+        threads=budget.threads,
+        cores=budget.cores,
+        sockets=sockets,
+        nodes=nodes,
+        memory_gib=gib,
+        gpus=gpus,
+        features=cpu.features,
+        gpu_gib=tuple(round(gpu.memory_total / 2**30) for gpu in inventory.gpus),
+        gpu_links=tuple(sorted({link.kind for gpu in inventory.gpus for link in gpu.links})),
+    )
+
+
+def versions(inventory: Inventory) -> dict[str, str | None]:
+    """Return the versions of the software that figures depend on, as profiles store them."""
+    software = inventory.software
+    drivers = [gpu.driver for gpu in inventory.gpus if gpu.driver]
+    found = {"python": software.python, "torch": software.torch, "cuda": software.cuda}
+    return found | ({"driver": drivers[0]} if drivers else {})
+
+
+def memory_class(size: int) -> float:
+    """Return the size of `MEMORY_GIB` that is nearest to ``size`` bytes by ratio.
+
+    Kernel and firmware reserve a few per cent of the installed memory, and the share changes with updates. That must
+    not change the machine type.
+    """
+    return min(MEMORY_GIB, key=lambda gib: abs(math.log(max(1, size) / 2**30 / gib)))
+
+
+def _processors(budget: CpuBudget) -> str:
+    """Return ``8c`` if each thread has a core of its own, else ``4c8t``."""
+    return f"{budget.cores}c" if budget.cores == budget.threads else f"{budget.cores}c{budget.threads}t"
+
+
+def gpu_slug(gpu: Gpu) -> str:
+    """Return ``h200`` for ``NVIDIA H200``, ``rtx-4090`` for ``NVIDIA GeForce RTX 4090``. A MIG slice keeps its size."""
+    name = re.sub(r"\b(nvidia|geforce|tesla|quadro)\b", "", gpu.name.lower())
+    return slug(name) or "gpu"
+
+
+def slug(text: str) -> str:
+    """Return ``text`` in lower-case letters, digits, dots and single dashes."""
+    return re.sub(r"-+", "-", re.sub(r"[^a-z0-9.]+", "-", text.lower())).strip("-.")

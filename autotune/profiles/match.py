@@ -13,14 +13,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from autotune.probes.facts import Inventory
-from autotune.profiles.format import Profile
-from autotune.profiles.machine import MachineType, machine_type, versions
+from autotune.profiles.format import MachineType, Profile, machine_type, versions
 
 EXACT, COMPATIBLE, SIMILAR, NONE = VERDICTS = ("exact", "compatible", "similar", "none")
 APPLIED = (EXACT, COMPATIBLE)
 """Verdicts with which a profile is applied by itself."""
 MOST_TIMES = 2.0
 """A machine with up to so many times the threads or GPUs, or one of so many, is compatible."""
+DIFFERING = {"architecture": NONE, "sockets": COMPATIBLE, "nodes": COMPATIBLE, "memory_gib": COMPATIBLE}
+"""Verdicts on facts that differ; on all others it is `SIMILAR`."""
+SOFTWARE = {"torch": 2, "cuda": 1, "driver": 1}
+"""Versions that decide speed, and how many of their numbers do."""
 MISSING = "-"
 
 
@@ -100,16 +103,23 @@ class Here:
 
 def compare(profile: Profile, here: Here) -> Comparison:
     """Compare ``profile`` with what is ``here``."""
-    return Comparison(
-        profile.key, (*_target_rows(profile, here), *_machine_rows(profile, here), *_software(profile, here))
-    )
+    return Comparison(profile.key, tuple(_rows(profile, here)))
 
 
-def _target_rows(profile: Profile, here: Here) -> Iterator[Row]:
-    target = profile.target
+def _rows(profile: Profile, here: Here) -> Iterator[Row]:
+    target, machine = profile.target, here.machine
     if here.target is not None:
         yield _row("target", target.name, here.target, EXACT if target.name == here.target else NONE)
-    yield _row("device", target.device, "cuda" if here.machine.gpus else "cpu", _device(profile, here))
+    yield _row("device", target.device, "cuda" if machine.gpus else "cpu", _device(profile, here))
+    yield _row("key", profile.key, machine.key, EXACT if profile.key == machine.key else COMPATIBLE)
+    for name in (each.name for each in fields(MachineType) if each.name != "key"):
+        row = _fact(name, getattr(profile.machine, name), getattr(machine, name))
+        unused = target.device == "cpu" and name.startswith("gpu") and row.verdict != EXACT  # GPUs decide nothing then
+        yield replace(row, verdict=COMPATIBLE) if unused else row
+    for name in SOFTWARE:
+        theirs, ours = profile.software.get(name), here.software.get(name)
+        if theirs is not None or ours is not None:
+            yield _row(name, theirs, ours, _version(name, theirs, ours))
 
 
 def _device(profile: Profile, here: Here) -> str:
@@ -119,30 +129,19 @@ def _device(profile: Profile, here: Here) -> str:
     return NONE if here.machine.gpus and not profile.machine.gpus else EXACT
 
 
-def _machine_rows(profile: Profile, here: Here) -> Iterator[Row]:
-    yield _row("key", profile.key, here.machine.key, EXACT if profile.key == here.machine.key else COMPATIBLE)
-    idle = profile.target.device == "cpu"  # then GPUs decide nothing
-    for name in (each.name for each in fields(MachineType) if each.name != "key"):
-        row = _fact(name, getattr(profile.machine, name), getattr(here.machine, name))
-        unused = idle and name.startswith("gpu") and row.verdict != EXACT
-        yield replace(row, verdict=COMPATIBLE) if unused else row
-
-
 def _fact(name: str, theirs: Any, ours: Any) -> Row:
     if name == "features":
         return _features(theirs, ours)
     if name == "gpus":
         return _gpus(theirs, ours)
+    verdict = DIFFERING.get(name, SIMILAR)
     if theirs == ours:
-        return _row(name, theirs, ours, EXACT)
-    if name in ("threads", "cores"):
-        return _row(name, theirs, ours, COMPATIBLE if _near(theirs, ours) else SIMILAR)
-    if name in ("sockets", "nodes", "memory_gib"):
-        return _row(name, theirs, ours, COMPATIBLE)
-    if name == "gpu_gib":
-        fewer = len(theirs) != len(ours) and set(theirs) == set(ours)
-        return _row(name, theirs, ours, COMPATIBLE if fewer else SIMILAR)
-    return _row(name, theirs, ours, NONE if name == "architecture" else SIMILAR)
+        verdict = EXACT
+    elif name in ("threads", "cores") and _near(theirs, ours):
+        verdict = COMPATIBLE
+    elif name == "gpu_gib" and len(theirs) != len(ours) and set(theirs) == set(ours):
+        verdict = COMPATIBLE  # more or fewer of the same
+    return _row(name, theirs, ours, verdict)
 
 
 def _features(theirs: Sequence[str], ours: Sequence[str]) -> Row:
@@ -162,19 +161,16 @@ def _gpus(theirs: Sequence[str], ours: Sequence[str]) -> Row:
     return _row("gpus", _counted(theirs), _counted(ours), COMPATIBLE if near else SIMILAR)
 
 
-def _software(profile: Profile, here: Here) -> Iterator[Row]:
-    """Compare versions that decide speed. Another PyTorch of the same major version is an update, else all is open."""
-    for name, parts in (("torch", 2), ("cuda", 1), ("driver", 1)):
-        theirs, ours = profile.software.get(name), here.software.get(name)
-        known = theirs is not None and ours is not None
-        differs = known and _version(theirs, parts) != _version(ours, parts)
-        another = differs and name == "torch" and _version(theirs, 1) != _version(ours, 1)
-        if theirs is not None or ours is not None:
-            yield _row(name, theirs, ours, SIMILAR if another else COMPATIBLE if differs else EXACT)
+def _version(name: str, theirs: Any, ours: Any) -> str:
+    """Compare versions, as far as known. PyTorch of the same major version is an update, else all is open."""
 
+    def differ(parts: int) -> bool:
+        first, second = (str(text).split("+")[0].split(".")[:parts] for text in (theirs, ours))
+        return first != second
 
-def _version(text: Any, parts: int) -> list[str]:
-    return str(text).split("+")[0].split(".")[:parts]
+    if theirs is None or ours is None or not differ(SOFTWARE[name]):
+        return EXACT
+    return SIMILAR if name == "torch" and differ(1) else COMPATIBLE
 
 
 def _near(theirs: float, ours: float) -> bool:

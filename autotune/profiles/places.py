@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from platformdirs import site_data_dir, user_cache_dir, user_data_dir
 
+from autotune.errors import UsageError
+
 APPLICATION = "torch-autotune"
 VARIABLE = "AUTOTUNE_PROFILES"
 FOLDER = "profiles"
 SUFFIX = ".yaml"
+ADVICE = "Choose another place: --profile OUT.yaml"
 
 Place = Path | str
 """A folder, or the URL of a registry."""
@@ -120,3 +127,59 @@ def _split(text: str) -> Iterator[str]:
     """Split at colons. In ``https://host:8000/x:/folder`` only the last one ends the URL: what follows it is a path."""
     for part in re.split(r"[;\n]", text):
         yield from filter(None, (entry.strip() for entry in re.findall(_ENTRY, part)))
+
+
+# Where a run may write ------------------------------------------------------------------------------------------------
+
+
+def checked_place(path: Path) -> Path:
+    """Return ``path``, in a folder that is there: a run finds out before it begins that it cannot write its profile.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder. Name the profile's file: --profile {path / 'OUT.yaml'}")
+    try:
+        check_replaceable(path)
+        _check_folder(path.parent)
+    except OSError as error:
+        raise UsageError(f"{path}: a profile cannot be written there ({reason_of(error)}). {ADVICE}") from error
+    return path
+
+
+def own_place(machine_key: str, target: str) -> Path:
+    """Return where the profile of a run belongs: in the project, or in the user's folder if the project is read-only.
+
+    Raises:
+        UsageError: neither can be written, or something other than a plain file is there.
+    """
+    path, own = default_path(machine_key, target), user_folder()
+    try:
+        _check_folder(path.parent)
+    except OSError:
+        if own is not None:
+            with contextlib.suppress(UsageError):
+                return checked_place(default_path(machine_key, target, own))
+    return checked_place(path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise `OSError` if something other than a plain file is at ``path``. A link is not followed."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+            raise OSError(errno.EINVAL, f"it is {what}, and only plain files are replaced")
+
+
+def reason_of(error: OSError) -> str:
+    """Return what the system says, without the path."""
+    return error.strerror or str(error)
+
+
+def _check_folder(folder: Path) -> None:
+    """Make ``folder`` if it is missing, and raise `OSError` if no file can be made in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass

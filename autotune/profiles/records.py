@@ -21,14 +21,14 @@ MOST_NUMBER = 2**62
 MOST_QUOTED = 60
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
-Path = tuple[str | int, ...]
+Keys = tuple[str | int, ...]
 """Keys and list positions from the top of a file to a value."""
 
 
 class Refused(ValueError):
     """A value that breaks a limit; ``path`` says where it stands."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Keys, reason: str) -> None:
         self.path = path
         super().__init__(f"{'.'.join(map(shown, path))}: {reason}")
 
@@ -86,7 +86,7 @@ Rate = Annotated[float, span(0, MOST_NUMBER)]
 Scalar = Annotated[Any, Limit(_is_scalar, f"a single value (numbers up to {MOST_NUMBER:g})")]
 
 
-def build(kind: Any, value: Any, path: Path = ()) -> Any:
+def build(kind: Any, value: Any, path: Keys = ()) -> Any:
     """Return the ``value`` of a file as ``kind``: a dataclass, an annotation, or one of Python's plain types.
 
     Raises:
@@ -148,12 +148,12 @@ def shown(part: Any, text: str = "") -> str:
     return text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + "..."
 
 
-def _check(fits: object, wanted: str, value: Any, path: Path) -> None:
+def _check(fits: object, wanted: str, value: Any, path: Keys) -> None:
     if not fits:
         raise Refused(path, f"{quote(value)} is not {wanted}")
 
 
-def _record(kind: Any, value: Any, path: Path) -> Any:
+def _record(kind: Any, value: Any, path: Keys) -> Any:
     slots, values = _slots(kind), {}
     inner = list(dict.fromkeys(slot.group for slot in slots if slot.group))
     for group in ("", *inner):

@@ -3,6 +3,9 @@
 A registry holds ``<machine key>/<target>.yaml``, so the usual lookup reads one file. Only if nothing there fits is the
 registry listed, and the profiles of the few machines whose keys are most like this one's are read. A lookup never
 raises: training must start with or without a profile.
+
+URLs go through fsspec, bounded in size and time, and without credentials in any message. fsspec and the packages of its
+file systems (s3fs, gcsfs, aiohttp ...) are imported when a URL is used, not before: folders are read without them.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ import hashlib
 import itertools
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import ProfileError
-from autotune.profiles import file, match, remote
+from autotune.near import did_you_mean
+from autotune.profiles import file, match
 from autotune.profiles.format import Profile
 from autotune.profiles.match import Comparison, Here
-from autotune.profiles.places import Place, cache_folder, file_names, places, safe_name, target_of
+from autotune.profiles.places import Place, cache_folder, file_names, places, reason_of, safe_name, target_of
 from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
@@ -31,6 +37,18 @@ NAMED = 20
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}\.yaml")
 """Names that may be shown: others' file names can hold anything. Hidden files are no profiles."""
+SECONDS = 10.0
+"""A request that takes longer is given up: training must start."""
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "http": {"max_redirects": 3, "client_kwargs": {"trust_env": True}},
+    "s3": {"config_kwargs": {"connect_timeout": 4, "read_timeout": 4, "retries": {"max_attempts": 1}}},
+}
+READ_ONLY = ("http", "github", "git", "memory")
+"""Protocols by which files cannot be written so that others find them."""
+
+
+class Unreachable(ProfileError):
+    """The registry did not answer in time, or not in a way that can be understood."""
 
 
 class Registry:
@@ -48,7 +66,7 @@ class Registry:
         self.url, self.shown, self.notes = "", str(where), list[str]()
         self._root, self._copies, self._down = Path(where), None, False
         if isinstance(where, str):
-            self.url, self.shown, root = where, remote.shown(where), cache_folder()
+            self.url, self.shown, root = where, shown(where), cache_folder()
             name = hashlib.sha256(where.encode(errors="surrogateescape")).hexdigest()[:16]
             self._copies = Registry(root / name if root else _new_folder())
         elif str(where).startswith("~"):
@@ -65,30 +83,43 @@ class Registry:
     def read(self, name: str) -> bytes | None:
         """Return the file ``name``, cut one byte after the most that a profile may have; None if there is none."""
         if self.url:
-            return remote.read(remote.joined(self.url, name), file.MAX_BYTES)
+            return read_url(_joined(self.url, name))
         try:
             return file.read_plain(self._root / name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ProfileError(f"{self.source(name)}: cannot be read ({file.reason_of(error)})") from error
+            raise ProfileError(f"{self.source(name)}: cannot be read ({reason_of(error)})") from error
+
+    def check_writable(self) -> None:
+        """Raise `ProfileError` if others would not find what is written here."""
+        if self.url and protocol(self.url) in READ_ONLY:
+            raise ProfileError(f"{self.shown}: files can only be read there. Name the folder or bucket behind it: --to")
 
     def write(self, name: str, text: str) -> None:
         """Write the file ``name``. A file in a folder is replaced in one step."""
-        if self.url:
-            remote.write(remote.joined(self.url, name), text.encode())
-        else:
+        self.check_writable()
+        if not self.url:
             file.write_text(self._root / name, text)
+            return
+
+        def work(files: Any, path: str) -> None:
+            if protocol(self.url) in ("sftp", "ssh", "smb"):
+                files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            files.pipe_file(path, text.encode())
+
+        _in_time(work, _joined(self.url, name))
 
     def remove(self, name: str) -> None:
         """Remove the file ``name``, and the folder of its machine if that is empty then."""
+        self.check_writable()
         if self.url:
-            remote.remove(remote.joined(self.url, name))
+            _in_time(lambda files, path: files.rm_file(path), _joined(self.url, name))
             return
         try:
             self.path(name).unlink()
         except OSError as error:
-            raise ProfileError(f"{self.source(name)}: cannot be removed ({file.reason_of(error)})") from error
+            raise ProfileError(f"{self.source(name)}: cannot be removed ({reason_of(error)})") from error
         with contextlib.suppress(OSError):
             self.path(name).parent.rmdir()
 
@@ -97,16 +128,16 @@ class Registry:
         found: list[str] = []
         with contextlib.suppress(OSError):
             own = self._root.glob("*/*.yaml")
-            found = remote.names(self.url) if self.url else [str(path.relative_to(self._root)) for path in own]
+            found = list_url(self.url) if self.url else [str(path.relative_to(self._root)) for path in own]
         return sorted(filter(_PLAIN_NAME.fullmatch, found))
 
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
-        """Return the names of files called as one of ``wanted`` of other machines than ``key``, of those few whose keys
-        are most like it. What cannot be listed has none. Never raises."""
+        """Return files called as one of ``wanted`` of the few machines whose keys are most like ``key``. What cannot be
+        listed has none. Never raises."""
         found: list[str] = []
         try:
             found = (self._copies if self._copies and self._down else self).names()
-        except remote.Unreachable as error:
+        except Unreachable as error:
             self.notes.append(str(error))
         except ProfileError:  # a web server
             pass
@@ -128,7 +159,7 @@ class Registry:
         """Return the content of the file ``name``, and copy it. A registry that does not answer is asked once."""
         try:
             content = copies.read(name) if self._down else self.read(name)
-        except remote.Unreachable as error:
+        except Unreachable as error:
             self._down = True
             self.notes.append(f"{error}; only copies of what was read before are used")
             return copies.read(name)
@@ -143,6 +174,9 @@ class Registry:
                 self._copies = Registry(_new_folder())
                 file.write_text(self._copies.path(name), content.decode(), private=True)
         return content
+
+
+# Which profile fits best ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -175,8 +209,8 @@ class Lookup:
 
 
 def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
-    """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run, or of
-    one machine if several train together, is taken only if no other fits as well.
+    """Look for a profile: the best verdict first, then the nearest place. The profile of an interrupted run is taken
+    only if no other fits as well.
 
     Args:
         here: this machine, and the target. Without one nothing matches: profiles of other tasks do not apply.
@@ -206,7 +240,7 @@ def _candidates(registry: Registry, here: Here, target: str, *, others: bool = F
     """Find profiles of ``target`` of this machine, or of the ``others`` that are most like it."""
     wanted, key = file_names(target), safe_name(here.machine.key)
     if registry.url:  # profiles of interrupted runs are never pushed
-        wanted = tuple(name for name in wanted if not name.endswith(".partial.yaml"))
+        wanted = wanted[:1]
     for name in registry.like(key, wanted) if others else [f"{key}/{each}" for each in wanted]:
         profile = registry.look(name)
         if profile is None:
@@ -226,18 +260,114 @@ def _settles(found: Match, here: Here) -> bool:
     return own and found.verdict in match.APPLIED
 
 
-def _rank(found: Match) -> tuple[int, bool, int, int]:
+def _rank(found: Match) -> tuple[bool, bool, int, int]:
     """Order the best first. Places come in their order, which `min` keeps."""
-    profile, comparison = found.profile, found.comparison
-    applied = match.APPLIED.index(found.verdict) if found.verdict in match.APPLIED else len(match.APPLIED)
-    machine = sum(row.field not in ("torch", "cuda", "driver") for row in comparison.differing)
-    return (int(applied == len(match.APPLIED)), profile.evidence.partial, machine, applied)
+    machine = sum(row.field not in match.SOFTWARE for row in found.comparison.differing)
+    similar = found.verdict not in match.APPLIED
+    return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
 
 
 def _how_to_name_the_target(known: Sequence[str]) -> str:
     more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
     names = f"; this machine has profiles for: {', '.join(known[:NAMED])}{more}" if known else ""
     return f"no script names the target: write {NAMING}{names}"
+
+
+# Files at URLs --------------------------------------------------------------------------------------------------------
+
+
+def protocol(url: str) -> str:
+    """Return the protocol of ``url``; ``http`` for ``https`` too."""
+    return url.partition("://")[0].replace("https", "http")
+
+
+def shown(url: str) -> str:
+    """Return ``url`` without user, password, query and fragment, for messages."""
+    text = re.sub(r"[?#].*", "", url)
+    text = re.sub(r"://[^/]*@", "://", text) if not text.startswith(("github:", "git:")) else text
+    text = re.sub(r"[^\x21-\x7e]", "?", text)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def read_url(url: str, most: int = file.MAX_BYTES) -> bytes | None:
+    """Return the content of ``url``, at most ``most`` + 1 bytes of it; None if there is no such file."""
+
+    def work(files: Any, path: str) -> bytes | None:
+        try:
+            if protocol(url) != "http":
+                return bytes(files.cat_file(path, start=0, end=most + 1))
+            with files.open(path, "rb", block_size=0, size=1) as stream:  # a server may send without end
+                found = b""
+                while len(found) <= most and (part := stream.read(most + 1 - len(found))):
+                    found += part
+                return found
+        except FileNotFoundError:
+            return None
+
+    found: bytes | None = _in_time(work, url)
+    return found
+
+
+def list_url(url: str) -> list[str]:
+    """Return the names of all YAML files one folder below ``url``, relative to it. A web server cannot be listed."""
+    if protocol(url) == "http":
+        raise ProfileError(f"{shown(url)}: a web server is not listed; autotune profiles match TARGET looks there")
+    found = _in_time(lambda files, path: files.glob(f"{path}/*/*.yaml"), url)
+    return ["/".join(str(each).split("/")[-2:]) for each in found]
+
+
+def _joined(url: str, name: str) -> str:
+    """Return the address of the file ``name`` below ``url``. The query of a web server's address stays behind it."""
+    base = re.split("[?#]", url, maxsplit=1)[0] if protocol(url) == "http" else url
+    return f"{base.rstrip('/')}/{name}{url[len(base) :]}"
+
+
+def _in_time(work: Callable[[Any, str], Any], url: str) -> Any:
+    """Return what ``work`` does. Its thread is left behind if it takes too long: nothing can end a stuck request."""
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work(*_open(url)))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="autotune-registry", daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    if thread.is_alive():
+        raise Unreachable(f"{shown(url)}: no answer within {SECONDS:g} s")
+    if failure:
+        raise _without_secrets(failure[0], url)
+    return result[0]
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system and path of ``url``."""
+    try:
+        from fsspec.core import url_to_fs
+        from fsspec.registry import available_protocols, registry
+
+        known = {*available_protocols(), *registry}
+        if protocol(url) not in known:
+            hint = did_you_mean(protocol(url), known)
+            raise ProfileError(f"{shown(url)}: {protocol(url)}:// is no scheme that fsspec knows{hint}")
+        files, path = url_to_fs(url, **OPTIONS.get(protocol(url), {}), use_listings_cache=False)
+    except ImportError as error:
+        name = error.name or error
+        extra = "pip install 'torch-autotune[remote]' brings those of http and s3"
+        raise ProfileError(f"{shown(url)}: a package is missing ({name}); {extra}") from None
+    return files, path
+
+
+def _without_secrets(error: BaseException, url: str) -> ProfileError:
+    """Return the error by its class and HTTP status alone: texts of libraries quote addresses and keys."""
+    if isinstance(error, ProfileError):
+        return error
+    status = getattr(error, "status", None)
+    why = f"HTTP status {status}" if isinstance(status, int) and status >= 400 else type(error).__name__
+    return Unreachable(f"{shown(url)}: cannot be read or written ({why})")
 
 
 def _new_folder() -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Doubt, Operator, Part, Place
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Operator, Part, Place
 from autotune.report import formatting
 from autotune.stats.proof import Proof
 
@@ -59,10 +59,10 @@ ADVICE = {
     " operators (torch.compile)",
 }
 DOUBTS = {
-    Doubt.NEIGHBOURS: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
+    Bound.BUSY: "other processes keep {neighbours:.1f} CPUs busy, and the training waits for them; try again when"
     " they are done",
-    Doubt.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
-    Doubt.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
+    Bound.FEW_STEPS: "the budget allowed too few steps for an interval; try a longer --budget",
+    Bound.UNEXPLAINED: "no cause explains clearly more of that than calls of operators, computing or memory traffic do",
 }
 NOTHING = 1.005
 """Bounds below this are not worth a line."""
@@ -72,7 +72,7 @@ HEALTHY = "nothing found that costs speed on this machine"
 
 
 def text(name: str, found: Diagnosis, seconds: float) -> str:
-    """The whole diagnosis as plain text.
+    """Return the whole diagnosis as plain text.
 
     Args:
         name: of the target.
@@ -95,7 +95,7 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
 
 
 def as_json(name: str, found: Diagnosis) -> str:
-    """One JSON object."""
+    """Return one JSON object."""
     judged, roofline = found.verdict, found.inspection.roofline
     words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
     used = {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share}
@@ -103,16 +103,16 @@ def as_json(name: str, found: Diagnosis) -> str:
 
 
 def meaning(bound: str) -> str:
-    """``update-bound: the optimizer's ...``, for the value of a `Bound`; other text as it is."""
+    """Return ``update-bound: the optimizer's ...``, for the value of a `Bound`; other text as it is."""
     known = {each.value: words for each, words in MEANINGS.items()}
     return f"{bound.partition(':')[0]}: {known[bound]}" if bound in known else bound
 
 
 def sentence(found: Diagnosis) -> str:
-    """The verdict, where most of that time goes, and what else takes much of a step."""
+    """Return the verdict, where most of that time goes, and what else takes much of a step."""
     judged = found.verdict
-    if judged.doubt is not None:
-        doubt = DOUBTS[judged.doubt].format(neighbours=found.neighbours)
+    if not judged.bound.told:
+        doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
     words = meaning(judged.bound.value)
@@ -125,7 +125,7 @@ def sentence(found: Diagnosis) -> str:
 
 
 def _place(place: Place) -> str:
-    """``most of it in log_metrics (train.py:41)``."""
+    """Return ``most of it in log_metrics (train.py:41)``."""
     where = f"{place.file}:{place.line}"
     where = where if place.function == "<module>" else f"{place.function} ({where})"
     return f"most of it in {where}" if place.share > 0.5 else f"{place.share:.0%} of that in {where}"
@@ -149,7 +149,7 @@ def _step(found: Diagnosis) -> Iterator[str]:
 
 
 def _bounds(found: Diagnosis) -> list[str]:
-    """What each part could bring, the most first."""
+    """Return what each part could bring, the most first."""
     ranked = sorted(found.bounds.items(), key=lambda item: (item[1].low < LEAST, -item[1].value))
     known = [(part, gain) for part, gain in ranked if part is not Part.PASSES and gain.value >= NOTHING]
     words = WITHOUT | {
@@ -159,7 +159,7 @@ def _bounds(found: Diagnosis) -> list[str]:
 
 
 def bound(gain: Proof) -> str:
-    """``1.41x (1.35 to 1.48)``."""
+    """Return ``1.41x (1.35 to 1.48)``."""
     if gain.low < LEAST:
         return f"cannot tell by {formatting.count(gain.rounds, 'round')}"
     value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
@@ -195,7 +195,7 @@ def _memory(found: Diagnosis) -> Iterator[str]:
 
 
 def _time(seconds: float) -> str:
-    """``1.25 ms``: three significant digits."""
+    """Return ``1.25 ms``: three significant digits."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -203,7 +203,7 @@ def _time(seconds: float) -> str:
 
 
 def doctor(found: Sequence[Finding]) -> str:
-    """Each finding with what mends it, and what that brings. Only lines to copy may be wider than 80 columns."""
+    """Return each finding with what mends it, and what that brings. Only lines to copy may be wider than 80 columns."""
     return "\n\n".join("\n".join(_finding(each)) for each in found) if found else HEALTHY
 
 

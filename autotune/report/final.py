@@ -13,17 +13,18 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.diagnosis import meaning
-from autotune.report.verdict import NO_GAIN, batch_note, changed, to_apply, verdict
-from autotune.stats.neighbours import QUIET, Load
+from autotune.report.levels import HEADLINES, Standing, batch_note, changed, recommended, standing, to_apply, verdict
+from autotune.report.notes import load_named
+from autotune.stats.load import QUIET, Load
 
 HEIGHT = 40
 MAX_GROUPS = 3
 LIMITS = ((16, MAX_GROUPS, 3), (9, MAX_GROUPS, 2), (9, 1, 2), (6, 1, 1))
-"""Changed knobs, details, and lines of a detail shown: all of them where they fit the screen, else fewer."""
+"""Changed knobs, details, and lines of a detail shown: all of them if they fit the screen, else fewer."""
 
 
 def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET, *, script: str = "train.py") -> str:
-    """The whole result as plain text. Only the lines to copy may be wider than 80 columns.
+    """Return the whole result as plain text. Only the lines to copy may be wider than 80 columns.
 
     Args:
         profile: the result.
@@ -41,7 +42,7 @@ def text(profile: Profile, inventory: Inventory, path: Path, load: Load = QUIET,
 
 
 def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str]:
-    """``what, what: reason`` for ``(what, reason)`` pairs, joined where the reason is the same; the first ``most``."""
+    """Return the first ``most`` of lines ``what, what: reason``: pairs ``(what, reason)`` of one reason are joined."""
     by_reason: dict[str, list[str]] = {}
     for what, reason in pairs:
         names = by_reason.setdefault(reason, [])
@@ -53,7 +54,7 @@ def groups(pairs: Iterable[tuple[str, str]], most: int = MAX_GROUPS) -> list[str
 
 
 def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
-    """``3 x out-of-memory: reason``, most frequent first."""
+    """Return ``3 x out-of-memory: reason``, most frequent first."""
     counts: dict[tuple[str, str], int] = {}
     for failure in profile.evidence.failures:
         counts[failure.kind, failure.reason] = counts.get((failure.kind, failure.reason), 0) + 1
@@ -64,7 +65,7 @@ def failure_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 
 
 def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
-    """What was not tried, grouped by reason."""
+    """Return what was not tried, grouped by reason."""
     pairs = [(f"{item.knob} {formatting.value(item.value)}", item.reason) for item in profile.evidence.not_offered]
     return groups(pairs, most)
 
@@ -72,10 +73,10 @@ def not_offered_groups(profile: Profile, most: int = MAX_GROUPS) -> list[str]:
 def _lines(
     profile: Profile, inventory: Inventory, load: Load, apply: list[str], changes: int, details: int, deep: int
 ) -> list[str]:
-    notes = [warning for warning in profile.evidence.warnings if warning != load.note]
+    notes, beside = profile.evidence.warnings, load_named(load) or profile.evidence.beside
     parts = (
         _title(profile),
-        _section("Beside", [load.named] if load.named else [], 3),
+        _section("Beside", [beside] if beside else [], 3),
         _machine(inventory),
         _baseline(profile),
         _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),
@@ -114,15 +115,21 @@ def _machine(inventory: Inventory) -> list[str]:
 
 def _baseline(profile: Profile) -> list[str]:
     rate = formatting.rate(profile.baseline_rate, profile.target.unit)
-    return [_row("Baseline", f"{rate} with {formatting.summary(profile.baseline)}")]
+    return [_row("Baseline", f"{rate} with {own_settings(profile)}")]
+
+
+def own_settings(profile: Profile) -> str:
+    """Return the baseline in words. A script without a loader has no workers and no batch to speak of."""
+    return formatting.summary(profile.baseline, loader=profile.target.script in (None, "batches"))
 
 
 def _levels(profile: Profile, deep: int) -> list[str]:
-    lines = ["Level (* recommended)"]
+    best = recommended(profile)
+    lines = ["Level (* recommended)" if best else "Level"]
     for name, result in profile.levels.items():
         headline, detail = verdict(profile, name)
-        mark = "*" if name == profile.recommended else " "
-        rate = formatting.rate(result.rate, profile.target.unit) if result.proven else ""
+        mark = "*" if name == best else " "
+        rate = formatting.rate(result.rate, profile.target.unit) if standing(profile, name) is Standing.GAIN else ""
         first = f"{mark} {name:<7} {headline}"
         if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
@@ -132,7 +139,7 @@ def _levels(profile: Profile, deep: int) -> list[str]:
 
 
 def _ceiling(profile: Profile) -> list[str]:
-    """How near the recommended level comes to what matrix products reach on this machine."""
+    """Return how near the recommended level comes to what matrix products reach on this machine."""
     ceiling, result = profile.evidence.ceiling, profile.level()
     if ceiling is None or result.settings.precision not in ("fp32", "bf16"):
         return []
@@ -140,8 +147,9 @@ def _ceiling(profile: Profile) -> list[str]:
     after = ceiling.share(result.rate, result.settings.precision)
     if max(before, after) > 1:
         return []  # the matrix rate was measured while something else ran
-    used = f"{before:.0%} of this machine's matrix rate before, {after:.0%} at level {profile.recommended}"
-    return [_row("Limit", used)]
+    best = recommended(profile)
+    used = f"{before:.0%} of this machine's matrix rate"
+    return [_row("Limit", f"{used} before, {after:.0%} at level {best}" if best else used)]
 
 
 def _changes(profile: Profile, most: int) -> list[str]:
@@ -152,7 +160,7 @@ def _changes(profile: Profile, most: int) -> list[str]:
         for knob, before, after, reason in changed(profile.level().settings, profile.baseline)
     ]
     wide = max(len(move) for _knob, move, _reason in rows)
-    lines = ["", f"Changes at level {profile.recommended}, and why"]
+    lines = ["", f"Changes at level {recommended(profile)}, and why"]
     lines += [cut(f"  {knob:<18} {move:<{wide}}  {reason}", formatting.WIDTH) for knob, move, reason in rows[:most]]
     if rows[most:]:
         lines.append(
@@ -162,15 +170,16 @@ def _changes(profile: Profile, most: int) -> list[str]:
 
 
 def _batch(profile: Profile) -> list[str]:
-    """A larger batch is part of the offer even where another level is recommended."""
+    """Return the note on the batch: it is part of the offer even if another level is recommended."""
     note = batch_note(profile, profile.levels["max"])
     return ["", *textwrap.wrap(f"Level max: {note}", formatting.WIDTH)] if note else []
 
 
 def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
-    """How the recommended level is applied: lines to copy."""
+    """Return lines to copy that apply the recommended level."""
     if not to_apply(profile):
-        return [_row("Apply", f"nothing to apply, {NO_GAIN}" if _settled(profile) else "nothing to apply")]
+        settled = standing(profile, profile.recommended) is Standing.NO_GAIN
+        return [_row("Apply", f"nothing to apply, {HEADLINES[Standing.NO_GAIN]}" if settled else "nothing to apply")]
     settings = profile.level().settings
     if profile.target.script is not None:
         return ["Apply", f"  autotune run --profile {shlex.quote(str(path))} {script}"]
@@ -188,14 +197,10 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
 
 
 def _started_with(settings: Settings) -> str:
-    """How a script that applies the profile itself must be started, where that matters."""
+    """Return how a script that applies the profile itself must be started, if that matters."""
     if settings.binding != "none":
         return " (then start it with autotune run, which binds it)"
     return " (then start it with the last line)" if settings.processes > 1 else ""
-
-
-def _settled(profile: Profile) -> bool:
-    return verdict(profile, profile.recommended)[0] == NO_GAIN
 
 
 def _section(name: str, lines: Sequence[str], deep: int) -> list[str]:
@@ -204,7 +209,7 @@ def _section(name: str, lines: Sequence[str], deep: int) -> list[str]:
 
 
 def _wrapped(line: str, deep: int) -> list[str]:
-    """One detail under its heading, over ``deep`` lines at most."""
+    """Wrap one detail under its heading, over ``deep`` lines at most."""
     indent = " " * 10
     return textwrap.wrap(
         line, formatting.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."

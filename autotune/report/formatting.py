@@ -16,7 +16,7 @@ WIDTH = 80
 
 
 def plain(renderable: RenderableType, width: int = WIDTH) -> str:
-    """``renderable`` as plain text, without colours or trailing blanks."""
+    """Return ``renderable`` as plain text, without colours or trailing blanks."""
     console = Console(
         file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False, legacy_windows=False
     )
@@ -26,24 +26,24 @@ def plain(renderable: RenderableType, width: int = WIDTH) -> str:
 
 
 def rate(value: float, unit: str) -> str:
-    """``1240 samples/s``: three significant digits below a thousand, whole numbers above."""
+    """Return ``1240 samples/s``: three significant digits below a thousand, whole numbers above."""
     return f"{number(value)} {unit}/s"
 
 
 def number(value: float) -> str:
-    """Three significant digits below a thousand, whole numbers above."""
+    """Return three significant digits below a thousand, whole numbers above."""
     if not math.isfinite(value):
         return "unknown"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def times(value: float) -> str:
-    """``1.62x``."""
+    """Return ``1.62x``."""
     return f"{value:.2f}x"
 
 
 def interval(proof: Proof) -> str:
-    """``1.62x (1.55 to 1.70, 95 % confidence, 12 rounds)``."""
+    """Return ``1.62x (1.55 to 1.70, 95 % confidence, 12 rounds)``."""
     if proof.rounds == 0:
         return "not measured"
     if not math.isfinite(proof.high):
@@ -53,14 +53,14 @@ def interval(proof: Proof) -> str:
 
 
 def gain(proof: Proof) -> str:
-    """A proven gain: its interval, or where that is wide ``at least 1.43x (95 % confidence); measured 3.03x``."""
+    """Return a proven gain: its interval, or, if that is wide, ``at least 1.43x (95 % confidence); measured 3.03x``."""
     if not WIDE < proof.half_width < math.inf:
         return interval(proof)
     return f"at least {times(proof.low)} ({proof.confidence * 100:g} % confidence); measured {times(proof.value)}"
 
 
 def duration(seconds: float) -> str:
-    """``48 s``, ``1 min 12 s``, ``2 h 05 min``."""
+    """Return ``48 s``, ``1 min 12 s``, ``2 h 05 min``."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """``512 MiB``, ``23.0 GiB``; ``unknown`` for None."""
+    """Return ``512 MiB``, ``23.0 GiB``; ``unknown`` for None."""
     if count is None:
         return "unknown"
     if count < 2**20:
@@ -79,25 +79,25 @@ def size(count: int | None) -> str:
 
 
 def value(setting: Any) -> str:
-    """One knob's value: ``on`` and ``off`` for flags, ``-`` where it does not apply."""
+    """Return one knob's value: ``on`` and ``off`` for flags, ``-`` if it does not apply."""
     if setting is None:
         return "-"
     return {True: "on", False: "off"}[setting] if isinstance(setting, bool) else str(setting)
 
 
 def count(number_of: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
+    """Return ``1 trial``, ``2 trials``."""
     return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
 
 
 def changes(settings: Settings, baseline: Settings) -> str:
-    """``num_workers 2, precision bf16``: what differs from ``baseline``, or ``your settings``."""
+    """Return ``num_workers 2, precision bf16``: what differs from ``baseline``, or ``your settings``."""
     different = settings.difference(baseline)
     return ", ".join(f"{knob} {value(mine)}" for knob, (mine, _theirs) in different.items()) or "your settings"
 
 
 def tried(settings: Settings, baseline: Settings) -> str:
-    """``2 processes x 1 thread, bf16``: what differs from ``baseline`` in words, or ``your settings``."""
+    """Return ``2 processes x 1 thread, bf16``: what differs from ``baseline`` in words, or ``your settings``."""
     different = settings.difference(baseline)
     shape = [f"{_processes(settings)} x {count(settings.threads, 'thread')}"] * bool(
         {"processes", "threads"} & {*different}
@@ -111,7 +111,7 @@ def _processes(settings: Settings) -> str:
 
 
 def _words(knob: str, setting: Any) -> str:
-    """One knob's value in words; the knob's own name where there are no better ones."""
+    """Return one knob's value in words; the knob's own name if there are no better ones."""
     if isinstance(setting, bool):
         return knob if setting else f"no {knob}"
     if setting is None:
@@ -119,8 +119,8 @@ def _words(knob: str, setting: Any) -> str:
     return (BY_NAME[knob].words or f"{knob} {{}}").format(setting, s="s" * (setting != 1), es="es" * (setting != 1))
 
 
-def summary(settings: Settings) -> str:
-    """The knobs that people ask for first, on one line."""
-    workers = f"{settings.num_workers} workers"
+def summary(settings: Settings, *, loader: bool = True) -> str:
+    """Return the knobs that people ask for first, on one line; those of the loader only if there is a ``loader``."""
     shape = f"{settings.processes} x {count(settings.threads, 'thread')}"
-    return f"{shape}, {workers}, batch {settings.batch_size}, {settings.precision}"
+    own = f", {count(settings.num_workers, 'worker')}, batch {settings.batch_size}" if loader else ""
+    return f"{shape}{own}, {settings.precision}"

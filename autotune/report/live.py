@@ -1,14 +1,17 @@
-"""A tuning run in progress: a small panel on a terminal, one line per event elsewhere.
+"""A tuning run in progress, on standard error: a small panel on a terminal, else one line per event in a log.
 
 Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -16,12 +19,14 @@ from rich.text import Text
 from autotune.knobs.settings import Settings
 from autotune.lines import cut
 from autotune.report import formatting
-from autotune.tuning.events import Event
+from autotune.tuning.events import Event, Observer
 
 BAR = 30
 CURVE = 40
 BARS = "▁▂▃▄▅▆▇█"
 MAX_REASON = 120
+LINE_SECONDS = 10.0
+"""Between two lines of a log, at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ class RunProgress:
 
 
 def advanced(progress: RunProgress, event: Event) -> RunProgress:
-    """``progress`` after ``event``, whose fields are those that it changes."""
+    """Return ``progress`` after ``event``, whose fields are those that it changes."""
     now = replace(progress, **vars(event))
     if now.trials == progress.trials or now.best_rate is None:
         return now
@@ -56,7 +61,7 @@ def advanced(progress: RunProgress, event: Event) -> RunProgress:
 
 
 def sparkline(values: Sequence[float], width: int = CURVE) -> str:
-    """The last ``width`` of ``values`` as bars, from 0 to the largest of them."""
+    """Return the last ``width`` of ``values`` as bars, from 0 to the largest of them."""
     shown = values[-width:]
     most = max(shown, default=0.0)
     steps = len(BARS) - 1
@@ -64,7 +69,7 @@ def sparkline(values: Sequence[float], width: int = CURVE) -> str:
 
 
 def render(progress: RunProgress) -> RenderableType:
-    """A compact panel."""
+    """Return a compact panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -74,7 +79,7 @@ def render(progress: RunProgress) -> RenderableType:
 
 
 def line(progress: RunProgress) -> str:
-    """The same on one line, for logs."""
+    """Return the same on one line, for logs."""
     parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}"]
     if progress.trials:
         parts.append(formatting.count(progress.trials, "trial"))
@@ -130,3 +135,50 @@ def _bar(progress: RunProgress) -> Text:
     done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
     left = formatting.duration(progress.budget - progress.elapsed)
     return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
+
+
+class _Console(Console):
+    """A console that goes on in silence if its reader has gone. Rich would end the process, and its answer."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+@contextmanager
+def live_view(budget: float, started: float) -> Iterator[Observer]:
+    """Yield an observer that draws only when something happens.
+
+    Args:
+        budget: seconds of the whole run.
+        started: its start on the monotonic clock.
+    """
+    console = _Console(stderr=True)
+    progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
+    said: RunProgress | None = None
+    panel = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
+    with panel as live:
+
+        def observe(event: Event) -> None:
+            nonlocal progress, said
+            progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
+            with suppress(OSError):  # a log on a full disk, a terminal that was closed
+                if live is not None:
+                    live.update(render(progress), refresh=True)
+                elif _is_news(said, progress):
+                    said = progress
+                    console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
+
+        yield observe
+
+
+def _is_news(said: RunProgress | None, now: RunProgress) -> bool:
+    """Return True if a log needs a line: for a new stage; for a trial, failure or round some seconds after the last.
+
+    Args:
+        said: what the last line showed; None before the first.
+        now: what another would show.
+    """
+    names = ("trials", "failures", "rounds")
+    if said is None or said.stage != now.stage:
+        return True
+    return now.elapsed - said.elapsed >= LINE_SECONDS and any(getattr(said, n) != getattr(now, n) for n in names)

@@ -9,19 +9,19 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.probes.facts import Gpu, Inventory
-from autotune.profiles.machine import machine_type
+from autotune.profiles.format import machine_type
 from autotune.report import formatting
 
 Rows = list[tuple[str, str]]
 
 
 def text(inventory: Inventory) -> str:
-    """The table as plain text, 80 columns wide."""
+    """Return the table as plain text, 80 columns wide."""
     return formatting.plain(render(inventory))
 
 
 def render(inventory: Inventory) -> RenderableType:
-    """One group of rows per part of the machine; hints start with ``->``."""
+    """Return one group of rows per part of the machine; hints start with ``->``."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=formatting.WIDTH)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -45,10 +45,8 @@ def _cpu(inventory: Inventory) -> Rows:
     kinds = {kind: sum(c.kind == kind for c in cpu.logical) for kind in ("performance", "efficiency")}
     if any(kinds.values()):
         shape += f" ({kinds['performance']} performance, {kinds['efficiency']} efficiency)"
-    caches = [f"L{cache.level} {formatting.size(cache.size)}" for cache in cpu.caches if cache.type != "Instruction"]
     rows = [("model", cpu.model), ("shape", f"{shape}, {cpu.architecture}, {cpu.family}")]
     rows.append(("NUMA nodes", str(len(cpu.nodes)) if cpu.nodes else "unknown"))
-    rows.append(("caches", ", ".join(dict.fromkeys(caches)) or "unknown"))
     return [*rows, ("instructions", ", ".join(cpu.features) or "unknown")]
 
 
@@ -69,7 +67,6 @@ def _memory(inventory: Inventory) -> Rows:
         ("swap", formatting.size(memory.swap) if memory.swap else "none"),
         ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
         ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
-        *_hints(memory.hints),
     ]
 
 
@@ -92,8 +89,10 @@ def _gpu(gpu: Gpu) -> str:
 
 def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
     hints = []
-    if gpu.foreign_processes:
-        others = formatting.count(gpu.foreign_processes, "process").replace("processs", "processes")
+    hidden = gpu.foreign_processes is None and gpu.foreign_memory
+    if gpu.foreign_processes or hidden:
+        count = "hidden processes" if hidden else formatting.count(gpu.foreign_processes or 0, "process")
+        others = count.replace("processs", "processes")
         hints.append(f"{others} of others on it ({formatting.size(gpu.foreign_memory)}): timings will be uneven")
     if gpu.clocks_throttled:
         hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
@@ -107,17 +106,10 @@ def _limits(inventory: Inventory) -> Rows:
     return [("open files", files), ("processes", processes)]
 
 
-def _storage(inventory: Inventory) -> Rows:
-    storage = inventory.storage
-    return [("this folder", f"{storage.kind}, {storage.filesystem}, {formatting.size(storage.free)} free")]
-
-
 def _network(inventory: Inventory) -> Rows:
     rows = []
     for interface in inventory.network:
         words = ["up" if interface.up else "down"] + ["loopback"] * interface.loopback
-        if interface.speed:
-            words.append(f"{interface.speed / 1e9:g} Gbit/s")
         rows.append((interface.name, ", ".join(words)))
     return rows or [("none", "no interface found")]
 
@@ -160,7 +152,6 @@ SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (
     ("Memory", _memory),
     ("GPUs", _gpus),
     ("Limits", _limits),
-    ("Storage", _storage),
     ("Network", _network),
     ("Software", _software),
     ("Backends", _backends),

@@ -1,45 +1,64 @@
-"""A tuning run as one HTML file that opens offline."""
+"""A tuning run as one HTML file that opens offline: its sections first, then its figures, drawn by plotly.
+
+Symbols differ where colours do, so that figures can be read without colour.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import accumulate
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
-from autotune.report import figures, formatting
+from autotune.report import formatting
 from autotune.report.diagnosis import meaning
-from autotune.report.final import apply_lines, failure_groups, not_offered_groups
-from autotune.report.verdict import changed, verdict
-from autotune.search.history import History, effects
+from autotune.report.final import apply_lines, failure_groups, not_offered_groups, own_settings
+from autotune.report.levels import below, changed, recommended, verdict
+from autotune.search.history import Effect, History, effects
 
 EVERYTHING = 10_000
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; color: #1b1f24 }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #d0d7de }
-pre { background: #f6f8fa; padding: .75rem; overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eaeef2; vertical-align: top }
-figure { margin: 0 } .scroll { overflow-x: auto }
-@media print { section { break-inside: avoid } body { max-width: none } }
+FONT = "system-ui, sans-serif"
+STYLE = f"""
+body {{ font: 16px/1.5 {FONT}; max-width: 60rem; margin: 0 auto; padding: 1rem; color: #1b1f24 }}
+h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #d0d7de }}
+pre {{ background: #f6f8fa; padding: .75rem; overflow-x: auto }} table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eaeef2; vertical-align: top }}
+figure {{ margin: 0 }} .scroll {{ overflow-x: auto }}
+@media print {{ section {{ break-inside: avoid }} body {{ max-width: none }} }}
 """
+SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+MARGIN = 0.06
+"""Of an axis, on both sides of what is drawn."""
+LEAST_RATIO = 0.01
+"""A ratio's axis begins here at the lowest: its logarithm has no end."""
+COARSE_TICKS = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
+TICKS = sorted({*COARSE_TICKS, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2.5, 3.0, 4.0, 7.0})
+MOST_TICKS = 10
+INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
 HEATS = (("threads", "processes"), ("num_workers", "batch_size"))
 
 
-def html(profile: Profile, history: History, path: Path) -> str:
-    """The whole page. Every script is in it: nothing is asked from a network.
+def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
+    """Return the whole page. Every script is in it: nothing is asked from a network.
 
     Args:
         profile: the result.
-        history: of its run; empty where the journal is gone.
+        history: of its run; empty if the journal is gone.
         path: of the profile, for the lines to apply.
+        script: how the user's script is started, without Python; by the target's name if None.
     """
     title = f"{profile.target.name} on {profile.key}"
+    started = script or (f"{profile.target.name}.py" if profile.target.script else "train.py")
     sections = "\n".join(
-        f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in _sections(profile, history, path)
+        f"<section><h2>{escape(name)}</h2>{body}</section>" for name, body in _sections(profile, history, path, started)
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -50,41 +69,61 @@ def html(profile: Profile, history: History, path: Path) -> str:
 
 
 def _head(profile: Profile) -> str:
-    evidence, own = profile.evidence, formatting.summary(profile.baseline)
+    """Return what the figures hold for: the load beside them first, then versions, cost and baseline."""
+    evidence, written = profile.evidence, profile.written
+    made = [f"{written.date}, torch-autotune {written.tool}"] if written else []
+    versions = [f"{name} {value}" for name, value in profile.software.items() if value is not None]
+    cost = f"{formatting.count(evidence.trials, 'trial')} in {formatting.duration(evidence.seconds)}"
     lines = [
-        f"{formatting.count(evidence.trials, 'trial')}, {formatting.duration(evidence.seconds)}",
-        f"Baseline: {formatting.rate(profile.baseline_rate, profile.target.unit)} with {own}",
+        *([f"Beside: {evidence.beside}"] if evidence.beside else []),
+        ", ".join([*made, *versions]),
+        f"{cost}, on {profile.target.device}",
+        f"Baseline: {formatting.rate(profile.baseline_rate, profile.target.unit)} with {own_settings(profile)}",
         *([f"Why it is as slow as it is: {meaning(evidence.why)}"] if evidence.why else []),
         *(["Interrupted: the best found so far, not fully proven."] if evidence.partial else []),
     ]
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return "".join(f"<p>{escape(line)}</p>" for line in lines if line)
 
 
-def _sections(profile: Profile, history: History, path: Path) -> Iterator[tuple[str, str]]:
-    yield "How much faster", _drawn(figures.levels(profile)) + _table(("level", "result", "note"), _levels(profile))
+def _sections(profile: Profile, history: History, path: Path, script: str) -> Iterator[tuple[str, str]]:
+    yield "How much faster", _drawn(levels(profile)) + _table(("level", "result", "note"), _levels(profile))
+    brought = effects(history, profile.baseline, profile.level().settings)
     drawn: list[tuple[str, Any]] = [
-        ("One step, before and after", figures.step(profile, history)),
-        ("Trials over time", figures.trials(profile, history)),
-        ("What each knob brought", figures.knobs(effects(history, profile.baseline, profile.level().settings))),
-        ("The proof's rounds", figures.rounds(profile, history)),
-        *((f"{down} and {across}", figures.heat(profile, history, across, down)) for across, down in HEATS),
+        ("One step, before and after", step(profile, history)),
+        ("Trials over time", trials(profile, history)),
+        ("What each knob brought", knobs(brought)),
+        ("The proof's rounds", rounds(profile, history)),
+        *((f"{down} and {across}", heat(profile, history, across, down)) for across, down in HEATS),
     ]
-    yield from ((name, _drawn(figure)) for name, figure in drawn if figure is not None)
+    for name, figure in drawn:
+        if figure is not None:
+            below = _unknown(profile, brought) if name == "What each knob brought" else ""
+            yield name, _drawn(figure) + below
     yield "What changes, and why", _table(("knob", "from", "to", "why"), _changes(profile))
-    lines = "\n".join(apply_lines(profile, path, "train.py")).removeprefix("Apply")
+    lines = "\n".join(apply_lines(profile, path, script)).removeprefix("Apply")
     yield "Apply", f"<pre>{escape(dedent(lines.strip(chr(10))))}</pre>"
     left_out = [(line,) for line in not_offered_groups(profile, EVERYTHING)]
     failures = [(line,) for line in failure_groups(profile, EVERYTHING)]
-    for name, rows in (("Left out, and why", left_out), ("Failed", failures)):
+    notes = [(line,) for line in profile.evidence.warnings]
+    for name, rows in (("Left out, and why", left_out), ("Failed", failures), ("Notes", notes)):
         if rows:
             yield name, _table((), rows)
-    if profile.evidence.warnings:
-        yield "Notes", _table((), [(line,) for line in profile.evidence.warnings])
+
+
+def _unknown(profile: Profile, brought: Sequence[Effect]) -> str:
+    """Return why knobs that the winner changes are not in the figure; empty if all are."""
+    known, own = {each.knob for each in brought}, profile.baseline
+    moved = profile.level().settings.difference(own).items()
+    # a change that does nothing alone only follows from another
+    missing = [knob for knob, (value, _) in moved if knob not in known and own.but(**{knob: value}) != own]
+    if not missing:
+        return ""
+    return f"<p>{escape(', '.join(missing))}: no trial had this change alone, or all others without it.</p>"
 
 
 def _levels(profile: Profile) -> Iterator[tuple[str, ...]]:
     for name in profile.levels:
-        mark = " (recommended)" if name == profile.recommended else ""
+        mark = " (recommended)" if name == recommended(profile) else ""
         yield (name + mark, *verdict(profile, name))
 
 
@@ -102,3 +141,194 @@ def _table(head: Sequence[str], rows: Any) -> str:
 def _drawn(figure: Any) -> str:
     config = {"responsive": True, "displaylogo": False, "displayModeBar": False}
     return f"<figure>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</figure>"
+
+
+def levels(profile: Profile) -> go.Figure:
+    """Draw each level's speedup over the baseline: dot and whisker. A level that only repeats another has no row."""
+    rows: dict[str, str] = {}
+    for name, result in profile.levels.items():
+        lower = below(profile, name)
+        if lower in rows:
+            rows[lower] += f", {name}"
+        elif result.speedup.rounds and result.speedup.high < float("inf"):
+            rows[name] = name + ("" if result.proven else " (not proven)")
+    gains = [profile.levels[name].speedup for name in rows]
+    whisker = {
+        "type": "data",
+        "symmetric": False,
+        "array": [gain.high - gain.value for gain in gains],
+        "arrayminus": [gain.value - gain.low for gain in gains],
+        "thickness": 2,
+        "width": 8,
+    }
+    values = [gain.value for gain in gains]
+    dots = go.Scatter(x=values, y=list(rows.values()), error_x=whisker, mode="markers", marker=_mark(0), name="speedup")
+    figure = _figure([dots], "times your settings (95 % interval)", "", legend=False)
+    return _beside_own(figure, [end for gain in gains for end in (gain.low, gain.high)], len(rows), "your settings")
+
+
+def step(profile: Profile, history: History) -> go.Figure | None:
+    """Draw one step before and after: waiting for the loader, and all else. None if the journal has neither."""
+    winner, bars = profile.level().settings, []
+    for name, settings in ((f"level {profile.recommended}", winner), ("your settings", profile.baseline)):
+        measured = history.of(settings)
+        if measured is not None and measured.rate:
+            per_item = 1e3 / measured.rate
+            bars.append((name, per_item * measured.load_share, per_item * (1 - measured.load_share)))
+    if not bars:
+        return None
+    names = [name for name, _, _ in bars]
+    parts = [("waiting for the loader", 1, SOFT, "/"), ("forward, backward, update", 2, ACCENT, "")]
+    drawn = [
+        go.Bar(
+            y=names,
+            x=[bar[place] for bar in bars],
+            name=label,
+            orientation="h",
+            marker={"color": color, "pattern": {"shape": shape}},
+        )
+        for label, place, color, shape in parts
+    ]
+    figure = _figure(drawn, f"ms per {profile.target.unit.removesuffix('s')}", "")
+    figure.update_layout(barmode="stack")
+    return figure
+
+
+def trials(profile: Profile, history: History) -> go.Figure | None:
+    """Draw every trial over time, the best so far, and the failures with their reasons."""
+    good = list(history.measured())
+    if not good:
+        return None
+    rates = [measured.rate for _, measured in good]
+    seconds = [trial.seconds for trial, _ in good]
+    words = [formatting.changes(trial.settings, profile.baseline) for trial, _ in good]
+    drawn = [
+        go.Scatter(x=seconds, y=rates, text=words, mode="markers", marker=_mark(0), name="trial"),
+        go.Scatter(
+            x=seconds,
+            y=list(accumulate(rates, max)),
+            mode="lines",
+            line={"shape": "hv", "color": INK},
+            name="best so far",
+        ),
+    ]
+    bad = [trial for trial in history.trials if trial.measurement is None]
+    if bad:
+        reasons = [
+            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.changes(trial.settings, profile.baseline)}"
+            for trial in bad
+        ]
+        marker = {"symbol": "x", "size": 10, "color": FAILED}
+        at = [trial.seconds for trial in bad]
+        drawn.append(go.Scatter(x=at, y=[0.0] * len(bad), text=reasons, mode="markers", marker=marker, name="failed"))
+    return _figure(drawn, "seconds since the first trial", f"{profile.target.unit}/s")
+
+
+def knobs(found: Sequence[Effect]) -> go.Figure | None:
+    """Draw what each knob brought, alone and in the winner."""
+    drawn = list(_effects(found))
+    if not drawn:
+        return None
+    figure = _figure(drawn, "times as fast with it as without (single trials, standard error)", "")
+    ends: list[float] = []
+    for dots in drawn:
+        for value, error in zip(dots.x, dots.error_x.array, strict=True):
+            ends += [value - error, value + error]
+    return _beside_own(figure, ends, len({name for dots in drawn for name in dots.y}))
+
+
+def _effects(found: Sequence[Effect]) -> Iterator[go.Scatter]:
+    for number, (label, name) in enumerate((("alone, in your settings", "alone"), ("in the winner", "kept"))):
+        known = [(each.knob, getattr(each, name), each.error) for each in found if getattr(each, name)]
+        if known:
+            error = {"type": "data", "array": [value * spread for _, value, spread in known], "thickness": 1.5}
+            yield go.Scatter(
+                x=[value for _, value, _ in known],
+                y=[knob for knob, _, _ in known],
+                error_x=error,
+                mode="markers",
+                marker=_mark(number),
+                name=label,
+            )
+
+
+def rounds(profile: Profile, history: History) -> go.Figure | None:
+    """Draw the proof's rounds as they came."""
+    names = list(dict.fromkeys(name for turn in history.rounds for name in turn.rates))
+    if not names:
+        return None
+    drawn = []
+    for number, name in enumerate(names):
+        own = [(place, turn.rates[name]) for place, turn in enumerate(history.rounds, 1) if name in turn.rates]
+        drawn.append(
+            go.Scatter(
+                x=[place for place, _ in own],
+                y=[rate for _, rate in own],
+                mode="lines+markers",
+                marker=_mark(number),
+                name=name,
+            )
+        )
+    return _figure(drawn, "round", f"{profile.target.unit}/s")
+
+
+def heat(profile: Profile, history: History, across: str, down: str) -> go.Figure | None:
+    """Draw the best rate for each pair of values of two knobs; None below four pairs."""
+    best: dict[tuple[Any, Any], float] = {}
+    for trial, measured in history.measured():
+        pair = _pair(trial.settings, across, down)
+        best[pair] = max(best.get(pair, 0.0), measured.rate)
+    columns, rows = sorted({x for x, _ in best}), sorted({y for _, y in best})
+    if len(best) < 4 or min(len(columns), len(rows)) < 2:
+        return None
+    values = [[best.get((x, y)) for x in columns] for y in rows]
+    texts = [["" if value is None else formatting.number(value) for value in row] for row in values]
+    drawn = go.Heatmap(
+        x=list(map(str, columns)),
+        y=list(map(str, rows)),
+        z=values,
+        text=texts,
+        texttemplate="%{text}",
+        colorscale="Blues",
+        colorbar={"title": f"{profile.target.unit}/s"},
+    )
+    return _figure([drawn], across, down, legend=False)
+
+
+def _pair(settings: Settings, across: str, down: str) -> tuple[Any, Any]:
+    return getattr(settings, across), getattr(settings, down)
+
+
+def _beside_own(figure: go.Figure, ends: Sequence[float], rows: int, own: str = "") -> go.Figure:
+    """Return ``figure`` of ``rows`` rows, the first on top, on a logarithmic axis with a line at 1 and room around."""
+    logs = [0.0, *(math.log10(max(end, LEAST_RATIO)) for end in ends)]
+    low, high = min(logs), max(logs)
+    room = MARGIN * (high - low) or MARGIN
+    figure.add_vline(x=1.0, line_dash="dash", line_color=SOFT, annotation_text=own, annotation_position="top right")
+    inside = [tick for tick in TICKS if low - room <= math.log10(tick) <= high + room]
+    ticks = inside if len(inside) <= MOST_TICKS else [tick for tick in inside if tick in COARSE_TICKS]
+    words = [f"{tick:g}x" for tick in ticks]
+    figure.update_xaxes(type="log", range=[low - room, high + room], tickvals=ticks, ticktext=words)
+    figure.update_yaxes(range=[rows - 0.5, -0.8])
+    return figure
+
+
+def _mark(number: int) -> dict[str, Any]:
+    return {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 10, "color": (ACCENT, INK, SOFT, "#5b7f00")[number % 4]}
+
+
+def _figure(drawn: Sequence[Any], across: str, down: str, *, legend: bool = True) -> go.Figure:
+    figure = go.Figure(list(drawn))
+    figure.update_layout(
+        template="plotly_white",
+        xaxis_title=across,
+        yaxis_title=down,
+        showlegend=legend,
+        legend={"orientation": "h", "y": -0.3},
+        margin={"l": 10, "r": 10, "t": 20, "b": 10},
+        height=320,
+        font={"size": 13, "color": INK, "family": FONT},
+    )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
+    return figure

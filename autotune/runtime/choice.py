@@ -14,7 +14,6 @@ import torch
 from autotune.environment import PROFILE, overrides
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.affinity import plan_of
-from autotune.knobs.clamp import clamp, for_this_machine, launched, one_process
 from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
@@ -23,10 +22,11 @@ from autotune.knobs.table import BY_NAME
 from autotune.launch.environment import own_threads
 from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
-from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software, Storage
+from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software
 from autotune.probes.system import System
 from autotune.profiles import file as profiles
 from autotune.profiles import registry
+from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Comparison, Here, compare
 from autotune.profiles.places import is_url, not_there, places
@@ -195,8 +195,6 @@ def _as_started(
     return alone, (note, *said)
 
 
-
-
 def _script() -> Path | None:
     """The running script; None in notebooks and prompts."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -217,7 +215,6 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
         limits=ResourceLimits(None, None, None),
-        storage=Storage("unknown", "unknown", None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )

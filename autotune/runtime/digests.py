@@ -53,7 +53,8 @@ class Walk:
             self._array(value.detach().cpu(), str(value.dtype))
         elif isinstance(value, numpy.ndarray):
             self._bytes(str(value.dtype).encode())
-            self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes() if value.dtype != object else b"")
+            if value.dtype != object:
+                self._whole(value.nbytes, lambda: numpy.ascontiguousarray(value).tobytes())
         elif isinstance(value, str | bytes | int | float | complex | bool | enum.Enum | numpy.generic | type(None)):
             self._bytes(repr(value).encode()[:LONGEST])
         elif id(value) not in self._seen:

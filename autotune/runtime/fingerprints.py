@@ -41,7 +41,7 @@ def of_optimizer(optimizer: Optimizer) -> str:
 
 
 def of_loader(loader: DataLoader[Any]) -> str:
-    """Return a digest of the classes and the code that a batch passes through, and of the sampler's class."""
+    """Return a digest of the classes, flags and code that a batch passes through, and of the sampler's class."""
     found = set(_code([loader.dataset, loader.collate_fn, loader.worker_init_fn]))
     kinds = [type(each).__qualname__ for each in (loader.batch_sampler, loader.sampler, loader)]
     return _digest([sorted(found), kinds])
@@ -67,16 +67,21 @@ def _kind(module: nn.Module) -> str:
     return kind.__name__ if kind.__module__.startswith("torch.nn.") else ""
 
 
-def _shared(model: nn.Module) -> list[int]:
-    """Return the number of the storage that each parameter lies in; empty if each has one of its own."""
-    parameters = [p for p in model.parameters() if not is_lazy(p) and p.numel()]
-    storages = [p.untyped_storage().data_ptr() for p in parameters]
-    numbers = {storage: number for number, storage in enumerate(dict.fromkeys(storages))}
-    return [numbers[storage] for storage in storages] if len(numbers) < len(storages) else []
+def _shared(model: nn.Module) -> list[list[int]]:
+    """Return the numbers of each parameter and of the storage that it lies in; empty if none is shared."""
+    every = (parameter for _name, parameter in model.named_parameters(remove_duplicate=False))
+    parameters = [p for p in every if not is_lazy(p) and p.numel()]
+    storages = _numbered(p.untyped_storage().data_ptr() for p in parameters)
+    return [_numbered(map(id, parameters)), storages] if len(set(storages)) < len(storages) else []
+
+
+def _numbered(values: Iterable[int]) -> list[int]:
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
 def _code(roots: Iterable[Any]) -> Iterator[str]:
-    """Yield each class and function that ``roots`` are made of, with a digest of its code."""
+    """Yield each class and function that ``roots`` are made of with a digest of its code, and the flags that are set."""
     seen: set[int] = set()
     stack, kept = list(roots), []
     while stack and len(seen) < MOST_OBJECTS:
@@ -100,8 +105,9 @@ def _code(roots: Iterable[Any]) -> Iterator[str]:
         elif isinstance(value, list | tuple | set | frozenset):
             stack += [item for _key, item in zip(range(MOST_ITEMS), value, strict=False)]
         else:
-            stack.append(type(value))
-            stack += vars(value).values() if hasattr(value, "__dict__") else ()
+            own = vars(value) if hasattr(value, "__dict__") else {}
+            yield f"{type(value).__qualname__} {sorted(name for name, flag in own.items() if flag is True)}"
+            stack += [type(value), *own.values()]
 
 
 def _is_full(cell: Any) -> bool:

@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from autotune.knobs.knob import Change
+from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes
 from autotune.runtime.overlap import Overlapped
@@ -70,18 +71,28 @@ class GradientSync:
 
     # What is prepared -------------------------------------------------------------------------------------------------
 
-    def model(self, model: nn.Module, *, find_unused_parameters: bool) -> Change | None:
-        """Take rank 0's parameters and buffers, frozen ones too. Returns the layer around the call, on GPUs."""
+    def model(self, model: nn.Module, *, find_unused_parameters: bool) -> Sequence[Change]:
+        """Take rank 0's parameters and buffers, frozen ones too. Returns the layers around the call."""
         if isinstance(model, DistributedDataParallel):
-            return None
+            return ()
         self._take_rank_zero((*model.parameters(), *model.buffers()))
         if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()):
             self.notes.add(HOOKS)
-        layer = None
-        if self.device.type in OVERLAPS:
-            layer = Overlapped(model, self.device, find_unused_parameters=find_unused_parameters)
+        settled, self.models[model] = Layered(model, self._around), None
+        if self.device.type not in OVERLAPS:
+            return (settled,)
+        layer = Overlapped(model, self.device, find_unused_parameters=find_unused_parameters)
         self.models[model] = layer
-        return layer
+        return settled, layer
+
+    def _around(self, call: Call) -> Call:
+        def called(*arguments: Any, **options: Any) -> Any:
+            """Take rank 0's parameters first: the script may have replaced a layer since the last step."""
+            if torch.is_grad_enabled():
+                self._settle_parameters()
+            return call(*arguments, **options)
+
+        return called
 
     def optimizer(self, optimizer: Optimizer) -> Change:
         """Let ``optimizer`` step on averaged gradients."""
@@ -100,10 +111,17 @@ class GradientSync:
 
     def _settle(self) -> None:
         """Take rank 0's values of what is new, or was written to between two steps."""
+        self._settle_parameters()
         if self.device.type not in OVERLAPS and not self.stopped:
             kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
-            large = [b for module in kept for b in module.buffers(recurse=False) if not _travels(b)]
-            self._take_rank_zero((*self._trained(), *large))
+            self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b))
+
+    def _settle_parameters(self) -> None:
+        """Do so for parameters; for those beside the models only, if PyTorch's module has the others."""
+        if self.stopped:
+            return
+        by_module = {id(p) for model, layer in self.models.items() if layer is not None for p in model.parameters()}
+        self._take_rank_zero(p for p in self._trained() if id(p) not in by_module)
 
     def after_backward(self) -> None:
         """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
@@ -262,7 +280,7 @@ class _Hooks(Change):
             handle.remove()
 
 
-# Collectives: all ranks call these alike -------------------------------------------------------------------------------
+# Collectives: all ranks call these alike ------------------------------------------------------------------------------
 
 
 def average(

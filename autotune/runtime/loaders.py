@@ -1,7 +1,9 @@
-"""Data loaders: changed in place, so that they stay the user's own objects; what cannot be kept exactly is left alone."""
+"""Data loaders: changed in place, so that they stay the user's own; what cannot be kept exactly is left alone."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import multiprocessing
 import resource
 from collections.abc import Callable, Sized
@@ -16,6 +18,7 @@ from torch.utils.data import (
     SequentialSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from autotune.knobs.knob import Change, Training
 from autotune.knobs.settings import Settings
@@ -24,6 +27,40 @@ from autotune.knobs.table import KNOBS
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
 CONTEXT = "multiprocessing_context"
+
+
+class LateIterator(_MultiProcessingDataLoaderIter):
+    """With workers, but reads its order from the first batch on, as without them.
+
+    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between would
+    change places with those of the order.
+    """
+
+    _is_idle = False
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._is_idle = True
+        super()._reset(loader, first_iter)
+
+    def _try_put_index(self) -> None:
+        if not self._is_idle:
+            super()._try_put_index()
+
+    def _next_data(self) -> Any:
+        if self._is_idle:
+            self._is_idle = False
+            for _ in range(self._prefetch_factor * self._num_workers):
+                self._try_put_index()
+        return super()._next_data()  # type: ignore[no-untyped-call]
+
+
+class EarlyIterator(_SingleProcessDataLoaderIter):
+    """Without workers, but begins to read its order when it is made, as with them."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        order = self._sampler_iter
+        self._sampler_iter = itertools.chain(list(itertools.islice(order, 1)), order)
 
 
 class LoaderChange(Change):
@@ -49,9 +86,14 @@ class LoaderChange(Change):
             self._undo.append(_raise_limit_of_open_files())
 
     def _put_back(self, name: str, before: Any, after: Any) -> None:
+        absent = name not in vars(self._loader)
+
         def undo() -> None:
             if vars(self._loader).get(name) is after:  # else the user has changed it since
-                vars(self._loader)[name] = before
+                if absent:
+                    del vars(self._loader)[name]
+                else:
+                    vars(self._loader)[name] = before
 
         self._undo.append(undo)
 
@@ -103,6 +145,9 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
         reason = "a daemonic process cannot start workers"
     if reason is not None:
         return reason
+    if (attributes["num_workers"] > 0) != (loader.num_workers > 0):
+        kind = LateIterator if attributes["num_workers"] else EarlyIterator
+        attributes["_get_iterator"] = functools.partial(kind, loader)
     return LoaderChange(loader, attributes | ({CONTEXT: context} if context is not None else {}))
 
 
@@ -119,7 +164,7 @@ def _start_method(loader: DataLoader[Any]) -> str:
 
 
 def _raise_limit_of_open_files() -> Callable[[], None]:
-    """Raise the limit of open files as far as allowed: each batch of a worker holds one per tensor. Returns the undo."""
+    """Raise the limit of open files as far as allowed: a worker's batch holds one per tensor. Return the undo."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft in (hard, resource.RLIM_INFINITY):
         return lambda: None
@@ -150,7 +195,7 @@ def length(value: object) -> int | None:
 
 
 def samples_of_epoch(loader: DataLoader[Any]) -> int | None:
-    """Return the samples that batches of one epoch are cut from; of a stream's, those of one worker. None if unknown."""
+    """Return the samples of one epoch's batches; of a stream, those of one worker. None if unknown."""
     if not isinstance(loader.dataset, IterableDataset):
         return length(loader.sampler)
     samples = length(loader.dataset)

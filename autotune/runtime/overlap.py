@@ -93,7 +93,7 @@ class Overlapped(Layered):
         return list(self.model.parameters()) if waiting else []
 
     def _trains(self) -> bool:
-        """Return False in evaluation, for a frozen model, and inside `torch.func.functional_call` with other tensors."""
+        """Return False in evaluation, for a frozen model, and in `torch.func.functional_call` with other tensors."""
         found = list(self.model.parameters())
         own = all(isinstance(parameter, nn.Parameter) for parameter in found)
         return self.model.training and own and any(parameter.requires_grad for parameter in found)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs import precision
+from autotune.knobs import precision_modes
 from autotune.knobs.affinity import own_affinity
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import Change, Refused, Training
@@ -56,6 +56,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             both itself.
         compared: what tuning has compared with plain PyTorch; nothing else is changed. None in trials.
         knobs: those that differ from the user's own settings; the others are left alone.
+        batch: the user's own when tuning measured: a script's loader of another one keeps it. None for any.
 
     Attributes:
         device: where batches and models go.
@@ -81,12 +82,13 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         moves: bool = True,
         compared: Fingerprint | None = None,
         knobs: Collection[str] = KNOB_NAMES,
+        batch: int | None = None,
     ) -> None:
         self.settings, self.level, self.origin = settings, level, origin
         self.device = processes.own_device(device, os.environ)
         self.models: list[nn.Module] = []
         self.seen = Fingerprint()
-        self._moves, self._compared = moves, compared
+        self._moves, self._compared, self._batch = moves, compared, batch
         self._knobs = [knob for knob in KNOBS if knob.name in knobs and settings is not None]
         self._notes, self._progress = Notes(notes), Progress()
         self._trained_on: tuple[DataLoader[Any], int | None] | None = None
@@ -107,7 +109,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         except BaseException:
             self._restore.close()
             raise
-        self._precision = precision.of(self._training)
+        self._precision = precision_modes.of(self._training)
         self.autocast = self._precision.autocast
 
     def _join(self, init_method: str | None, timeout: float | None) -> None:
@@ -167,7 +169,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
         return contextlib.nullcontext() if self.sync is None else self.sync.no_sync(models)
 
     def backward(self, loss: Tensor, **options: Any) -> None:
-        """Run the backward pass, with the weight of this process's part of the batch and the scale of this precision."""
+        """Run the backward pass, with the weight of this process's part of the batch and this precision's scale."""
         if self.sync is not None:
             weight = self.part.weight
             loss = loss if weight == 1.0 else loss * weight
@@ -277,8 +279,7 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             model.to(self.device)
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
-            layer = self.sync.model(model, find_unused_parameters=find_unused_parameters)
-            if layer is not None:
+            for layer in self.sync.model(model, find_unused_parameters=find_unused_parameters):
                 self._restore.callback(layer.undo)
             if normalises(model):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")
@@ -345,13 +346,14 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             if self.level == "max":
                 self._notes.not_applied("batch_size", "the loader makes batches of its own")
             return
-        ranks = self.world_size if sharing.own_share(loader, self.world_size) else 1
+        alone = self._moves and sharing.own_share(loader, self.world_size) is None
+        ranks = 1 if alone else self.world_size  # a script's loader is that of one process
         wanted = settings.global_batch // ranks
         reason = _why_not_resized(loader, wanted)
         grows = self.level == "max" or not self._moves  # a trial of a script obeys the settings alone
         if wanted == own or (self.level is None and self._moves):
             return
-        if grows and reason is None:
+        if grows and reason is None and self._batch in (None, own):
             change = loaders.batch_change(loader, wanted)
             self._restore.callback(change.undo)
             return

@@ -8,9 +8,8 @@ if there are two (BatchNorm cannot normalise over one).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 LEAST = 2
@@ -56,14 +55,6 @@ def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, 
     own = list(batch[rank % parts :: parts])
     sharing = len(range(rank % parts, world, parts))
     return Part(own, len(own) * world / (samples * sharing), 1 / sharing)
-
-
-def cut(order: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
-    """Yield batches of ``size`` samples, as `torch.utils.data.BatchSampler` cuts them."""
-    while batch := list(islice(order, size)):
-        if drop_last and len(batch) < size:
-            return
-        yield batch
 
 
 @dataclass

@@ -101,7 +101,7 @@ def mover(device: torch.device, *, non_blocking: bool) -> Callable[[Any], Any] |
 
 
 def moved(value: Any, *, device: torch.device, non_blocking: bool) -> Any:
-    """Return ``value`` with every tensor in it on ``device``: containers keep their class, other objects move themselves."""
+    """Return ``value`` with every tensor in it on ``device``: containers keep their class, others move themselves."""
     from torch.utils import _pytree as pytree
 
     def move(leaf: Any) -> Any:
@@ -133,7 +133,7 @@ def _names(kind: type) -> set[str]:
     return found
 
 
-# Several processes ------------------------------------------------------------------------------------------------------
+# Several processes ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,13 @@ class _Cut:
     Attributes:
         relay: brings rank 0's items to all ranks.
         full: samples of a full batch; None if batches have no fixed size.
-        cuts: asked when a pass begins: whether batches are cut. Else all ranks get them whole.
+        cuts: asked when a pass begins: whether batches are cut. Else all ranks get all of their samples. None if rank
+            0 alone reads them.
     """
 
     relay: Relay
-    full: int | None
-    cuts: Callable[[], bool]
+    full: int | None = None
+    cuts: Callable[[], bool] | None = None
 
 
 class Sharing:
@@ -196,7 +197,7 @@ class Sharing:
         return Passing(begin(), move) if move is not None else begin()
 
     def _cut(self, loader: DataLoader[Any]) -> _Cut:
-        """All ranks get their parts of rank 0's batches; whole ones if the data have no indices or differ."""
+        """All ranks get their parts of rank 0's batches; rank 0's own ones if the data have no indices or differ."""
         reason = None
         if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
             reason = NO_INDICES
@@ -204,7 +205,7 @@ class Sharing:
             reason = DIFFERENT
         if reason is not None:
             self.notes.not_applied("processes", f"{reason}: all processes train on the same batches")
-            return _Cut(self._relay(1, None), None, lambda: False)
+            return _Cut(self._relay(1, None))
         ahead = AHEAD if why_not_ahead(loader) is None else 1
         generator = getattr(loader.sampler, "generator", None) or loader.generator
         return _Cut(self._relay(ahead, generator), loader.batch_size, self.trains)
@@ -225,9 +226,7 @@ class Sharing:
 class _Shared:
     """One loader that several processes read."""
 
-    def __init__(
-        self, sharing: Sharing, loader: DataLoader[Any], cut: _Cut, move: Callable[[Any], Any] | None
-    ) -> None:
+    def __init__(self, sharing: Sharing, loader: DataLoader[Any], cut: _Cut, move: Callable[[Any], Any] | None) -> None:
         self.sharing, self.loader, self.cut = sharing, loader, cut
         self.move = move or (lambda batch: batch)
         self._seeds = torch.Generator()
@@ -239,22 +238,18 @@ class _Shared:
         self.sharing.numbers.end()
         if not torch.is_grad_enabled():  # an evaluation: each process reads all the data, whatever the others do
             return Passing(begin(), self.move)
-        if self.cut.full is None and isinstance(self.loader.dataset, IterableDataset):
-            return self._whole(begin)
-        return self._parts()
+        if self.cut.cuts is None:
+            return _Pass(self, self.cut.relay.items(_Lazy(begin)), None, self.cut.relay.began_at)
+        return self._parts(cut=self.cut.cuts())
 
-    def _whole(self, begin: Callable[[], Any]) -> Iterator[Any]:
-        batches = self.cut.relay.items(_Lazy(begin))
-        return _Pass(self, batches, None, self.cut.relay.began_at)
-
-    def _parts(self) -> Iterator[Any]:
+    def _parts(self, *, cut: bool) -> Iterator[Any]:
         relay, own = self.cut.relay, self.loader
         repeats = relay.repeats
         batches = relay.items(_Lazy(lambda: map(_sequence, own.batch_sampler)))  # type: ignore[arg-type]
         if not repeats:
             self._draw_base_seed()
         parts: deque[Part] = deque()
-        if self.cut.cuts():
+        if cut:
             batches = self._cut_up(batches, parts)
         if own.num_workers > 0:  # they ask for the first batches now
             batches = chain(list(islice(batches, 1)), batches)
@@ -305,9 +300,7 @@ class _Pass(Iterator[Any]):
         began_at: optimizer steps before the pass. With the number of a batch it is the same in all processes.
     """
 
-    def __init__(
-        self, shared: _Shared, batches: Iterable[Any], parts: deque[Part] | None, began_at: int
-    ) -> None:
+    def __init__(self, shared: _Shared, batches: Iterable[Any], parts: deque[Part] | None, began_at: int) -> None:
         self._shared, self._batches, self._parts = shared, batches, parts
         self._number = began_at * LONGEST_PASS
 

@@ -177,6 +177,7 @@ class Applied:
             moves=False,
             compared=order.compared,
             knobs=order.changed | (ALWAYS if strict else set()),
+            batch=order.baseline.batch_size,
         )
         self._undo: list[Callable[[], object]] = []
         self._known: set[int] = set()

@@ -1,35 +1,47 @@
-"""What happened in a tuning run, trial by trial and round by round: what its journal keeps beside the profile."""
+"""The history of a run: one record of each trial, and the rounds of the proof. Importing this never imports Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.knobs.settings import Settings
 from autotune.stats.measurement import Measurement
+from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import Round
+
+USUAL_NOISE, USUAL_REPEATS = 0.03, 2
 
 
 @dataclass(frozen=True)
-class TriedSettings:
-    """One trial.
+class Trial:
+    """One finished trial: the record that search, race, proof, result, journal and report share.
 
     Attributes:
-        settings: that were tried.
-        level: that was searched then.
-        stage: why they were tried: ``baseline``, ``moves``, ``model``...
-        seconds: since the first trial ended.
-        measurement: None where it failed.
-        kind, reason: how it ended.
+        settings: what ran.
+        outcome: how it ended.
+        level: the level that was searched then.
+        stage: why it ran: ``baseline``, ``again``, ``known``, ``design``, ``moves`` or ``model``.
+        seconds: when it ended, since the end of the first trial; known of trials read from a journal.
     """
 
     settings: Settings
+    outcome: Outcome
     level: str
-    stage: str
-    seconds: float
-    measurement: Measurement | None
-    kind: str
-    reason: str = ""
+    stage: str = ""
+    seconds: float = 0.0
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The blocks that were measured; None if the trial failed."""
+        return self.outcome.measurement if isinstance(self.outcome, Completed) else None
+
+    @property
+    def rate(self) -> float | None:
+        """Items per second; None if the trial gave none."""
+        measured = self.measurement
+        return measured.rate if measured is not None and measured.rate > 0 else None
 
 
 @dataclass(frozen=True)
@@ -41,30 +53,48 @@ class History:
         rounds: of the proof.
     """
 
-    trials: tuple[TriedSettings, ...] = ()
+    trials: tuple[Trial, ...] = ()
     rounds: tuple[Round, ...] = ()
 
-    def measured(self) -> Iterator[tuple[TriedSettings, Measurement]]:
-        """Trials that gave a rate."""
-        for trial in self.trials:
-            if trial.measurement is not None and trial.measurement.rate > 0:
-                yield trial, trial.measurement
+    def measured(self) -> list[tuple[Trial, Measurement]]:
+        """Return the trials that gave a rate."""
+        return [(trial, trial.measurement) for trial in self.trials if trial.measurement is not None and trial.rate]
 
     def of(self, settings: Settings) -> Measurement | None:
-        """The last measurement of ``settings``."""
+        """Return the last measurement of ``settings``."""
         found = [measurement for trial, measurement in self.measured() if trial.settings == settings]
         return found[-1] if found else None
 
 
+def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement] | None:
+    """Return the first trial that was measured; None if there is none."""
+    pairs = ((trial.settings, trial.measurement) for trial in trials)
+    return next(((settings, measured) for settings, measured in pairs if measured is not None), None)
+
+
+def trial_noise(trials: Sequence[Trial]) -> float:
+    """Return the relative standard deviation from trial to trial of the same settings, by the repeats there are.
+
+    Few repeats may agree by luck: `USUAL_NOISE` counts as `USUAL_REPEATS` more of them.
+    """
+    repeats: dict[Settings, list[float]] = {}
+    for trial in trials:
+        if trial.rate:
+            repeats.setdefault(trial.settings, []).append(math.log(trial.rate))
+    squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
+    spare = sum(len(logs) - 1 for logs in repeats.values())
+    return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))
+
+
 @dataclass(frozen=True)
 class Effect:
-    """What one knob brought.
+    """The effect of one knob.
 
     Attributes:
         knob: its name.
-        alone: rate with its value in the baseline, over the baseline's; None where that was not tried.
-        kept: rate of the winner, over that of the winner with the baseline's value; None where that was not tried.
-        error: relative standard error of these, as far as single trials tell.
+        alone: rate with its value in the baseline, over the baseline's; None if that was not tried.
+        kept: rate of the winner, over that of the winner with the baseline's value; None if that was not tried.
+        error: relative standard error of these, by single trials.
     """
 
     knob: str
@@ -74,23 +104,19 @@ class Effect:
 
 
 def effects(history: History, baseline: Settings, winner: Settings) -> tuple[Effect, ...]:
-    """What each knob that the ``winner`` changes brought, as far as the run tried it."""
+    """Return the effect of each knob that the ``winner`` changes, as far as the run tried it."""
     found = []
     for knob, (value, before) in winner.difference(baseline).items():
-        alone = _ratio(history, _but(baseline, knob, value), baseline)
-        kept = _ratio(history, winner, _but(winner, knob, before))
+        alone = _ratio(history, baseline.but(**{knob: value}), baseline)
+        kept = _ratio(history, winner, winner.but(**{knob: before}))
         errors = [each[1] for each in (alone, kept) if each]
         if errors:
             found.append(Effect(knob, alone and alone[0], kept and kept[0], max(errors)))
     return tuple(found)
 
 
-def _but(settings: Settings, knob: str, value: object) -> Settings:
-    return settings.but(**{knob: value})
-
-
 def _ratio(history: History, ours: Settings, theirs: Settings) -> tuple[float, float] | None:
-    """Ratio of two rates and its relative error; None where one was not measured, or both are the same."""
+    """Return the ratio of two rates and its relative error; None if one was not measured, or both are the same."""
     one, other = history.of(ours), history.of(theirs)
     if one is None or other is None or ours == theirs:
         return None

@@ -10,8 +10,7 @@ from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import KNOBS
-from autotune.search.protocol import Observation
-from autotune.stats.outcome import Completed
+from autotune.search.history import Trial, first_measured
 
 CONTENTION = 0.3
 COHERENCE = 0.002
@@ -23,34 +22,39 @@ OVERHEAD_SECONDS = {"cpu": 5e-4, "cuda": 2e-3}
 UPDATE_SECONDS = {"cpu": 2e-9, "cuda": 2e-11}
 """Of the optimizer per parameter: about 16 bytes pass through memory."""
 MOST_FIXED = 0.4
-"""Share of the baseline's computing that overhead and update may be assumed to take each: only trials tell more."""
+"""Share of the baseline's computing that overhead and update may be assumed to take each: only trials show more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes by gloo: seconds whatever the size, and per byte."""
 REPLICA_SECONDS_PER_BYTE = 1e-10
 """Of each step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
 gradients come back, at some 2e10 bytes/s (PCIe 4.0 x16). Besides, one Python launches every replica's kernels."""
 ASSUMED_LOAD_SHARE = 0.2
-"""Share of the step spent waiting for data, where no trial has told it yet."""
+"""Share of the step spent waiting for data, if no trial has measured it yet."""
 ASSUMED_STEP_SECONDS = 0.02
+MOST_WAITING = 0.95
+"""Share of a step at most that is believed to wait for data."""
 BATCH_GAIN = 0.02
 """Log rate won with each doubling of a process's batch beside overhead: larger kernels."""
 
 
 class Prior:
-    """Expected log rate of any settings, up to a constant; what the first trial says of step and loader is used."""
+    """Expected log rate of any settings, up to a constant. It uses step and loader as the first trial measured them."""
 
-    def __init__(self, space: Space, history: Sequence[Observation] = ()) -> None:
+    def __init__(self, space: Space, history: Sequence[Trial] = ()) -> None:
         """
         Args:
             space: machine and task.
-            history: observations; the first measured one tells how long a step takes, and its loader's share of it.
+            history: trials; the first measured one gives the seconds of a step, and its loader's share of them.
         """
         self._context = context = space.context
         self._device = context.task.device
         self._cores = context.inventory.budget.threads
         self._inventory = context.inventory
         self._bytes = 4 * context.task.parameters
-        known, seconds, waiting = _first(history) or (context.baseline, ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE)
+        known: Settings = context.baseline
+        seconds, waiting = ASSUMED_STEP_SECONDS, ASSUMED_LOAD_SHARE
+        if first := first_measured(history):
+            known, seconds, waiting = first[0], first[1].step_seconds, min(MOST_WAITING, first[1].load_share)
         computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         passes = computing - self._update
@@ -63,7 +67,7 @@ class Prior:
         self._load = starved * seconds * loaders / known.global_batch
 
     def __call__(self, settings: Settings) -> float:
-        """Expected log rate, up to a constant."""
+        """Return the expected log rate, up to a constant."""
         return (
             log(settings.global_batch)
             - log(self._step(settings))
@@ -72,7 +76,7 @@ class Prior:
         )
 
     def _step(self, settings: Settings) -> float:
-        """Seconds of an optimizer step: loading beside computing, both on the same cores, then the exchange."""
+        """Return the seconds of an optimizer step: loading beside computing on the same cores, then gradient sync."""
         fixed = replicas(settings, self._inventory) * self._overhead + self._copying(settings)
         compute = fixed + self._sample * settings.batch_size / self._speed(settings) + self._update
         load = self._load * settings.global_batch
@@ -84,39 +88,29 @@ class Prior:
         return float((supply**4 + compute**4 + busy**4) ** 0.25) + self._exchange(settings)
 
     def _speed(self, settings: Settings) -> float:
-        """Of one process, relative to one thread or one GPU alone."""
+        """Return the speed of one process, relative to one thread or one GPU alone."""
         devices = replicas(settings, self._inventory) if self._device == "cuda" else scalability(settings.threads)
         return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _copying(self, settings: Settings) -> float:
-        """Seconds of a step in which replicas are made and their gradients gathered."""
+        """Return the seconds of a step in which replicas are made and their gradients gathered."""
         return (replicas(settings, self._inventory) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
 
     def _exchange(self, settings: Settings) -> float:
-        """Seconds of one exchange of gradients; more processes take more hops."""
+        """Return the seconds of one gradient sync; more processes take more hops."""
         if settings.processes == 1:
             return 0.0
         latency, per_byte = EXCHANGE_SECONDS.get(settings.backend or "gloo", EXCHANGE_SECONDS["gloo"])
         return (latency + per_byte * self._bytes) * log2(settings.processes)
 
 
-def _first(history: Sequence[Observation]) -> tuple[Settings, float, float] | None:
-    """Settings, seconds of a step and share of waiting of the first measured trial."""
-    for observation in history:
-        outcome = observation.outcome
-        if isinstance(outcome, Completed) and outcome.measurement is not None:
-            seconds = outcome.measurement.step_seconds
-            return observation.settings, seconds, min(0.95, outcome.measurement.load_share)
-    return None
-
-
 def scalability(threads: int) -> float:
-    """Relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
+    """Return the relative capacity of ``threads`` threads by the universal scalability law; 1.0 for one."""
     return threads / (1 + CONTENTION * (threads - 1) + COHERENCE * threads * (threads - 1))
 
 
 def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) -> float:
-    """Rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
+    """Return the rough cost of a trial at ``rate`` items/s: start, warm-up (primed queue included), measuring.
 
     Only ratios matter: the search divides gains by it. ``tried`` are the settings of past trials: a value that none of
     them had may need a process of its own first, that imports torch and the task.
@@ -128,7 +122,7 @@ def trial_seconds(settings: Settings, rate: float, tried: Collection[Settings]) 
 
 
 def _starting(knob: Knob, settings: Settings, tried: Collection[Settings]) -> float:
-    """Seconds that the knob's value adds to a trial's start."""
+    """Return the seconds that the knob's value adds to a trial's start."""
     value = getattr(settings, knob.name)
     first = knob.first_seconds.get(value, 0.0)
     known = first and any(getattr(other, knob.name) == value for other in tried)

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.knobs.knob import TRACKING
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
-from autotune.search.protocol import Observation
+from autotune.search.history import Trial
 from autotune.stats.outcome import Completed, NotApplied, OutOfMemory, WrongNumbers
 
 CHANGES_NUMBERS = tuple(knob.name for knob in KNOBS if knob.keeps == TRACKING or knob.name == "compile")
@@ -20,24 +20,24 @@ GROWTH = 4
 
 
 class Forbidden:
-    """Predicate over settings, made from all observations so far."""
+    """Predicate over settings, made from all trials so far."""
 
-    def __init__(self, history: Iterable[Observation]) -> None:
-        observations = tuple(history)
-        self._seen = {o.settings for o in observations}
-        self._fine = [o.settings for o in observations if isinstance(o.outcome, Completed)]
+    def __init__(self, history: Iterable[Trial]) -> None:
+        trials = tuple(history)
+        self._seen = {o.settings for o in trials}
+        self._fine = [o.settings for o in trials if isinstance(o.outcome, Completed)]
         self._most = GROWTH * max((s.batch_size for s in self._fine), default=2**40)
-        self._failed = [o for o in observations if not isinstance(o.outcome, Completed)]
+        self._failed = [o for o in trials if not isinstance(o.outcome, Completed)]
 
     def __call__(self, settings: Settings) -> bool:
-        """True where ``settings`` were tried already or would fail."""
+        """Return True if ``settings`` were tried already or would fail."""
         return settings in self._seen or self.fails(settings)
 
     def fails(self, settings: Settings) -> bool:
-        """True where a failure already seen would come again, or memory would be jumped at."""
+        """Return True if a failure already seen would come again, or memory would be jumped at."""
         return settings.batch_size > self._most or any(self._repeats(failure, settings) for failure in self._failed)
 
-    def _repeats(self, failure: Observation, settings: Settings) -> bool:
+    def _repeats(self, failure: Trial, settings: Settings) -> bool:
         failed, outcome = failure.settings, failure.outcome
         if settings == failed:
             return True
@@ -51,15 +51,15 @@ class Forbidden:
         return self._shares_suspects(settings, failed)
 
     def _shares_suspects(self, settings: Settings, failed: Settings) -> bool:
-        """True where ``settings`` hold every value of ``failed`` that never worked: each success narrows the blame."""
+        """Return True if ``settings`` have every value of ``failed`` that never worked: successes narrow the blame."""
         suspects = [name for name in KNOB_NAMES if not any(_same(s, failed, name) for s in self._fine)]
         return bool(suspects) and all(_same(settings, failed, name) for name in suspects)
 
     def _needs_as_much(self, settings: Settings, failed: Settings, where: str) -> bool:
-        """True where ``settings`` need at least the memory that ``failed`` did not get.
+        """Return True if ``settings`` need at least the memory that ``failed`` did not get.
 
         On a device, and wherever no trial with as large a batch ever fitted, the batch is to blame. On the host,
-        where such a batch did fit, only settings with as many processes and workers too are ruled out.
+        if such a batch did fit, only settings with as many processes and workers too are ruled out.
         """
         kind = _kind(failed, where)
         if _kind(settings, where) != kind:
@@ -79,7 +79,7 @@ def _same(first: Settings, second: Settings, name: str) -> bool:
 
 
 def _kind(settings: Settings, where: str) -> tuple[Any, ...]:
-    """What changes how much of this memory a batch takes."""
+    """Return the values that change how much of this memory a batch takes."""
     return tuple(getattr(settings, name) for name in CHANGES_MEMORY[where])
 
 

@@ -1,105 +1,162 @@
-"""One Optuna study for a whole tuning run: every proposal is a trial of it, so that `optuna-dashboard` opens it."""
+"""A run's Optuna study: every trial is one of it, so that `optuna-dashboard` opens the journal beside the profile.
+
+The journal must not end a run: torn lines are mended, and a full disk is outlived.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.trial import TrialState, create_trial
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotune.errors import UsageError
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
-from autotune.search.journal import Journal
-from autotune.search.protocol import Observation, Proposal
-from autotune.search.records import outcome_from_dict, outcome_to_dict
+from autotune.search.history import History, Trial
+from autotune.stats.measurement import Measurement
+from autotune.stats.outcome import KINDS, Completed, Outcome
 from autotune.stats.proof import Round
 
 ROUNDS = "rounds"
 """The study's attribute that holds the proof."""
 INFEASIBLE = 0.0
 """Value of a trial without a rate. Never FAIL: samplers ignore failed trials and repeat them."""
-
-
-def open_study(path: Path | None = None, name: str = "autotune") -> Study:
-    """The study called ``name`` in the journal file ``path`` (in memory if None), created if there is none.
-
-    Trials that a killed run left unfinished are closed as failed and never read again.
-    """
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(Journal(path))
-    study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.tell(trial.number, state=TrialState.FAIL)
-    return Study(study)
+DETAIL_CHARACTERS = 2000
+"""Characters of a log's tail kept in the study."""
 
 
 class Study:
-    """Writes trials with their outcomes to an Optuna study, and reads them back."""
+    """Writes trials to the Optuna study ``name`` in the journal file ``path``, and reads them back.
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.optuna = study
-        self._running: optuna.Trial | None = None
+    Without a path it is kept in memory. Trials that a killed run left unfinished are closed as failed.
+    """
 
-    def ask(self, sampler: BaseSampler, proposal: Proposal, level: str) -> None:
-        """Begin the trial that ``sampler`` proposes as ``proposal``."""
-        self.optuna.sampler = sampler
-        self._running = self.optuna.ask(dict(distributions(proposal.settings)))
-        self._running.set_user_attr("level", level)
-        self._running.set_user_attr("stage", proposal.stage)
+    def __init__(self, path: Path | None = None, name: str = "autotune") -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(Journal(path))
+        self.optuna = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self.optuna.tell(trial.number, state=TrialState.FAIL)
 
-    def tell(self, stage: str, observation: Observation) -> None:
-        """Record what became of the trial that was begun, or of one that no sampler proposed if none was."""
-        trial, self._running = self._running, None
-        if trial is None:
-            self.record(observation, stage)
-            return
-        for name, value in _outcome_attributes(observation).items():
-            trial.set_user_attr(name, value)
-        self.optuna.tell(trial, observation.rate or INFEASIBLE)
-
-    def record(self, observation: Observation, stage: str = "baseline") -> None:
-        """Record a finished trial that no sampler proposed."""
-        trial = create_trial(
-            params=parameters(observation.settings),
-            distributions=dict(distributions(observation.settings)),
-            user_attrs={"level": observation.level, "stage": stage, **_outcome_attributes(observation)},
-            value=observation.rate or INFEASIBLE,
+    def record(self, trial: Trial) -> None:
+        """Add a finished trial."""
+        outcome = trial.outcome
+        kept = {"outcome": outcome_to_dict(outcome), "kind": outcome.kind, "reason": outcome.reason}
+        frozen = create_trial(
+            params=parameters(trial.settings),
+            distributions=dict(distributions(trial.settings)),
+            user_attrs={"level": trial.level, "stage": trial.stage, **kept},
+            value=trial.rate or INFEASIBLE,
         )
-        self.optuna.add_trial(trial)
+        if isinstance(outcome, Completed) and frozen.datetime_complete is not None:
+            frozen.datetime_start = frozen.datetime_complete - timedelta(seconds=outcome.seconds)
+        self.optuna.add_trial(frozen)
 
     def keep_rounds(self, rounds: Sequence[Round]) -> None:
         """Keep the rounds of the proof: reports show them as they came."""
-        self.optuna.set_user_attr(ROUNDS, [[turn.generation, dict(turn.rates)] for turn in rounds])
+        self.optuna.set_user_attr(ROUNDS, [[turn.replicate, dict(turn.rates)] for turn in rounds])
 
-    def observations(self) -> list[Observation]:
-        """All finished trials, oldest first."""
-        return observations(self.optuna)
-
-
-def observations(study: optuna.Study) -> list[Observation]:
-    """All finished trials of ``study``, oldest first."""
-    return [observation(trial) for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))]
+    def trials(self) -> list[Trial]:
+        """Return all finished trials, oldest first."""
+        return _trials(self.optuna)
 
 
-def _outcome_attributes(observation: Observation) -> dict[str, Any]:
-    outcome = observation.outcome
-    return {"outcome": outcome_to_dict(outcome), "kind": outcome.kind, "reason": outcome.reason}
+def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
+    """Open the study in the journal beside ``profile``.
+
+    Args:
+        profile: where the run writes.
+        words: what is tuned, on what machine, from which baseline. Other words are another study in the same journal.
+        resume: go on with what the journal holds; else it is removed first.
+
+    Raises:
+        UsageError: the journal cannot be read.
+    """
+    journal = profile.with_suffix(".journal")
+    if not resume:
+        journal.unlink(missing_ok=True)
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+    try:
+        return Study(journal, f"{profile.stem}-{digest}")
+    except Exception as error:
+        raise UsageError(
+            f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
+            " starts a new one."
+        ) from error
+
+
+def read_history(path: Path) -> History:
+    """Read the latest run in the journal file ``path``; empty if there is none.
+
+    Raises:
+        ValueError: it is no journal, or one of another version.
+    """
+    if not path.exists():
+        return History()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        studies = optuna.get_all_study_summaries(storage := JournalStorage(JournalFileBackend(str(path))))
+        if not studies:
+            return History()
+        latest = max(studies, key=lambda each: each._study_id)
+        study = optuna.load_study(study_name=latest.study_name, storage=storage)
+        rounds = [Round(replicate, rates) for replicate, rates in study.user_attrs.get(ROUNDS, ())]
+        return History(tuple(_trials(study)), tuple(rounds))
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _trials(study: optuna.Study) -> list[Trial]:
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [_trial(frozen, finished[0]) for frozen in finished]
+
+
+def _trial(frozen: FrozenTrial, first: FrozenTrial) -> Trial:
+    kept, seconds = frozen.user_attrs, 0.0
+    if frozen.datetime_complete is not None and first.datetime_complete is not None:
+        seconds = (frozen.datetime_complete - first.datetime_complete).total_seconds()
+    outcome = outcome_from_dict(kept["outcome"])
+    return Trial(Settings(**frozen.params), outcome, kept["level"], str(kept.get("stage", "")), seconds)
+
+
+def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
+    """Return ``{kind, reason, ...}``, ready for JSON. Long details keep their end."""
+    return {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
+
+
+def outcome_from_dict(data: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that `outcome_to_dict` wrote; keys it does not know are ignored."""
+    kind = KINDS[data["kind"]]
+    values = {field.name: data[field.name] for field in fields(kind) if field.name in data}
+    if values.get("measurement") is not None:
+        values["measurement"] = Measurement.from_dict(values["measurement"])
+    for name in ("losses", "notes"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return kind(**values)
 
 
 def parameters(settings: Settings) -> dict[str, Any]:
-    """``{knob: value}`` without the knobs that do not apply."""
+    """Return ``{knob: value}`` without the knobs that do not apply."""
     return {knob.name: getattr(settings, knob.name) for knob in KNOBS if knob.applies(settings)}
 
 
 def distributions(settings: Settings) -> dict[str, IntDistribution | CategoricalDistribution]:
-    """Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna wants
-    the same ones in every trial of a study."""
+    """Return Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna
+    wants the same ones in every trial of a study."""
     return {name: _distribution(BY_NAME[name]) for name in parameters(settings)}
 
 
@@ -109,7 +166,50 @@ def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
     return CategoricalDistribution(knob.kind.values)
 
 
-def observation(trial: optuna.trial.FrozenTrial) -> Observation:
-    """The inverse of `Study.tell`."""
-    attributes = trial.user_attrs
-    return Observation(Settings(**trial.params), outcome_from_dict(attributes["outcome"]), attributes["level"])
+class Journal(JournalFileBackend):
+    """Optuna's journal file. From the first entry on that the file does not take, entries are kept in memory: the run
+    goes on, and ``--resume`` knows what came before."""
+
+    def __init__(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            _mend(path)
+        super().__init__(str(path))
+        self._path = path
+        self._in_file: int | None = None
+        self._kept: list[dict[str, Any]] = []
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add entries at the end."""
+        if self._in_file is None and self._written(logs):
+            return
+        if self._in_file is None:
+            self._in_file = sum(1 for _ in super().read_logs(0))
+        self._kept += json.loads(json.dumps(logs))
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """Yield entries from this number on."""
+        if self._in_file is None or log_number_from < self._in_file:
+            yield from super().read_logs(log_number_from)
+        if self._in_file is not None:
+            yield from self._kept[max(0, log_number_from - self._in_file) :]
+
+    def _written(self, logs: list[dict[str, Any]]) -> bool:
+        """Return True if the file took ``logs``; otherwise it holds nothing of them."""
+        size = os.path.getsize(self._path)
+        try:
+            super().append_logs(logs)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.truncate(self._path, size)
+            return False
+        return True
+
+
+def _mend(path: Path) -> None:
+    """Cut off a last line that is not whole: its writer was killed, and the next entry would be added to it."""
+    if not path.is_file():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)

@@ -1,9 +1,11 @@
-"""A small Gaussian process on the log rate: what the trials so far say about every other setting.
+"""A small Gaussian process on the log rate: what the trials so far predict for every other setting.
 
 log rate = constant + prior expectation + sum of group effects + weak pairwise interactions + drift + noise.
-Group effects and interactions share one kernel per group (additive Gaussian processes, Duvenaud et al. 2011; pairs by
-the Newton-Girard identity). Drift is a Markov process over trial numbers (exponential kernel), so that repeats of a
-setting tell drift from effect. At most a few dozen observations: everything is a dense solve.
+Settings are coordinates: one group for each decision. Ordinal knobs lie on log2 scales, because doubling is the natural
+step of threads, workers and batches. Group effects and interactions share one kernel per group (additive Gaussian
+processes, Duvenaud et al. 2011; pairs by the Newton-Girard identity). Drift is a Markov process over trial numbers
+(exponential kernel), so that repeats of a setting separate drift from effect. At most a few dozen trials: everything is
+a dense solve.
 """
 
 from __future__ import annotations
@@ -11,14 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import log2
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autotune.knobs.backend import BACKENDS
+from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
-from autotune.search.features import GROUPS, Array, coordinates, correlation
-from autotune.search.protocol import Observation
-from autotune.stats.outcome import Completed
+from autotune.knobs.table import KNOBS
+from autotune.search.history import Trial
 
+Array = NDArray[np.float64]
 CONSTANT_SPREAD = 0.5
 INTERACTION = 1.0
 """Strength of a pair of groups' joint effect, relative to the product of their own."""
@@ -40,6 +47,77 @@ FAILURE_ERROR = 0.5
 
 
 @dataclass(frozen=True)
+class Group:
+    """Knobs that act together.
+
+    Attributes:
+        name: for people.
+        place: coordinates of settings within the group.
+        spread: prior standard deviation of the group's effect on log rate.
+        length: distance over which the effect is alike; None for categories, alike only if equal.
+    """
+
+    name: str
+    place: Callable[[Settings], tuple[float, ...]]
+    spread: float
+    length: float | None = None
+
+
+def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
+    return (knob.coordinate(settings),)
+
+
+def _own(device: str) -> tuple[Group, ...]:
+    """Return the knobs that act by themselves."""
+    return tuple(
+        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
+        for knob in KNOBS
+        if knob.effect is not None and device in knob.devices
+    )
+
+
+TOGETHER: tuple[Group, ...] = (
+    Group("backend", lambda s: (_exchange(s),), 0.20),
+    Group("all workers", lambda s: (log2(1 + s.processes * s.num_workers),), 0.20, 1.5),
+    Group("global batch", lambda s: (log2(s.global_batch),), 0.25, 2.0),
+)
+"""Knobs that act together on every device."""
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "cpu": (
+        Group("processes x threads", lambda s: (log2(s.processes), log2(s.threads)), 0.30, 1.0),
+        *TOGETHER,
+        *_own("cpu"),
+    ),
+    "cuda": (
+        Group("processes", lambda s: (log2(s.processes),), 0.30, 1.5),
+        Group("threads", lambda s: (log2(s.threads),), 0.05, 2.0),
+        *TOGETHER,
+        *_own("cuda"),
+    ),
+}
+"""By device: on the CPU processes and threads share the cores, beside a GPU threads hardly matter."""
+
+
+def _exchange(settings: Settings) -> int:
+    """Return 0 for a device's usual backend and for none: the group of processes has what these cost."""
+    return 0 if settings.backend in (None, "gloo", "nccl") else 1 + list(BACKENDS).index(settings.backend)
+
+
+def coordinates(groups: Sequence[Group], settings: Sequence[Settings]) -> tuple[Array, ...]:
+    """Return one array of shape ``(len(settings), dimensions)`` for each group."""
+    return tuple(np.array([group.place(s) for s in settings], dtype=float) for group in groups)
+
+
+def correlation(group: Group, first: Array, second: Array) -> Array:
+    """Return the correlation of the group's effect between two lists of coordinates: ``(len(first), len(second))``."""
+    difference = first[:, None, :] - second[None, :, :]
+    squared = (difference * difference).sum(axis=2)
+    if group.length is None:
+        return np.asarray(squared == 0, dtype=float)
+    return np.asarray(np.exp(-0.5 * squared / group.length**2))
+
+
+@dataclass(frozen=True)
 class Gains:
     """Log-rate gains over one reference setting: posterior mean and standard deviation for each candidate."""
 
@@ -47,7 +125,7 @@ class Gains:
     deviation: Array
 
     def widened(self, factor: float) -> Gains:
-        """The same from a model whose deviations are ``factor`` times as large."""
+        """Return the same from a model whose deviations are ``factor`` times as large."""
         return Gains(self.mean, factor * self.deviation)
 
     def expected_improvement(self) -> Array:
@@ -59,11 +137,11 @@ class Gains:
 
 
 class Surrogate:
-    """Posterior over log rates, given observations of which at least one was measured."""
+    """Posterior over log rates, given trials of which at least one was measured."""
 
     def __init__(
         self,
-        history: Sequence[Observation],
+        history: Sequence[Trial],
         expectation: Callable[[Settings], float],
         noise: float,
         device: str,
@@ -89,20 +167,20 @@ class Surrogate:
         spreads = np.array([group.spread for group in self._groups])
         self._error_variance = self._fit_noise(spreads, errors, between)
         self.noise = math.sqrt(float(np.median(self._error_variance)))
-        """Standard error of a typical trial's log rate, as the trials themselves tell it."""
+        """Standard error of a typical trial's log rate, by the trials themselves."""
         self.surprised = False
-        """True where effects turned out larger than expected."""
+        """True if effects turned out larger than expected."""
         self._spreads = self._fit(spreads)
         self._factor = self._factorise(self._spreads, self._error_variance)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
     def log_rates(self, settings: Sequence[Settings]) -> Array:
-        """Posterior mean of the log rate, drift taken out and the cores in their usual places."""
+        """Return the posterior mean of the log rate, with drift taken out."""
         prior = np.array([self._expectation(s) for s in settings])
         return np.asarray(prior + self._offset + self._cross(settings) @ self._weights)
 
     def gains(self, candidates: Sequence[Settings], reference: Settings) -> Gains:
-        """Gain in log rate of each candidate over ``reference``; what both share cancels."""
+        """Return the gain in log rate of each candidate over ``reference``; what both share cancels."""
         everything = [reference, *candidates]
         cross = self._cross(everything)
         half = np.linalg.solve(self._factor, cross.T)
@@ -129,13 +207,13 @@ class Surrogate:
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
 
     def _fit_noise(self, spreads: Array, own: Array, between: Array) -> Array:
-        """The error variance: as expected, or larger if that explains the observations clearly better."""
+        """Return the error variance: as expected, or larger if that explains the trials clearly better."""
         variances = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *NOISE_FACTORS)}
         scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in variances.items()}
         return variances[max(scores, key=scores.__getitem__)]
 
     def _fit(self, prior: Array) -> Array:
-        """Spreads that explain the observations best: all of them larger where what was expected is far off, then each
+        """Spreads that explain the trials best: all of them larger if what was expected is far off, then each
         held near that (one sweep of coordinate ascent)."""
         errors = self._error_variance
         scores = [self._log_likelihood(scale * prior, errors) - PENALTY * (scale != 1.0) for scale in SCALES]
@@ -164,7 +242,7 @@ def _kernel(correlations: Array, spreads: Array) -> Array:
     return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
 
 
-def _targets(history: Sequence[Observation], noise: float) -> tuple[Array, Array, Array]:
+def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array, Array]:
     """Log rates, their own standard errors, and those from trial to trial; failures stand for a loose, low value."""
     rates = [o.rate for o in history]
     best = max(math.log(rate) for rate in rates if rate)
@@ -174,11 +252,9 @@ def _targets(history: Sequence[Observation], noise: float) -> tuple[Array, Array
     return np.array(values), np.array(own), np.array(between)
 
 
-def _own_error(observation: Observation) -> float:
-    outcome = observation.outcome
-    if isinstance(outcome, Completed) and outcome.measurement is not None:
-        return min(outcome.measurement.relative_error, MAX_ERROR)
-    return MAX_ERROR
+def _own_error(trial: Trial) -> float:
+    measured = trial.measurement
+    return min(measured.relative_error, MAX_ERROR) if measured is not None else MAX_ERROR
 
 
 def _drift(count: int) -> Array:

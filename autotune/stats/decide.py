@@ -1,73 +1,167 @@
-"""From proof rounds to the result of each level. Pure: the same rounds always give the same profile."""
+"""From proof rounds to the answer for each level. Pure: the same rounds always give the same profile."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.profiles.format import MOST_SPEEDUP, LevelResult
-from autotune.stats.proof import IDENTITY, Proof, Round, compare
+from autotune.stats.proof import BASELINE, IDENTITY, MOST_SPEEDUP, Proof, Round, compare
 
-BASELINE = "baseline"
-SAME = {
-    "safe": "no gain: nothing that was tried is faster than your settings",
-    "amp": "no gain from mixed precision: same settings as safe",
-    "max": "no gain from another batch size: same settings as amp",
+
+class Verdict(str, Enum):
+    """The short answer for a level."""
+
+    GAIN = "gain"
+    """Proven faster than the baseline and than the level below."""
+    NO_GAIN = "no gain"
+    CANNOT_TELL = "cannot tell"
+    NOT_TRIED = "not tried"
+    FAILED = "failed"
+    """The level's precision never ran."""
+    INTERRUPTED = "interrupted"
+
+
+class Reason(str, Enum):
+    """Why a level has no gain of its own. `autotune.report.answers` has the words."""
+
+    NONE = ""
+    SAME = "same"
+    """Nothing that was tried is faster."""
+    UNPROVEN = "unproven"
+    """Faster in the proof, but not surely: the interval has too low an end."""
+    TOO_FEW_ROUNDS = "too few rounds"
+    NOISY = "noisy"
+    """Faster in single trials, by less than they vary."""
+    ALL_FAILED = "all failed"
+    OWN_SETTINGS_ONLY = "own settings only"
+    NOT_REACHED = "not reached"
+    """The budget ended before any trial of the level."""
+    NOT_TRIED = "not tried"
+    """No trial changed what the level is named for: the precision, the global batch."""
+    PRECISION_FAILED = "precision failed"
+    PRECISION_UNCLEAR = "precision unclear"
+    """The precision failed in every trial, always beside other changes that never ran either."""
+    INTERRUPTED = "interrupted"
+
+
+VERDICTS = {
+    Reason.NONE: Verdict.GAIN,
+    Reason.SAME: Verdict.NO_GAIN,
+    Reason.NOT_REACHED: Verdict.NOT_TRIED,
+    Reason.NOT_TRIED: Verdict.NOT_TRIED,
+    Reason.PRECISION_FAILED: Verdict.FAILED,
+    Reason.INTERRUPTED: Verdict.INTERRUPTED,
 }
-UNPROVEN = "cannot tell: {value:.2f}x measured, but not proven ({low:.2f} to {high})"
-UNTRIED = "cannot tell: not proven within the budget"
-UNREACHED = "not reached within the budget: a longer --budget tries it"
+"""All other reasons leave the question open."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How much more time would settle what is open.
+
+    Attributes:
+        seconds: beyond what the run took.
+        budget: of a run that has them.
+        narrows: True if the gain is proven, and its interval would be narrow.
+    """
+
+    seconds: int
+    budget: int
+    narrows: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result for one level.
+
+    Attributes:
+        settings: to run; those of the level below, or the baseline, if ``proven`` is False.
+        rate: items per second.
+        speedup: over the baseline.
+        proven: True if the level, or the one that it carries, is proven faster.
+        reason: why it has no gain of its own; `Reason.NONE` if it has.
+        proof: the comparison that did not suffice (`Reason.UNPROVEN`).
+        trials, raced: what was tried of what the level is named for, and whether a race had some of it.
+        values, beside: of a precision that failed, and the changes that were always beside it.
+        failure: reason of the failed trial.
+        advice: on a longer budget.
+    """
+
+    settings: Settings
+    rate: float
+    speedup: Proof
+    proven: bool
+    reason: Reason = Reason.NONE
+    proof: Proof | None = None
+    trials: int = 0
+    raced: bool = False
+    values: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    failure: str = ""
+    advice: Advice | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The short answer."""
+        return VERDICTS.get(self.reason, Verdict.CANNOT_TELL)
+
+    def without_gain(self, reason: Reason, proof: Proof | None = None) -> Answer:
+        """Return the same settings for a level that adds nothing of its own."""
+        return Answer(self.settings, self.rate, self.speedup, self.proven, reason, proof)
 
 
 def decide(
     baseline: Settings,
     baseline_rate: float,
-    contenders: Mapping[str, Settings],
+    candidates: Mapping[str, Settings],
     rounds: Sequence[Round],
     levels: Sequence[str] = LEVELS,
     *,
     final: bool = True,
-) -> dict[str, LevelResult]:
-    """Each level's result, lowest first.
+) -> dict[str, Answer]:
+    """Return each level's answer, lowest first.
 
-    A level is accepted only where it is proven faster than the baseline and than the level below; else it carries the
+    A level is accepted only if it is proven faster than the baseline and than the level below; else it carries the
     level below, down to the baseline itself.
 
     Args:
         baseline: the user's settings, called ``"baseline"`` in the rounds.
         baseline_rate: their rate, in items per second.
-        contenders: the candidate of each level; a level without one carries the level below.
-        rounds: the proof's rounds, none of which chose a contender.
+        candidates: the candidate of each level; a level without one carries the level below.
+        rounds: the proof's rounds, none of which chose a candidate.
         levels: the levels to decide, lowest first.
-        final: no further look will be taken.
+        final: no further analysis will follow.
     """
-    below, name = LevelResult(baseline, baseline_rate, IDENTITY, proven=False), BASELINE
-    results: dict[str, LevelResult] = {}
+    below, name = Answer(baseline, baseline_rate, IDENTITY, proven=False), BASELINE
+    answers: dict[str, Answer] = {}
     for level in levels:
-        settings = contenders.get(level)
+        settings = candidates.get(level)
         if settings is None or settings == below.settings:
-            results[level] = _carried(below, SAME[level])
+            answers[level] = below.without_gain(Reason.SAME)
             continue
         proof = compare(rounds, level, BASELINE, final=final)
         step = proof if name == BASELINE else compare(rounds, level, name, final=final)
         if proof.gain and step.gain and proof.value <= MOST_SPEEDUP:
-            below, name = LevelResult(settings, baseline_rate * proof.value, proof, proven=True), level
-            results[level] = below
+            below, name = Answer(settings, baseline_rate * proof.value, proof, proven=True), level
+            answers[level] = below
         else:
-            results[level] = _carried(below, _why_not(step if proof.gain else proof, level))
-    return results
+            missing = step if proof.gain else proof
+            answers[level] = below.without_gain(_why_not(missing), missing)
+    return answers
 
 
-def still_open(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
-    """Contenders that need more rounds: levels that more rounds could decide, and what those are compared with.
+def still_open(candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
+    """Return the levels that more rounds could decide, and the levels that those are compared with.
 
     Empty once all is decided. A level that is hopeless against the baseline does not hold up the others.
     """
     found: set[str] = set()
     below = {BASELINE}
-    for level in (name for name in LEVELS if name in contenders):
+    for level in (name for name in LEVELS if name in candidates):
         proofs = {lower: compare(rounds, level, lower, final=False) for lower in {BASELINE, *below}}
         if not (proofs[BASELINE].gain or proofs[BASELINE].undecided):
             continue
@@ -78,28 +172,17 @@ def still_open(contenders: Mapping[str, Settings], rounds: Sequence[Round]) -> f
 
 
 def wide(
-    baseline: Settings, contenders: Mapping[str, Settings], rounds: Sequence[Round], levels: Sequence[str] = LEVELS
+    baseline: Settings, candidates: Mapping[str, Settings], rounds: Sequence[Round], levels: Sequence[str] = LEVELS
 ) -> frozenset[str]:
-    """Contenders with a proven gain whose interval is wider than it need be."""
-    results = decide(baseline, 1.0, contenders, rounds, levels, final=False)
-    own = {level for level, result in results.items() if result.proven and result.settings == contenders.get(level)}
-    return frozenset(level for level in own if not results[level].speedup.narrow)
+    """Return the levels with a proven gain whose interval is wider than it need be."""
+    answers = decide(baseline, 1.0, candidates, rounds, levels, final=False)
+    own = {level for level, answer in answers.items() if answer.proven and answer.settings == candidates.get(level)}
+    return frozenset(level for level in own if not answers[level].speedup.narrow)
 
 
-def typical_rate(rounds: Sequence[Round], name: str) -> float:
-    """Geometric mean of a contender's rates: the ratio of two of them is the proof's value."""
-    logs = [math.log(turn.rates[name]) for turn in rounds if turn.rates.get(name, 0.0) > 0]
-    return math.exp(sum(logs) / len(logs)) if logs else 0.0
-
-
-def _carried(below: LevelResult, note: str) -> LevelResult:
-    return LevelResult(below.settings, below.rate, below.speedup, below.proven, note)
-
-
-def _why_not(proof: Proof, level: str) -> str:
+def _why_not(proof: Proof) -> Reason:
     if proof.rounds == 0 or math.isinf(proof.high):
-        return UNTRIED
+        return Reason.TOO_FEW_ROUNDS
     if proof.high <= 1.02 or (proof.value <= 1.0 and proof.high <= 1.05):
-        return SAME[level]
-    high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
-    return UNPROVEN.format(value=proof.value, low=proof.low, high=high)
+        return Reason.SAME
+    return Reason.UNPROVEN

@@ -1,10 +1,10 @@
-"""The log ratio of two contenders, from rounds grouped by generation, with two errors told apart.
+"""The log ratio of two candidates, from rounds grouped by replicate, with two errors kept apart.
 
-The luck of a process belongs to all rounds of a generation, and is averaged over generations only. What other processes
-take hits single rounds, by any amount, but it hits either contender as likely, since we drew their order. So a round
-beside a neighbour moves the result by no more than a limit (Huber's location), a quiet round by all that it says: in
-these a stall is the training's own. The variance is that of the generations' scores (a cluster-robust variance), so it
-holds whatever the rounds of a generation share.
+The luck of a process belongs to all rounds of a replicate, and is averaged over replicates only. What other processes
+take hits single rounds, by any amount, but it hits either candidate as likely, since we drew their order. So a round
+beside a neighbour moves the result by no more than a limit (Huber's location). A quiet round counts in full: there a
+stall is the training's own. The variance is that of the replicates' scores (a cluster-robust variance), so it
+holds whatever the rounds of a replicate share.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PRIOR_SPREAD = 0.05
-"""Usual standard deviation of the log ratio between two processes of the same settings, one generation to the next."""
-PRIOR_GENERATIONS = 1
+"""Usual standard deviation of the log ratio between two processes of the same settings, one replicate to the next."""
+PRIOR_REPLICATES = 1
 LIMIT = 1.5
 """A round beside a neighbour counts up to this many standard deviations. Huber: at 1.5, 4 % more variance if all is
 normal."""
@@ -46,56 +46,63 @@ class Estimate:
 
     Attributes:
         centre: its estimate.
-        variance: of one generation's part in it.
+        variance: of one replicate's part in it.
         df: degrees of freedom of ``variance``.
-        generations, rounds: how many there are.
+        means: what each replicate measured, ascending.
+        rounds: how many there are.
     """
 
     centre: float
     variance: float
     df: int
-    generations: int
+    means: tuple[float, ...]
     rounds: int
+
+    @property
+    def replicates(self) -> int:
+        """Number of replicates."""
+        return len(self.means)
 
     @property
     def error(self) -> float:
         """Standard error of ``centre``."""
-        return float((self.variance / self.generations) ** 0.5)
+        return float((self.variance / self.replicates) ** 0.5)
 
 
-def estimate(generations: Sequence[Sequence[Sample]]) -> Estimate:
-    """The log ratio by at least one generation of at least one round each.
+def estimate(replicates: Sequence[Sequence[Sample]]) -> Estimate:
+    """Return the log ratio by at least one replicate of at least one round each.
 
-    Few generations may agree by luck. So what is known beforehand of processes of the same settings counts as
-    `PRIOR_GENERATIONS` more (a scaled inverse chi-square prior), with the scatter of rounds, pooled within generations,
+    Few replicates may agree by luck. So what is known beforehand of processes of the same settings counts as
+    `PRIOR_REPLICATES` more (a scaled inverse chi-square prior), with the scatter of rounds, pooled within replicates,
     on top.
     """
-    limit = _limit(generations)
-    centre = _centre(generations, limit)
-    slope = statistics.mean(_slope(samples, centre, limit) for samples in generations) or 1.0
-    scores = [[_clipped(sample, centre, limit) / slope for sample in samples] for samples in generations]
+    limit = _limit(replicates)
+    centre = _centre(replicates, limit)
+    slope = statistics.mean(_slope(samples, centre, limit) for samples in replicates) or 1.0
+    scores = [[_clipped(sample, centre, limit) / slope for sample in samples] for samples in replicates]
     count = len(scores)
     rounds = sum(map(len, scores))
     seen = sum(statistics.fmean(each) ** 2 for each in scores)
     prior = PRIOR_SPREAD**2 + _within(scores) * count / rounds
-    df = PRIOR_GENERATIONS + count - 1
-    return Estimate(centre, (PRIOR_GENERATIONS * prior + seen) / df, df, count, rounds)
+    df = PRIOR_REPLICATES + count - 1
+    means = tuple(sorted(statistics.fmean(sample.log for sample in samples) for samples in replicates))
+    return Estimate(centre, (PRIOR_REPLICATES * prior + seen) / df, df, means, rounds)
 
 
-def _limit(generations: Sequence[Sequence[Sample]]) -> float:
-    """How far from the centre a round beside a neighbour counts in full."""
-    logs = [sample.log for samples in generations for sample in samples]
+def _limit(replicates: Sequence[Sequence[Sample]]) -> float:
+    """Return how far from the centre a round beside a neighbour counts in full."""
+    logs = [sample.log for samples in replicates for sample in samples]
     middle = statistics.median(logs)
     distances = sorted(abs(log - middle) for log in logs)
     return LIMIT * max(distances[math.ceil(CLEAN * len(logs)) - 1] / NORMAL, LEAST_DEVIATION)
 
 
-def _centre(generations: Sequence[Sequence[Sample]], limit: float, steps: int = 50) -> float:
-    """Where the generations' mean scores add up to nothing, by Newton's method. One step where nothing is clipped."""
-    centre = statistics.median(sample.log for samples in generations for sample in samples)
+def _centre(replicates: Sequence[Sequence[Sample]], limit: float, steps: int = 50) -> float:
+    """Find where the replicates' mean scores add up to nothing, by Newton's method: one step if nothing is clipped."""
+    centre = statistics.median(sample.log for samples in replicates for sample in samples)
     for _ in range(steps):
-        score = sum(statistics.fmean(_clipped(each, centre, limit) for each in samples) for samples in generations)
-        slope = sum(_slope(samples, centre, limit) for samples in generations)
+        score = sum(statistics.fmean(_clipped(each, centre, limit) for each in samples) for samples in replicates)
+        slope = sum(_slope(samples, centre, limit) for samples in replicates)
         if not slope or abs(score) < 1e-12:
             break
         centre += score / slope
@@ -108,12 +115,12 @@ def _clipped(sample: Sample, centre: float, limit: float) -> float:
 
 
 def _slope(samples: Sequence[Sample], centre: float, limit: float) -> float:
-    """Share of the samples that count in full."""
+    """Return the share of the samples that count in full."""
     return statistics.fmean(not sample.beside or abs(sample.log - centre) < limit for sample in samples)
 
 
 def _within(scores: Sequence[Sequence[float]]) -> float:
-    """Variance between the rounds of a generation, pooled; 0 where each has one."""
+    """Return the variance between the rounds of a replicate, pooled; 0 if each has one."""
     spare = sum(map(len, scores)) - len(scores)
     squares = sum((each - statistics.fmean(rounds)) ** 2 for rounds in scores for each in rounds)
     return squares / spare if spare else 0.0

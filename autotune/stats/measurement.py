@@ -21,10 +21,10 @@ STEADY_BLOCKS = 3
 SLOW_STEP_SECONDS = 0.1
 """Steps longer than this make blocks of their own: fewer of them show a steady state, and caches stay warm by them."""
 STEADY_TOLERANCE = 0.03
-STEAL_LIMIT = 0.2
-"""Share of the processors' time lost to others above which a block says nothing about the settings."""
+MOST_CPU_WAIT = 0.2
+"""CPU wait share above which a block shows nothing of the settings."""
 LASTING = 0.1
-"""A contender that missed more than this share of its processors' time in one round will miss it in the next."""
+"""A candidate with a larger CPU wait share in one round has it in the next one too."""
 
 MIN_BLOCKS = 3
 CLEAR = 1.15
@@ -39,15 +39,15 @@ class Block:
         items: items of finished optimizer steps, over all processes.
         seconds: wall time.
         steps: optimizer steps, skipped ones (GradScaler) included; their items are not.
-        stolen: share of the processors' time that the training missed, 0..1: it waited while other processes ran, or
-            the hypervisor's other guests. What a neighbour takes that yields is not missed.
+        cpu_wait: share of the processors' time, 0..1, that the training waited for while other processes ran, or the
+            hypervisor's other guests. It does not wait for a neighbour that yields.
         neighbours: processors that other processes and the hypervisor's other guests kept busy meanwhile, on average.
     """
 
     items: int
     seconds: float
     steps: int
-    stolen: float = 0.0
+    cpu_wait: float = 0.0
     neighbours: float = 0.0
 
     @property
@@ -57,8 +57,8 @@ class Block:
 
     @property
     def disturbed(self) -> bool:
-        """True where an outside reason spoiled the block. Being slow is no reason."""
-        return self.stolen > STEAL_LIMIT
+        """True if an outside reason spoiled the block. Being slow is no reason."""
+        return self.cpu_wait > MOST_CPU_WAIT
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Measurement:
     warmup_seconds: float = 0.0
     warmup_steps: int = 0
     steady: bool = True
-    """False where the warm-up cap was reached first (``no_steady_state``)."""
+    """False if the warm-up cap was reached first (``no_steady_state``)."""
     skipped_steps: int = 0
     """Optimizer steps that a GradScaler skipped."""
     first_step_seconds: float = 0.0
@@ -81,19 +81,19 @@ class Measurement:
 
     @cached_property
     def kept(self) -> tuple[Block, ...]:
-        """The undisturbed blocks, or all of them where none is: that is this machine's normal."""
+        """The undisturbed blocks, or all of them if none is: that is this machine's normal."""
         good = tuple(block for block in self.blocks if not block.disturbed)
         return good or self.blocks
 
     @property
     def disturbed(self) -> bool:
-        """True where others disturbed every block."""
+        """True if others disturbed every block."""
         return all(block.disturbed for block in self.blocks)
 
     @property
-    def stolen(self) -> float:
-        """Mean share of the processors' time that the training missed."""
-        return statistics.mean(block.stolen for block in self.blocks) if self.blocks else 0.0
+    def cpu_wait(self) -> float:
+        """Mean CPU wait share of the blocks."""
+        return statistics.mean(block.cpu_wait for block in self.blocks) if self.blocks else 0.0
 
     @cached_property
     def rate(self) -> float:
@@ -112,19 +112,19 @@ class Measurement:
         return log_standard_error([block.rate for block in self.kept])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """The inverse of `as_dict`."""
+        """Return what `as_dict` wrote."""
         values = dict(data)
         values["blocks"] = tuple(Block(**block) for block in values["blocks"])
         return cls(**values)
 
 
 def enough(measurement: Measurement, least: float, most: float, error: float, give_up_below: float) -> bool:
-    """Whether a trial may stop: it is a clear loser, or its error is small enough, or its time is over.
+    """Return True if a trial may stop: it is a clear loser, or its error is small enough, or its time is over.
 
     Args:
         measurement: the blocks so far, at least one.
@@ -141,7 +141,7 @@ def enough(measurement: Measurement, least: float, most: float, error: float, gi
 
 
 def log_standard_error(rates: Sequence[float]) -> float:
-    """Standard error of the mean of log ``rates``, with the AR(1) factor (1 + r) / (1 - r) for positive lag-1 r."""
+    """Return the standard error of the mean log of ``rates``, with the AR(1) factor (1 + r) / (1 - r) of lag-1 r."""
     if len(rates) < 2 or min(rates) <= 0:
         return math.inf
     logs = [math.log(rate) for rate in rates]
@@ -157,11 +157,11 @@ def log_standard_error(rates: Sequence[float]) -> float:
 
 
 def is_steady(step_seconds: Sequence[float], blocks: int = STEADY_BLOCKS) -> bool:
-    """True once the last ``blocks`` blocks agree with those before: within 3 %, or within their own scatter.
+    """Return True once the last ``blocks`` blocks agree with those before: within 3 %, or within their own scatter.
 
     Args:
         step_seconds: seconds per step of each warm-up block, oldest first.
-        blocks: how many to compare; two are enough where a step takes long.
+        blocks: how many to compare; two are enough if a step takes long.
     """
     if len(step_seconds) < 2 * blocks:
         return False

@@ -1,4 +1,4 @@
-"""What became of a trial: measured, or infeasible with a reason. Never an exception, never NaN."""
+"""How a trial ended: measured, or infeasible with a reason. Never an exception, never NaN."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Outcome:
 
     reason: str = ""
     detail: str = ""
-    """The child's own traceback or the tail of its log, where there is one."""
+    """The child's own traceback or the tail of its log, if there is one."""
     kind: ClassVar[str] = "outcome"
 
     @property
     def measured(self) -> bool:
-        """True where the trial gave a rate."""
+        """True if the trial gave a rate."""
         return isinstance(self, Completed)
 
 
@@ -96,6 +96,12 @@ class NotApplied(Outcome):
 
 @dataclass(frozen=True)
 class Skipped(Outcome):
-    """Not run, because what is known already says that it cannot work or cannot win."""
+    """Not run, because it is known already that it cannot work or cannot win."""
 
     kind: ClassVar[str] = "skipped"
+
+
+KINDS: dict[str, type[Outcome]] = {
+    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, NotApplied, Skipped)
+}
+"""Ends of trials that journals and grids hold, by name."""

@@ -1,53 +1,68 @@
 """Paired comparison of settings: interleaved rounds in, a ratio with an interval out.
 
-Contenders are started together as one *generation* of fresh processes and take blocks in turn, so that drift and
+Candidates are started together as one *replicate* of fresh processes and take blocks in turn, so that drift and
 neighbours hit all alike. A process's memory layout biases every block it runs, so the unit of evidence is the
-generation, not the round (`autotune.stats.log_ratio`). The interval is looked at after planned numbers of generations,
-early ones with little of the error, so that clear gains end soon and the stated confidence holds for all looks together
-(Bonferroni; alpha spending: Lan & DeMets 1983).
+replicate, not the round (`autotune.stats.log_ratio`). Interim analyses come after planned numbers of
+replicates, early ones with little of the error, so that clear gains end soon and the stated confidence holds for all
+analyses together (Bonferroni; alpha spending: Lan & DeMets 1983).
+
+Whether settings are faster is another question than how much: where each of a dozen replicates is faster, they are,
+however far their ratios scatter. So the interval ends at the nearer of two bounds: that of Student's t, and that of the
+sign test, which is an order statistic of the replicates (Conover, Practical Nonparametric Statistics, 3.2).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from autotune.stats.log_ratio import Estimate, Sample, estimate
 from autotune.stats.student import student_quantile
 
+BASELINE = "baseline"
+"""Name of the user's settings in rounds."""
 CONFIDENCE = 0.95
 LOWER_ERROR, UPPER_ERROR = 0.009, 0.027
 """Probability that the truth is below the interval, and above it. A claim rests on the lower end. What is left
 of the stated error is kept for processes that differ much more than usual."""
-LOOKS: Mapping[int, float] = {4: 0.1, 8: 0.25, 14: 0.3, 24: 0.35}
-"""Planned looks: generations, and the share of the error that each look may spend."""
-FULL_GENERATIONS = 12
-"""Fewer rest on the prior so much that the last look may spend only a part of the error that is left."""
+SIGN_ERROR = 0.0005
+"""Probability, at one analysis and to either side, that the truth is beyond the interval by the sign test. It decides
+from 11 replicates on, at two analyses at most."""
+ANALYSES: Mapping[int, float] = {4: 0.1, 8: 0.25, 14: 0.3, 24: 0.35}
+"""Planned interim analyses: replicates, and the share of the error that each analysis may spend."""
+FULL_REPLICATES = 12
+"""Fewer rest on the prior so much that the last analysis may spend only a part of the error that is left."""
 QUIET_CPUS = 0.2
 """A round is quiet up to so many processors that others keep busy."""
 NARROW = 0.06
 """An interval is narrow if its half-width is no more..."""
 WIDE = 0.25
-"""...and wide from here on: its lower end then says more than its middle. Both on the log scale."""
+"""...and wide from here on: its lower end is then worth more than its middle. Both on the log scale."""
 LIKELY, LIKELY_SHARE = 0.02, 0.25
 """A ratio may still grow by this much, or by this share of its half-width: what is further below a gain is given up."""
 MIN_GAIN = 1.01
-"""A gain is claimed only where the lower bound is above this: one percent is within what layout luck gives."""
+"""A gain is claimed only if the lower bound is above this: one percent is within what layout luck gives."""
+MOST_SPEEDUP = 1000.0
+"""No proven speedup is larger: what was measured then is another process's load, or a file that somebody made up."""
+FUTURE_SHARE = 0.5
+"""Of the error, that an analysis in the future may spend, roughly."""
+MOST_REPLICATES = 200
 
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of every contender within one generation of processes.
+    """One turn of every candidate within one replicate of processes.
 
     Attributes:
-        generation: its number.
-        rates: items per second by contender.
+        replicate: its number.
+        rates: items per second by candidate.
         neighbours: processors that other processes and the hypervisor's other guests kept busy meanwhile, on average.
     """
 
-    generation: int
+    replicate: int
     rates: Mapping[str, float]
     neighbours: float = 0.0
 
@@ -63,12 +78,12 @@ class Proof:
     rounds: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as profiles store it."""
+        """Return plain data, as profiles store it."""
         return asdict(self)
 
     @property
     def gain(self) -> bool:
-        """True where the whole interval is a gain worth claiming."""
+        """True if the whole interval is a gain worth claiming."""
         return self.low > MIN_GAIN
 
     @property
@@ -78,12 +93,12 @@ class Proof:
 
     @property
     def narrow(self) -> bool:
-        """True where a narrower interval would hardly be of use."""
+        """True if a narrower interval would hardly be of use."""
         return self.half_width <= NARROW
 
     @property
     def undecided(self) -> bool:
-        """True where more rounds may well turn the answer into a gain."""
+        """True if more rounds may well turn the answer into a gain."""
         likely = self.value * math.exp(max(LIKELY, LIKELY_SHARE * self.half_width))
         return self.low <= MIN_GAIN < min(self.high, likely)
 
@@ -92,71 +107,86 @@ IDENTITY = Proof(value=1.0, low=1.0, high=1.0, confidence=CONFIDENCE, rounds=0)
 """The same settings against themselves: nothing to measure."""
 
 
-def compare(rounds: Sequence[Round], contender: str, reference: str, *, final: bool = True) -> Proof:
-    """How much faster ``contender`` is than ``reference``, from the rounds in which both ran.
+def compare(rounds: Sequence[Round], candidate: str, reference: str, *, final: bool = True) -> Proof:
+    """Return how much faster ``candidate`` is than ``reference``, from the rounds in which both ran.
 
-    With a single generation the interval is unbounded (0 to infinity): one pair of processes proves nothing.
+    With a single replicate the interval is unbounded (0 to infinity): one pair of processes proves nothing.
 
     Args:
         rounds: all rounds so far.
-        contender: its name in the rounds.
+        candidate: its name in the rounds.
         reference: the name of what it is compared with.
-        final: no further look will be taken, so that what is still open may spend all of the error that is left.
+        final: no further analysis will follow, so that what is still open may spend all of the error that is left.
     """
-    found = measured(rounds, contender, reference)
+    found = measured(rounds, candidate, reference)
     if found is None:
         return Proof(value=1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
-    planned, left = _shares(found.generations)
+    planned, left = _shares(found.replicates)
     proof = _interval(found, planned)
     decided = proof.low > MIN_GAIN or proof.high < 1 / MIN_GAIN
-    ended_by_look = decided and found.generations in LOOKS
-    return _interval(found, left) if final and not ended_by_look else proof
+    ended_by_analysis = decided and found.replicates in ANALYSES
+    return _interval(found, left) if final and not ended_by_analysis else proof
 
 
-def measured(rounds: Sequence[Round], contender: str, reference: str) -> Estimate | None:
-    """The log ratio of two contenders; None where no round has both."""
-    generations = _paired(rounds, contender, reference)
-    return estimate(generations) if generations else None
+def measured(rounds: Sequence[Round], candidate: str, reference: str) -> Estimate | None:
+    """Return the log ratio of two candidates; None if no round has both."""
+    replicates = _paired(rounds, candidate, reference)
+    return estimate(replicates) if replicates else None
 
 
-def _paired(rounds: Sequence[Round], contender: str, reference: str) -> list[list[Sample]]:
-    """The log ratios of rounds in which both ran, by generation."""
+def _paired(rounds: Sequence[Round], candidate: str, reference: str) -> list[list[Sample]]:
+    """Return the log ratios of rounds in which both ran, by replicate."""
     found: dict[int, list[Sample]] = {}
     for turn in rounds:
-        ours, theirs = turn.rates.get(contender, 0.0), turn.rates.get(reference, 0.0)
+        ours, theirs = turn.rates.get(candidate, 0.0), turn.rates.get(reference, 0.0)
         if ours > 0 and theirs > 0:
             sample = Sample(math.log(ours / theirs), beside=turn.neighbours > QUIET_CPUS)
-            found.setdefault(turn.generation, []).append(sample)
+            found.setdefault(turn.replicate, []).append(sample)
     return list(found.values())
 
 
-def _shares(generations: int) -> tuple[float, float]:
-    """Share of the error that a look after so many generations may spend: as planned, and where it is the last."""
-    planned = next((share for count, share in LOOKS.items() if generations <= count), LOOKS[max(LOOKS)])
-    spent = sum(share for count, share in LOOKS.items() if count < min(generations, max(LOOKS)))
-    return planned, max(planned, (1.0 - spent) * min(1.0, generations / FULL_GENERATIONS))
+def _shares(replicates: int) -> tuple[float, float]:
+    """Return the share of the error that an analysis after so many replicates may spend: planned, and as the last."""
+    planned = next((share for count, share in ANALYSES.items() if replicates <= count), ANALYSES[max(ANALYSES)])
+    spent = sum(share for count, share in ANALYSES.items() if count < min(replicates, max(ANALYSES)))
+    return planned, max(planned, (1.0 - spent) * min(1.0, replicates / FULL_REPLICATES))
 
 
 def _interval(found: Estimate, share: float) -> Proof:
-    """The ratio with the interval that spends ``share`` of the error; unbounded for a single generation."""
+    """Return the ratio with the interval that spends ``share`` of the error; unbounded for a single replicate."""
     low, high = 0.0, math.inf
-    if found.generations > 1:
+    if found.replicates > 1:
         low = math.exp(found.centre - student_quantile(1 - share * LOWER_ERROR, found.df) * found.error)
         high = math.exp(found.centre + student_quantile(1 - share * UPPER_ERROR, found.df) * found.error)
+    if (beyond := _by_luck(found.replicates)) is not None:
+        low = max(low, min(math.exp(found.means[beyond]), math.exp(found.centre)))
+        high = min(high, max(math.exp(found.means[-1 - beyond]), math.exp(found.centre)))
     return Proof(math.exp(found.centre), low, high, CONFIDENCE, found.rounds)
 
 
-def round_variance(rounds: Sequence[Round]) -> float | None:
-    """Variance of a contender's log rate between the rounds of one generation; None where no generation has two.
+@functools.cache
+def _by_luck(replicates: int) -> int | None:
+    """Return how many of ``replicates`` may lie on the other side of the truth by luck; None if all of them may."""
+    total, beyond = 0.0, None
+    for count in range(replicates):
+        total += math.comb(replicates, count) / 2**replicates
+        if total > SIGN_ERROR:
+            break
+        beyond = count
+    return beyond
 
-    What all contenders of a round share (the machine's speed at that time) is taken out.
+
+def round_variance(rounds: Sequence[Round]) -> float | None:
+    """Return the variance of a candidate's log rate between the rounds of one replicate; None if no replicate has two.
+
+    What all candidates of a round share (the machine's speed at that time) is taken out.
     """
-    by_generation: dict[tuple[int, frozenset[str]], list[Mapping[str, float]]] = {}
+    by_replicate: dict[tuple[int, frozenset[str]], list[Mapping[str, float]]] = {}
     for turn in rounds:
         rates = {name: math.log(rate) for name, rate in turn.rates.items() if rate > 0}
-        by_generation.setdefault((turn.generation, frozenset(rates)), []).append(rates)
+        by_replicate.setdefault((turn.replicate, frozenset(rates)), []).append(rates)
     total, spare = 0.0, 0
-    for (_, names), turns in by_generation.items():
+    for (_, names), turns in by_replicate.items():
         if len(turns) < 2 or len(names) < 2:
             continue
         shared = [sum(turn.values()) / len(names) for turn in turns]
@@ -166,3 +196,46 @@ def round_variance(rounds: Sequence[Round]) -> float | None:
             total += sum((value - mean) ** 2 for value in logs)
         spare += (len(turns) - 1) * (len(names) - 1)
     return total / spare if spare else None
+
+
+def typical_rate(rounds: Sequence[Round], name: str) -> float:
+    """Return the geometric mean of a candidate's rates: the ratio of two of them is the proof's value."""
+    logs = [math.log(turn.rates[name]) for turn in rounds if turn.rates.get(name, 0.0) > 0]
+    return math.exp(sum(logs) / len(logs)) if logs else 0.0
+
+
+def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
+    """Return the replicates after which a gain would be claimed if the ratio stays as it is; None: hardly ever."""
+    found = measured(rounds, candidate, reference)
+    if found is None:
+        return None
+    distance = found.centre - math.log(MIN_GAIN)
+    deviation = math.sqrt(found.variance)
+    always = found.means[0] > math.log(MIN_GAIN)
+
+    def decided(count: int) -> bool:
+        return _reach(LOWER_ERROR, count) * deviation <= distance or (always and _by_luck(count) is not None)
+
+    return _first(decided, found.replicates)
+
+
+def to_narrow(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
+    """Return the replicates after which the interval would be narrow; None: hardly ever."""
+    found = measured(rounds, candidate, reference)
+    if found is None:
+        return None
+    deviation = math.sqrt(found.variance)
+    return _first(
+        lambda count: (_reach(LOWER_ERROR, count) + _reach(UPPER_ERROR, count)) / 2 * deviation <= NARROW,
+        found.replicates,
+    )
+
+
+def _reach(error: float, replicates: int) -> float:
+    """Return the standard deviations of one replicate from the centre to the interval's end."""
+    return student_quantile(1 - FUTURE_SHARE * error, replicates) / math.sqrt(replicates)
+
+
+def _first(enough: Callable[[int], bool], after: int) -> int | None:
+    """Start at the first planned analysis: a single replicate does not show its scatter."""
+    return next((count for count in range(max(after + 1, min(ANALYSES)), MOST_REPLICATES) if enough(count)), None)

@@ -8,7 +8,7 @@ import math
 
 @functools.cache
 def student_quantile(probability: float, df: int) -> float:
-    """Quantile of Student's t for ``probability`` in (0.5, 1) and integer ``df`` >= 1, by bisection."""
+    """Return the quantile of Student's t for ``probability`` in (0.5, 1) and integer ``df`` >= 1, by bisection."""
     low, high = 0.0, 1.0
     while student_cdf(high, df) < probability:
         high *= 2
@@ -19,7 +19,7 @@ def student_quantile(probability: float, df: int) -> float:
 
 
 def student_cdf(t: float, df: int) -> float:
-    """P(T <= t) for t >= 0 and integer df; Abramowitz & Stegun 26.7.3 and 26.7.4."""
+    """Return P(T <= t) for t >= 0 and integer df; Abramowitz & Stegun 26.7.3 and 26.7.4."""
     theta = math.atan(t / math.sqrt(df))
     sine, cosine = math.sin(theta), math.cos(theta)
     if df % 2:

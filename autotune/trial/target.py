@@ -220,6 +220,8 @@ def started_script(written: str, arguments: Sequence[str], *, module: bool = Fal
         return Script(_module_file(written), tuple(arguments), written, written)
     if not Path(written).exists():
         raise UsageError(f"{written}: no such script")
+    if Path(written).is_dir() and not Path(written, "__main__.py").is_file():
+        raise UsageError(f"{written}: is a folder without a __main__.py. Name the script in it")
     return Script(Path(written).resolve(), tuple(arguments), written)
 
 

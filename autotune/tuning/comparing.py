@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.knobs.clamp import one_process
 from autotune.knobs.knob import EXACT, TRACKING, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut, Space
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.probes.facts import Inventory
+from autotune.profiles.clamp import one_process
 from autotune.stats.outcome import Compared, Outcome
 from autotune.tuning.events import StageStarted
 from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
 
 Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
@@ -136,14 +135,14 @@ class Comparison:
         return one_process(settings, self.inventory).but(threads=threads, binding="none")
 
 
-def kept(state: RunState, comparison: Comparison, tools: Tools) -> dict[str, Settings]:
-    """Return the chosen settings of each level as far as they leave training as it is, without levels that add nothing."""
+def compare_first_steps(state: RunState) -> dict[str, Settings]:
+    """Return the chosen settings of each level without knobs that change training, and without levels left empty."""
     if not state.chosen:
         return state.chosen
-    tools.observe(StageStarted("comparing first steps"))
+    state.observe(StageStarted("comparing first steps"))
     chosen: dict[str, Settings] = {}
     for level, settings in state.chosen.items():
-        settled = comparison.settle(settings)
+        settled = state.settle(settings)
         if settled not in (state.baseline, *chosen.values()):
             chosen[level] = settled
     return chosen
@@ -164,7 +163,7 @@ def _is_loader(name: str) -> bool:
 
 
 def _other_values(space: Space, baseline: Settings) -> list[Mapping[str, Any]]:
-    """Return changes of the baseline that together try another value of each screened knob; of workers, none and some."""
+    """Return changes of the baseline that try another value of each screened knob; of workers, none and some."""
     first: dict[str, Any] = {}
     second: dict[str, Any] = {}
     for knob in KNOBS:

@@ -1,4 +1,4 @@
-"""What a tuning run tells whoever watches it.
+"""What a tuning run reports to whoever watches it.
 
 An event's fields are what it changes in the view of the run, `autotune.report.live.RunProgress`.
 """
@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """Another part of the run has begun; ``stage`` says which, in plain words."""
+    """Another part of the run has begun; ``stage`` names it, in plain words."""
 
     stage: str
 
@@ -58,9 +58,9 @@ class TrialFinished(Event):
 
 @dataclass(frozen=True)
 class RaceStarted(Event):
-    """Finalists are about to run side by side."""
+    """Candidates are about to run side by side."""
 
-    stage: str = "race between finalists"
+    stage: str = "race between candidates"
     trying: None = None
 
 
@@ -74,14 +74,14 @@ class ProofStarted(Event):
 
 @dataclass(frozen=True)
 class RoundFinished(Event):
-    """Each contender has run one more block: its ``rounds`` so far, by name."""
+    """Each candidate has run one more block: its ``rounds`` so far, by name."""
 
     rounds: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class GenerationFinished(Event):
-    """A generation of the proof has ended: rates by all its rounds so far."""
+class ReplicateFinished(Event):
+    """A replicate of the proof has ended: rates by all its rounds so far."""
 
     baseline_rate: float | None
     best: Settings
@@ -92,4 +92,4 @@ Observer = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """The observer of a run that nobody watches."""
+    """Do nothing: nobody watches the run."""

@@ -20,7 +20,7 @@ class UserTraceback(Exception):
     """The traceback of the user's own code in a trial process, as text."""
 
     def __str__(self) -> str:
-        """The text on lines of its own."""
+        """Return the text on lines of its own."""
         return f"\n{self.args[0].rstrip()}"
 
 
@@ -45,8 +45,8 @@ def tune(
     Args:
         target: path of the script or task file.
         arguments: the script's own.
-        budget: for everything, in seconds or as text such as ``5m``; by default 60 s, 90 s where a step takes longer
-            than 20 ms, 150 s where it takes longer than half a second, and more where ``train_seconds`` says that much
+        budget: for everything, in seconds or as text such as ``5m``; by default 60 s, 90 s if a step takes longer
+            than 20 ms, 150 s if it takes longer than half a second, and more if ``train_seconds`` says that much
             training is ahead.
         profile: where to write; by default ``profiles/<machine key>/<target>.yaml``.
         build_model, build_dataset, compute_loss: in place of ``target``: what a task file would define. Trial processes
@@ -80,7 +80,7 @@ def tune(
 def _file(
     target: str | Path | None, parts: Mapping[str, Any], name: str | None
 ) -> Iterator[tuple[Path, StudyPaths | None]]:
-    """The file to tune, and the scratch folder that it lies in where it was written for this run.
+    """Give the file to tune, and the scratch folder that it lies in if it was written for this run.
 
     Raises:
         UsageError: both a file and functions were given, or what was given is not a task.

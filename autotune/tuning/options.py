@@ -1,4 +1,4 @@
-"""What the user asked of a tuning run."""
+"""What the user asked of a tuning run, and its budget if none was given."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.durations import MOST_SECONDS
 from autotune.errors import UsageError
+from autotune.knobs.compile import COMPILE_BUDGET_SECONDS, COMPILES_IN_A_RUN
+from autotune.knobs.fixed import check_fixed, check_names
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_names, check_pins
 from autotune.knobs.space import Space, build
 from autotune.knobs.table import KNOB_NAMES
 from autotune.near import did_you_mean
-from autotune.stats.outcome import Outcome
-from autotune.tuning.budget import default_budget
+from autotune.stats.outcome import Completed, Outcome
 
 LEAST_BUDGET = 5.0
+MOST_SEED = 2**32 - 1
+"""NumPy takes no larger one."""
+BUDGET_BY_STEP = ((0.02, 60.0), (0.5, 90.0))
+"""``(step seconds, budget seconds)``: the budget for tasks whose baseline step takes less."""
+SLOW_STEP_BUDGET = 150.0
+"""The budget for longer steps: each replicate of the proof runs a few of them."""
+UNKNOWN_STEP_BUDGET = 90.0
+TRAINING_SHARE, MAX_TRAINING_BUDGET = 0.02, 2 * COMPILE_BUDGET_SECONDS
+"""Share of the announced training time that tuning may take, and the most seconds it may add up to."""
+FIRST_COMPILE_SECONDS, FIRST_COMPILE_SHARE = 150.0, 0.4
+"""Longest that the first compile may take: in seconds, and as a share of a budget that the user gave."""
 FOLLOWERS = {
     "num_workers": ("prefetch_factor",),
     "processes": ("threads", "backend", "batch_size"),
@@ -33,33 +45,69 @@ class Options:
     level: str | None = None
     """The level to recommend."""
     budget: float | None = None
-    """Seconds, from the start of the call to the written profile; by default `autotune.tuning.budget.default_budget`."""
+    """Seconds, from the start of the call to the written profile; by default `default_budget`."""
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
     fix: Mapping[str, Any] | None = None
-    """Knobs pinned to a value."""
+    """Knobs fixed to a value."""
     only: Sequence[str] = ()
     """Knobs that may move; all of them if empty."""
 
     def seconds(self, outcome: Outcome | None = None) -> float:
-        """The budget; if none was given, what is usual for a baseline's trial that ended in ``outcome``."""
+        """Return the budget; if none was given, what is usual for a baseline's trial that ended in ``outcome``."""
         return self.budget or default_budget(self.train_seconds, outcome)
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what cannot work on any machine."""
         if self.budget is not None and self.budget < LEAST_BUDGET:
             raise UsageError(f"--budget {self.budget:g}s is too short: give at least {LEAST_BUDGET:g}s")
+        if self.budget is not None and self.budget > MOST_SECONDS:
+            raise UsageError(f"--budget {self.budget:g}s is too long: give at most {MOST_SECONDS / 86400:.0f}d")
+        if not (isinstance(self.seed, int) and 0 <= self.seed <= MOST_SEED):
+            raise UsageError(f"--seed {self.seed}: must be a whole number from 0 to {MOST_SEED}")
         if self.level is not None and self.level not in LEVELS:
             raise UsageError(f"--level {self.level}: levels are {', '.join(LEVELS)}{did_you_mean(self.level, LEVELS)}")
         check_names(self.only, "--only")
-        check_pins(self.fix or {})
+        check_fixed(self.fix or {}, self.only, self.level)
 
     def spaces(self, context: Context) -> dict[str, Space]:
-        """The space of every level, lowest first, with the user's pins."""
+        """Return the space of every level, lowest first, with the user's fixed knobs."""
         fixed = dict(self.fix or {})
         if self.only:
             kept = context.baseline.as_dict()
             free = {follower for name in self.only for follower in (name, *FOLLOWERS.get(name, ()))}
             fixed |= {name: kept[name] for name in KNOB_NAMES if name not in free and name not in fixed}
         return {level: build(context, level, fixed) for level in LEVELS}
+
+
+def default_budget(train_seconds: float | None, outcome: Outcome | None = None) -> float:
+    """Return the seconds for the whole run, if the user gives no budget.
+
+    Args:
+        train_seconds: the length of the training, if the user gives it.
+        outcome: the outcome of the baseline's trial, once it has ended.
+    """
+    measured = outcome.measurement if isinstance(outcome, Completed) else None
+    found = UNKNOWN_STEP_BUDGET
+    if measured is not None:
+        budgets = (budget for seconds, budget in BUDGET_BY_STEP if measured.step_seconds < seconds)
+        found = next(budgets, SLOW_STEP_BUDGET)
+    return max(found, min(MAX_TRAINING_BUDGET, TRAINING_SHARE * (train_seconds or 0.0)))
+
+
+def first_compile_seconds(given: float | None) -> float:
+    """Return how long the first compile may take, with the budget that the user gave, if any."""
+    return FIRST_COMPILE_SECONDS if given is None else FIRST_COMPILE_SHARE * given
+
+
+def compiled_budget(budget: float, took: float, *, worth: bool) -> float:
+    """Return the seconds for the whole run once the first compile is over.
+
+    Args:
+        budget: without compile.
+        took: seconds of the first compile.
+        worth: whether the compiled model is no slower, so that other modes are worth their time.
+    """
+    longer = budget + took * (1 + worth * COMPILES_IN_A_RUN)
+    return max(budget, min(MAX_TRAINING_BUDGET, longer))

@@ -1,83 +1,123 @@
-"""The proof: generations of the baseline and each level's contender, until a planned look decides."""
+"""The proof: replicates of the baseline and each level's candidate, until a planned interim analysis decides."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
-from autotune.stats.decide import BASELINE, still_open, typical_rate, wide
-from autotune.stats.proof import LOOKS
-from autotune.tuning.events import GenerationFinished, ProofStarted
-from autotune.tuning.generation import run_generation
-from autotune.tuning.schedule import generation_seconds
+from autotune.stats.decide import still_open, wide
+from autotune.stats.proof import ANALYSES, BASELINE, Round, to_decide, typical_rate
+from autotune.tuning.events import ProofStarted, ReplicateFinished, RoundFinished
+from autotune.tuning.schedule import (
+    BLOCK_SECONDS,
+    PROOF_MARGIN,
+    block_seconds,
+    replicate_seconds,
+    rounds_that_fit,
+    startup_seconds,
+)
 from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
 
-LEAST_GENERATIONS = 2
-"""A single generation proves nothing."""
+LEAST_REPLICATES = 2
+"""A single replicate proves nothing."""
 NARROWED_BY = 14
-"""Generations after which the proof no longer goes on only to narrow an interval."""
-LEAST_CONTENDERS = 3
+"""Replicates after which the proof no longer goes on only to narrow an interval."""
+LEAST_CANDIDATES = 3
 """The baseline and two levels start, even if they seem not to fit: one slow trial makes the estimate too pessimistic.
 How long they really take decides then."""
 
-Contenders = Mapping[str, Settings]
+Candidates = Mapping[str, Settings]
 """``baseline`` and levels, lowest first."""
 
 
-def prove(state: RunState, tools: Tools) -> None:
+def prove(state: RunState) -> None:
     """Prove the chosen settings of each level; the rounds are added to ``state``."""
     if not state.chosen:
         return
-    contenders = _affordable(state, tools, {BASELINE: state.baseline, **state.chosen})
-    tools.observe(ProofStarted())
-    for generations in LOOKS:
-        contenders = _run_generations(state, tools, contenders, generations - state.generations)
+    candidates = _affordable(state, {BASELINE: state.baseline, **state.chosen})
+    state.observe(ProofStarted())
+    for replicates in ANALYSES:
+        candidates = _run_replicates(state, candidates, replicates - state.replicates)
         going_on = still_open(state.chosen, state.rounds)
-        if generations < NARROWED_BY:
+        if replicates < NARROWED_BY:
             going_on |= wide(state.baseline, state.chosen, state.rounds)
         if not going_on:
             break
-        contenders = {name: settings for name, settings in contenders.items() if name in {BASELINE, *going_on}}
+        candidates = {name: settings for name, settings in candidates.items() if name in {BASELINE, *going_on}}
 
 
-def _affordable(state: RunState, tools: Tools, contenders: Contenders) -> Contenders:
-    """Without the least promising levels if the generations of all would not fit."""
-    while len(contenders) > LEAST_CONTENDERS:
-        if LEAST_GENERATIONS * generation_seconds(state, contenders.values()) <= tools.schedule.left:
-            break
-        contenders = without_least_promising(state, contenders)
-    return contenders
+def seconds_to_decide(state: RunState) -> float:
+    """Return how much longer than the budget the proof of an open level would take; 0 if none is open or hopeful."""
+    open_levels = still_open(state.chosen, state.rounds) - {BASELINE}
+    wanted = [count for level in open_levels if (count := to_decide(state.rounds, level, BASELINE)) is not None]
+    if not wanted:
+        return 0.0
+    each = PROOF_MARGIN * replicate_seconds(state, [state.baseline, *(state.chosen[level] for level in open_levels)])
+    return max(0.0, (min(wanted) - state.replicates) * each - state.schedule.left)
 
 
-def without_least_promising(state: RunState, contenders: Contenders) -> Contenders:
-    """Without the level that seems to gain least over what is below it."""
-    levels = list(contenders)
+def run_replicate(
+    state: RunState, number: int, candidates: Candidates, count: int, seconds: float = BLOCK_SECONDS
+) -> list[Round]:
+    """Start all ``candidates`` as fresh processes, and run ``count`` rounds of them as replicate ``number``.
+
+    Blocks take so many ``seconds`` on a quiet machine, longer beside others.
+    """
+    rounds: list[Round] = []
+    waits: list[float] = []
+    seconds = block_seconds(state, seconds)
+    began = state.schedule.clock()
+    with state.bench.contest(candidates, state.schedule.deadline) as contest:
+        expected = sum(startup_seconds(state, settings) for settings in candidates.values())
+        state.slowness = (state.schedule.clock() - began) / expected
+        for _ in range(count):
+            rates = contest.round(seconds)
+            rounds.append(Round(number, rates, contest.neighbours))
+            waits.append(contest.cpu_wait)
+            done = len(state.rounds) + len(rounds)
+            state.observe(RoundFinished(dict.fromkeys(rounds[-1].rates, done)))
+    state.cpu_wait = statistics.mean(waits or [state.cpu_wait])
+    return rounds
+
+
+def without_least_promising(state: RunState, candidates: Candidates) -> Candidates:
+    """Return ``candidates`` without the level that seems to gain least over the ones below it."""
+    levels = list(candidates)
 
     def rate(name: str) -> float:
-        return typical_rate(state.rounds, name) or state.estimate(contenders[name])
+        return typical_rate(state.rounds, name) or state.estimate(candidates[name])
 
     least = min(levels[1:], key=lambda name: rate(name) / max(map(rate, levels[: levels.index(name)])))
-    return {name: settings for name, settings in contenders.items() if name != least}
+    return {name: settings for name, settings in candidates.items() if name != least}
 
 
-def _run_generations(state: RunState, tools: Tools, contenders: Contenders, count: int) -> Contenders:
-    """Run up to ``count`` generations; returns who took part in the last one.
+def _affordable(state: RunState, candidates: Candidates) -> Candidates:
+    """Drop the least promising levels if the replicates of all would not fit."""
+    while len(candidates) > LEAST_CANDIDATES:
+        if LEAST_REPLICATES * replicate_seconds(state, candidates.values()) <= state.schedule.left:
+            break
+        candidates = without_least_promising(state, candidates)
+    return candidates
+
+
+def _run_replicates(state: RunState, candidates: Candidates, count: int) -> Candidates:
+    """Run up to ``count`` replicates, and return the candidates of the last one.
 
     If the time left is too short for all, the least promising levels drop out first.
     """
     for _ in range(count):
-        while not (rounds := tools.schedule.rounds_that_fit(state, contenders)) and len(contenders) > 2:
-            contenders = without_least_promising(state, contenders)
+        while not (rounds := rounds_that_fit(state, candidates)) and len(candidates) > 2:
+            candidates = without_least_promising(state, candidates)
         if not rounds:
             break
-        state.rounds += run_generation(state, tools, state.generations + 1, contenders, rounds)
-        tools.observe(_generation_finished(state, contenders))
-    return contenders
+        state.rounds += run_replicate(state, state.replicates + 1, candidates, rounds)
+        state.observe(_replicate_finished(state, candidates))
+    return candidates
 
 
-def _generation_finished(state: RunState, contenders: Contenders) -> GenerationFinished:
-    """The proof's own rates replace those of single trials, which may have been far off."""
-    rates = {name: typical_rate(state.rounds, name) for name in contenders}
+def _replicate_finished(state: RunState, candidates: Candidates) -> ReplicateFinished:
+    """Report the proof's own rates in place of those of single trials, which may have been far off."""
+    rates = {name: typical_rate(state.rounds, name) for name in candidates}
     best = max(rates, key=rates.__getitem__)
-    return GenerationFinished(rates[BASELINE] or None, contenders[best], rates[best] or None)
+    return ReplicateFinished(rates[BASELINE] or None, candidates[best], rates[best] or None)

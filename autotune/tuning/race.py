@@ -1,6 +1,6 @@
-"""The race: finalists run side by side, and the slower half leaves after each rung (successive halving).
+"""The race: near-best candidates run side by side, and the slower half leaves after each rung (successive halving).
 
-A race chooses the contenders of the proof, together with the trials. Its rounds prove nothing, since they are what the
+A race chooses what the proof compares, together with the trials. Its rounds prove nothing, since they are what the
 choice was made by.
 """
 
@@ -8,79 +8,145 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from autotune.knobs.settings import Settings
-from autotune.stats.decide import typical_rate
+from autotune.stats.proof import typical_rate
 from autotune.tuning.events import RaceStarted
-from autotune.tuning.finalists import leaders
-from autotune.tuning.generation import run_generation
-from autotune.tuning.schedule import generation_seconds, rounds_per_generation
+from autotune.tuning.proof import run_replicate
+from autotune.tuning.schedule import proof_seconds, replicate_seconds, rounds_per_replicate
 from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
 
 RUNGS = 2
 BLOCK_SECONDS = 0.3
-"""Twice a proof's: a race has few generations, so that each must say more."""
+"""Twice a proof's: a race has few replicates, so that each must show more."""
+MOST_CANDIDATES = 4
+"""Of each level."""
+CLOSE, CLOSE_NOISE = 0.05, 1.5
+"""An estimate may be the true best if it is within this share of the best estimate, or within this many standard
+deviations of a trial."""
+EQUAL = 0.99
+"""Rates this close are the same within noise."""
+LUCK = 0.5
+"""Standard deviations of a trial by which the fastest of a few seems faster than it is."""
+
+Rate = Callable[[Settings], float]
+Ranked = Mapping[str, Sequence[Settings]]
+"""Candidates of each level, best guess first."""
 
 
-def race(state: RunState, tools: Tools, finalists: Mapping[str, Sequence[Settings]]) -> dict[str, Settings]:
-    """The fastest finalist of each level that improves on those below; by trials alone if there is no time to race.
+def near_best(state: RunState) -> dict[str, list[Settings]]:
+    """Return, for each level, settings that no lower level offers and that may be as fast as the best, oldest first."""
+    margin = max(CLOSE, CLOSE_NOISE * state.noise)
+    near = dict[str, list[Settings]]()
+    lower = {state.baseline}
+    for level, space in state.spaces.items():
+        known = [settings for settings in state.estimates if settings in space]
+        bar = max(map(state.estimate, known), default=0.0) * (1 - margin)
+        near[level] = [settings for settings in known if settings not in lower and state.estimate(settings) >= bar]
+        lower.update(known)
+    return near
+
+
+def ranked_candidates(state: RunState) -> dict[str, list[Settings]]:
+    """Return `near_best` for each level that has any, best guess first."""
+    found = dict[str, list[Settings]]()
+    for level, near in near_best(state).items():
+        if near:
+            ranked = state.rank(state.history, state.spaces[level], len(state.estimates))
+            found[level] = [settings for settings in ranked if settings in near][:MOST_CANDIDATES]
+    return {level: settings for level, settings in found.items() if settings}
+
+
+def race(state: RunState, candidates: Ranked) -> dict[str, Settings]:
+    """Return the fastest candidate of each level that improves on those below; by trials alone without time to race.
 
     Args:
         state: what is known; the race's rounds are added.
-        tools: where the race runs.
-        finalists: settings of each level, best guess first.
+        candidates: settings of each level, best guess first.
     """
-    left = {level: list(settings) for level, settings in finalists.items()}
+    left = {level: list(settings) for level, settings in candidates.items()}
     winners = leaders(state, left, state.estimate)
-    looks: list[Mapping[Settings, float]] = [state.estimates]
+    measured: list[Mapping[Settings, float]] = [state.estimates]
     for _ in range(RUNGS):
-        left = _affordable(state, tools, left)
+        left = _affordable(state, left)
         if all(len(settings) < 2 for settings in left.values()):
             break
-        looks.append(_rung(state, tools, _runners(state, left)))
-        score = partial(_score, tuple(looks), state.baseline)
+        measured.append(_rung(state, _runners(state, left)))
+        score = partial(_score, tuple(measured), state.baseline)
         left = {level: sorted(settings, key=score, reverse=True) for level, settings in left.items()}
         winners = leaders(state, left, score)
         left = {level: left[level][: math.ceil(len(left[level]) / 2)] for level in winners}
     return winners
 
 
-def _score(looks: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:
-    """Speed over the baseline: the geometric mean of what trials and rungs say. One process may be off by a third.
+def leaders(state: RunState, ranked: Ranked, rate: Rate) -> dict[str, Settings]:
+    """Return the best of each level, or the simplest that is as fast, if it improves on all levels below.
 
     Args:
-        looks: items per second by settings, each with the baseline's.
-        baseline: the user's settings.
-        settings: of which a look may know nothing; 0 where they failed in one.
+        state: what is known.
+        ranked: settings of each level, best first.
+        rate: items per second, by trials or by a race.
     """
-    ratios = [look[settings] / look[baseline] for look in looks if settings in look and look.get(baseline)]
+    best = {level: _simplest(state, settings, rate) for level, settings in ranked.items()}
+    return improving(state, best, rate)
+
+
+def improving(state: RunState, best: Mapping[str, Settings], rate: Rate) -> dict[str, Settings]:
+    """Drop the levels that are not clearly faster than all below them.
+
+    The fastest of several seems faster by luck, and proving that it is not would take time from other levels.
+    """
+    kept: dict[str, Settings] = {}
+    margin = 1 + LUCK * state.noise
+    bar = margin * rate(state.baseline)
+    for level, settings in best.items():
+        if rate(settings) > bar:
+            kept[level] = settings
+            bar = margin * rate(settings)
+    return kept
+
+
+def _simplest(state: RunState, ranked: Sequence[Settings], rate: Rate) -> Settings:
+    """Return the best, or one as fast that changes fewer knobs: what does not matter stays as the user has it."""
+    equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
+    return min(equal, key=lambda settings: len(settings.difference(state.baseline)), default=ranked[0])
+
+
+def _score(measured: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:
+    """Return the speed over the baseline: the geometric mean of trials and rungs. One process may be off by a third.
+
+    Args:
+        measured: items per second by settings, each with the baseline's.
+        baseline: the user's settings.
+        settings: which some of ``measured`` may not have; 0 if they failed in one.
+    """
+    ratios = [rates[settings] / rates[baseline] for rates in measured if settings in rates and rates.get(baseline)]
     return statistics.geometric_mean(ratios) if ratios and min(ratios) > 0 else 0.0
 
 
-def _affordable(state: RunState, tools: Tools, finalists: Mapping[str, list[Settings]]) -> dict[str, list[Settings]]:
-    """Without the least likely finalists of the longest lists, until a rung fits before the proof."""
-    left = {level: list(settings) for level, settings in finalists.items()}
-    time_left = tools.schedule.left - tools.schedule.proof_seconds(state, len(left))
+def _affordable(state: RunState, candidates: Mapping[str, list[Settings]]) -> dict[str, list[Settings]]:
+    """Drop the least likely candidates of the longest lists, until a rung fits before the proof."""
+    left = {level: list(settings) for level, settings in candidates.items()}
+    time_left = state.schedule.left - proof_seconds(state, len(left))
     while max(map(len, left.values()), default=0) > 1:
-        if generation_seconds(state, _runners(state, left), BLOCK_SECONDS) <= time_left:
+        if replicate_seconds(state, _runners(state, left), BLOCK_SECONDS) <= time_left:
             break
         max(left.values(), key=len).pop()
     return left
 
 
-def _runners(state: RunState, finalists: Mapping[str, Sequence[Settings]]) -> list[Settings]:
-    """Everything that runs in a rung, once. The baseline takes part to show who is no faster."""
-    return list(dict.fromkeys([state.baseline, *(s for settings in finalists.values() for s in settings)]))
+def _runners(state: RunState, candidates: Ranked) -> list[Settings]:
+    """Return all that runs in a rung, once. The baseline takes part to show who is no faster."""
+    return list(dict.fromkeys([state.baseline, *(s for settings in candidates.values() for s in settings)]))
 
 
-def _rung(state: RunState, tools: Tools, runners: Sequence[Settings]) -> dict[Settings, float]:
-    """Items per second of settings that run side by side once; 0 for one that failed."""
-    tools.observe(RaceStarted())
+def _rung(state: RunState, runners: Sequence[Settings]) -> dict[Settings, float]:
+    """Run ``runners`` side by side once, and return items per second; 0 for settings that failed."""
+    state.observe(RaceStarted())
     names = {str(number): settings for number, settings in enumerate(runners)}
-    rounds = run_generation(state, tools, 0, names, rounds_per_generation(state), BLOCK_SECONDS)
+    rounds = run_replicate(state, 0, names, rounds_per_replicate(state), BLOCK_SECONDS)
     state.race_rounds += rounds
     state.raced |= set(runners)
     return {settings: typical_rate(rounds, name) for name, settings in names.items()}

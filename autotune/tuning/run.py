@@ -1,58 +1,49 @@
-"""A tuning run from its request to the written profile: baseline, search, race, proof, result."""
+"""A tuning run from its request to the written profile, phase by phase."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.errors import Interrupted, LaunchError
+from autotune.errors import Interrupted, LaunchError, NothingUsable
 from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
 from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
-from autotune.knobs.pins import check_pins_on
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.profiles import file
-from autotune.profiles.format import Profile, Written
-from autotune.profiles.machine import machine_type
-from autotune.search.protocol import Observation
-from autotune.stats.neighbours import QUIET, Load, undisturbed
+from autotune.profiles import file, places
+from autotune.profiles.format import Profile, Written, machine_type
+from autotune.report import notes
+from autotune.search.history import Trial
+from autotune.search.planner import Planner
+from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Target
-from autotune.tuning import host_compile_cache as compile_cache
-from autotune.tuning.advice import advised
-from autotune.tuning.baseline import Baseline, settle_baseline
-from autotune.tuning.comparing import Comparison, kept
-from autotune.tuning.compiling import compile_once
+from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
+from autotune.tuning.comparing import Comparison, compare_first_steps
+from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
-from autotune.tuning.finalists import finalists, leaders
-from autotune.tuning.host_cpus import on_the_same_cpus
-from autotune.tuning.host_earlier import earlier_profile
-from autotune.tuning.host_neighbours import Neighbours
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_signals import check_not_a_rank
-from autotune.tuning.host_speed import machine_notes, matrix_rates
-from autotune.tuning.journal import study_beside
+from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
-from autotune.tuning.proof import prove
-from autotune.tuning.race import race
-from autotune.tuning.result import partial_results, profile_of, proven_results, with_saved_path
-from autotune.tuning.schedule import Schedule
+from autotune.tuning.proof import prove, seconds_to_decide
+from autotune.tuning.race import leaders, race, ranked_candidates
+from autotune.tuning.result import advised, evidence_of, partial_answers, profile_of, proven_answers
+from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
-from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
+from autotune.tuning.state import RunState, Schedule
 from autotune.version import VERSION
 
 if TYPE_CHECKING:
@@ -62,6 +53,8 @@ MATRIX_RATE_BUDGET = 60.0
 """Shorter runs do without the two seconds (once per boot) that measuring matrix products takes."""
 SCRIPT_PATIENCE = 540.0
 """Without ``--budget``, a script may take so much longer than a task file until it trains."""
+MOST_SECONDS_MORE = 30.0
+"""A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
 
@@ -93,7 +86,7 @@ def run(
         options: what the user asked for.
         observe: called with every event.
         started: on the monotonic clock; the budget counts from here.
-        paths: the run's scratch folder, where the task file lies in it already; a new one if None.
+        paths: the run's scratch folder, if the task file lies in it already; a new one if None.
 
     Raises:
         AutotuneError: with the reason and what to do.
@@ -101,28 +94,95 @@ def run(
     """
     started = time.monotonic() if started is None else started
     check_not_a_rank()
-    path = file.checked_place(options.profile) if options.profile else None
+    path = places.checked_place(options.profile) if options.profile else None
     inventory = probe()
-    check_pins_on(inventory, options.fix or {})
-    path = path or file.own_place(machine_type(inventory).key, target.name)
+    check_fixed_on(inventory, options.fix or {})
+    path = path or places.own_place(machine_type(inventory).key, target.name)
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
         schedule = Schedule(time.monotonic, started, options.seconds())
-        neighbours, earlier = Neighbours(), earlier_profile(target, inventory)
-        watching = on_the_same_cpus(inventory, neighbours.observing(observe))
-        return _run_phases(
-            _Request(options, inventory, runner, schedule, watching, path, earlier.notes, neighbours, earlier.settings)
+        neighbours = Neighbours()
+        observe = on_the_same_cpus(inventory, neighbours.observing(observe))
+        host = _Host(
+            options, inventory, runner, schedule, observe, path, neighbours, earlier_profile(target, inventory)
         )
+        return _run_phases(host)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """One run on this machine, ready to start.
+def _run_phases(host: _Host) -> Result:
+    """Run all phases, from the open runner to the written profile."""
+    gflops = _matrix_rates(host)
+    task = _probe_run(host)
+    check_fixed_for(task, host.options.fix or {})
+    known = host.study.trials()
+    baseline = _baseline(host, task, known)
+    host.notes += baseline.notes
+    host.bound = _bound(host, baseline)
+    comparison = Comparison(baseline.settings, partial(_compare, host), host.inventory)
+    context = Context(
+        host.inventory,
+        task,
+        baseline.settings,
+        host.options.train_seconds,
+        gflops,
+        host.schedule.budget,
+        neighbours=host.load().cpus,
+    )
+    context = replace(context, task=_screened(host, comparison, context))
+    state = RunState(
+        baseline=baseline.settings,
+        bench=host.bench,
+        schedule=host.schedule,
+        spaces={},
+        observe=host.observe,
+        record=host.study.record,
+        new_search=partial(_new_search, host),
+        settle=comparison.settle,
+    )
+    state.resume([*known, *baseline.trials])
+    context = _compiled(host, state, context)
+    state.spaces = host.options.spaces(context)
+    ended: Interrupted | LaunchError | None = None
+    try:
+        with contextlib.suppress(NothingUsable):  # the budget ended while a fork server started: the answer stands
+            search_race_prove(state)
+            _decide(host, state)
+        host.observe(StageStarted("writing the profile"))
+    except (Interrupted, LaunchError) as early:
+        ended = early
+    host.study.keep_rounds(state.rounds)
+    return _result(host, state, context, comparison, ended)
+
+
+def search_race_prove(state: RunState) -> None:
+    """Do all that follows the baseline; what is found is added to ``state``."""
+    state.schedule.start_search()
+    search(state)
+    candidates = ranked_candidates(state)
+    state.chosen = leaders(state, candidates, state.estimate)  # what an interrupted race saves
+    state.chosen = race(state, candidates)
+    state.chosen = compare_first_steps(state)
+    prove(state)
+
+
+def _decide(host: _Host, state: RunState) -> None:
+    """Take a little more time than the usual budget if that decides what is open."""
+    more = seconds_to_decide(state)
+    if host.options.budget is None and 0 < more <= MOST_SECONDS_MORE:
+        host.set_budget(host.schedule.budget + more)
+        prove(state)
+
+
+@dataclass
+class _Host:
+    """One run's machine, files and user.
 
     Attributes:
-        path: of the profile.
-        notes: what the user should know about the earlier profile.
+        path: of the profile; the study's journal lies beside it.
         neighbours: counts what other processes use meanwhile.
-        known: settings of an earlier profile, by level: the search begins with them.
+        earlier: what an earlier run found.
+        bound: what bounds a step of the baseline; None if that was not measured.
+        notes: what the user should know of the baseline.
+        bench, study: where trials run and where they are kept; known after the probe run.
     """
 
     options: Options
@@ -131,183 +191,166 @@ class _Request:
     schedule: Schedule
     observe: Observer
     path: Path
-    notes: tuple[str, ...]
     neighbours: Neighbours
-    known: Mapping[str, Sequence[Settings]]
+    earlier: Earlier
+    bound: Bound | None = None
+    notes: list[str] = field(default_factory=list)
+    bench: TrialBench = field(init=False)
+    study: Study = field(init=False)
+
+    @property
+    def is_short(self) -> bool:
+        """True if the run has no time for facts that it can do without."""
+        return self.schedule.budget < MATRIX_RATE_BUDGET
+
+    def load(self) -> Load:
+        """Return what others took so far."""
+        return self.neighbours.load(self.inventory.budget.threads)
+
+    def set_budget(self, seconds: float) -> None:
+        """Change the budget: if the user gave none, the baseline's step decides it, and then the first compile."""
+        if seconds != self.schedule.budget:
+            self.schedule.budget = seconds
+            self.runner.deadline = self.schedule.deadline
+            self.observe(BudgetSet(seconds))
 
 
-def _run_phases(request: _Request) -> Result:
-    """From the open runner to the written profile. The study's journal lies beside it."""
-    options, schedule = request.options, request.schedule
-    gflops, task = _matrix_rates(request), _load_task(request)
-    wanted = baseline_settings(task, request.inventory)
-    study = _open_study(request, wanted)
-    bench = TrialBench(request.runner, wanted, options.seed, schedule.patience)
-    known = study.observations()
-    baseline = _measure_baseline(request, bench, study, task, known)
-    _set_budget(request, options.seconds(baseline.outcome))
-    short = schedule.budget < MATRIX_RATE_BUDGET
-    bound = None if short else _bound(bench, baseline, schedule.deadline, request.observe)
-    others = request.neighbours.load(request.inventory.budget.threads).cpus
-    context = Context(
-        request.inventory, task, baseline.settings, options.train_seconds, gflops, schedule.budget, neighbours=others
-    )
-    state = RunState.after(baseline.settings, [*known, *baseline.trials])
-    trial = partial(_trial, request, bench, study)
-    comparison = _screened(request, bench, context)
-    context = replace(context, task=_without(task, comparison))
-    context = compile_once(state, context, options.spaces(context)[LEVELS[0]], options.budget, trial, request.observe)
-    _set_budget(request, context.budget_seconds)
-    tools = _tools(request, bench, study, options.spaces(context))
-    ended: Interrupted | LaunchError | None = None
-    try:
-        search_race_prove(state, tools, comparison)
-        request.observe(StageStarted("writing the profile"))
-    except (Interrupted, LaunchError) as early:
-        ended = early
-    study.keep_rounds(state.rounds)
-    load = request.neighbours.load(request.inventory.budget.threads)
-    state.rounds, apart = undisturbed(state.rounds)
-    results = (partial_results if ended else proven_results)(state, tuple(tools.spaces))
-    profile = profile_of(
-        state,
-        results if ended else advised(state, results, schedule.elapsed),
-        context,
-        (*tools.spaces[LEVELS[-1]].left_out, *comparison.later),
-        recommended=options.level,
-        seconds=schedule.elapsed,
-        warnings=[
-            *filter(None, [load.note]),
-            *apart,
-            *request.notes,
-            *baseline.notes,
-            *comparison.notes(state.chosen.values()),
-            *machine_notes(bench),
-        ],
-        partial=ended is not None,
-        written=Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime())),
-        why=bound.value if bound is not None else "",
-    )
-    saved, note = file.save(request.path, profile)  # before the trials' processes are ended, which takes a moment
-    if any(found.settings.compile != "off" for found in profile.levels.values()):
-        compile_cache.keep(request.runner.setup.paths.compile_cache)
-    if ended is not None:
-        raise with_saved_path(ended, saved) from ended
-    return Result(profile, saved, request.inventory, load, note)
-
-
-def search_race_prove(state: RunState, tools: Tools, comparison: Comparison) -> None:
-    """Do all that follows the baseline; what is found is added to ``state``."""
-    tools.schedule.start_search()
-    search(state, tools)
-    ranked = finalists(state, tools)
-    state.chosen = leaders(state, ranked, state.estimate)  # what an interrupted race saves
-    state.chosen = race(state, tools, ranked)
-    state.chosen = kept(state, comparison, tools)
-    prove(state, tools)
-
-
-def _screened(request: _Request, bench: TrialBench, context: Context) -> Comparison:
-    """The comparison of first steps, with what the screened knobs do known if that does not take too long."""
-
-    def compare(settings: Settings) -> Outcome:
-        return bench.compare(settings, request.schedule.deadline)
-
-    comparison = Comparison(bench.baseline, compare, request.inventory)
-    if bench.timeouts.starting <= SCREENING_START * PATIENCE:
-        request.observe(StageStarted("comparing first steps"))
-        comparison.screen(request.options.spaces(context)[LEVELS[0]])
-    return comparison
-
-
-def _without(task: TaskFacts, comparison: Comparison) -> TaskFacts:
-    """``task``, of which the values that change training are left out."""
-    found = (
-        (item.knob, None if BY_NAME[item.knob].on_loader is not None else item.value, item.reason)
-        for item in comparison.left_out
-    )
-    return replace(task, left_out=(*task.left_out, *found))
-
-
-def _matrix_rates(request: _Request) -> dict[str, float]:
-    """Rates of matrix products by precision; empty if the run is too short to measure them."""
-    if request.schedule.budget < MATRIX_RATE_BUDGET:
+def _matrix_rates(host: _Host) -> dict[str, float]:
+    """Return rates of matrix products by precision; empty if the run is too short to measure them."""
+    if host.is_short:
         return {}
-    request.observe(StageStarted("measuring matrix products"))
+    host.observe(StageStarted("measuring matrix products"))
     return matrix_rates()
 
 
-def _load_task(request: _Request) -> TaskFacts:
-    runner, schedule = request.runner, request.schedule
+def _probe_run(host: _Host) -> TaskFacts:
+    """Load the task, or run the script until it trains, and return the facts of it. Trials can run from then on."""
+    runner, schedule = host.runner, host.schedule
     script = runner.setup.script is not None
-    request.observe(StageStarted("running the script until it trains" if script else "loading the task"))
-    patient = script and request.options.budget is None
+    host.observe(StageStarted("running the script until it trains" if script else "loading the task"))
+    patient = script and host.options.budget is None
     runner.deadline = schedule.deadline + (SCRIPT_PATIENCE if patient else 0.0)
     begun = time.monotonic()
     task = runner.describe()
     if patient:
         schedule.uncounted = time.monotonic() - begun
         runner.deadline = schedule.deadline
+    from autotune.search.study import study_beside  # imports Optuna
+
+    wanted = baseline_settings(task, host.inventory)
+    words = [*runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
+    host.study = study_beside(host.path, words, resume=host.options.resume)
+    host.bench = TrialBench(runner, wanted, host.options.seed, schedule.patience)
     return task
 
 
-def _open_study(request: _Request, wanted: Settings) -> Study:
-    words = [*request.runner.setup.words, machine_type(request.inventory).key, str(wanted.as_dict())]
-    return study_beside(request.path, words, resume=request.options.resume)
-
-
-def _measure_baseline(
-    request: _Request, bench: TrialBench, study: Study, task: TaskFacts, known: Sequence[Observation]
-) -> Baseline:
-    """Find the baseline's settings, and let ``bench`` compare all others with them."""
-    wanted = bench.baseline
-    request.observe(BaselineKnown(wanted, task.unit))
-    request.observe(TrialStarted(wanted))
-    request.observe(StageStarted("baseline"))
-    baseline = settle_baseline(wanted, known, partial(_trial, request, bench, study))
+def _baseline(host: _Host, task: TaskFacts, known: list[Trial]) -> Baseline:
+    """Find the baseline's settings, and let the bench compare all others with them."""
+    bench = host.bench
+    host.observe(BaselineKnown(bench.baseline, task.unit))
+    host.observe(TrialStarted(bench.baseline))
+    host.observe(StageStarted("baseline"))
+    baseline = settle_baseline(bench.baseline, known, partial(_trial, host, "baseline"))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
-    request.observe(BaselineKnown(baseline.settings, task.unit))
+    host.observe(BaselineKnown(baseline.settings, task.unit))
+    host.set_budget(host.options.seconds(baseline.outcome))
     return baseline
 
 
-def _trial(
-    request: _Request, bench: TrialBench, study: Study, settings: Settings, seconds: float | None = None
-) -> Outcome:
-    """One trial before the search, in at most ``seconds``; within the run if None."""
-    schedule = request.schedule
+def _trial(host: _Host, stage: str, settings: Settings, seconds: float | None = None) -> Outcome:
+    """Run one trial before the search, in at most ``seconds``; within the run if None."""
+    schedule = host.schedule
     deadline = schedule.deadline if seconds is None else schedule.clock() + seconds
-    outcome = bench.measure(settings, 0.0, deadline)
-    study.record(Observation(settings, outcome, LEVELS[0]))
+    outcome = host.bench.measure(settings, 0.0, deadline)
+    host.study.record(Trial(settings, outcome, LEVELS[0], stage))
     return outcome
 
 
-def _set_budget(request: _Request, seconds: float) -> None:
-    """If the user gave no budget, the baseline's step decides it, and then the first compile."""
-    if seconds != request.schedule.budget:
-        request.schedule.budget = seconds
-        request.runner.deadline = request.schedule.deadline
-        request.observe(BudgetSet(seconds))
-
-
-def _tools(request: _Request, bench: TrialBench, study: Study, spaces: Mapping[str, Space]) -> Tools:
-    from autotune.search.sampler import StagedSearch
-    from autotune.search.staged import rank
-
-    return Tools(
-        bench=bench,
-        spaces=spaces,
-        schedule=request.schedule,
-        new_search=partial(StagedSearch, study, seed=request.options.seed, known=request.known),
-        rank=rank,
-        observe=request.observe,
-    )
-
-
-def _bound(bench: TrialBench, baseline: Baseline, deadline: float, observe: Observer) -> Bound | None:
-    """Return what bounds a step of the baseline; None if that cannot be told."""
+def _bound(host: _Host, baseline: Baseline) -> Bound | None:
+    """Return what bounds a step of the baseline; None if that cannot be measured in this run."""
     measured = baseline.outcome.measurement
-    if measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
+    if host.is_short or measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
         return None
-    observe(StageStarted("each part of a step"))
-    return quick_verdict(bench, baseline.settings, deadline)
+    host.observe(StageStarted("each part of a step"))
+    return quick_verdict(host.bench, baseline.settings, host.schedule.deadline)
+
+
+def _compare(host: _Host, settings: Settings) -> Outcome:
+    return host.bench.compare(settings, host.schedule.deadline)
+
+
+def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
+    """Compare the screened knobs if there is time. Return the task without values that change training."""
+    if host.bench.timeouts.starting <= SCREENING_START * PATIENCE:
+        host.observe(StageStarted("comparing first steps"))
+        comparison.screen(host.options.spaces(context)[LEVELS[0]])
+    found = (
+        (item.knob, None if BY_NAME[item.knob].on_loader is not None else item.value, item.reason)
+        for item in comparison.left_out
+    )
+    return replace(context.task, left_out=(*context.task.left_out, *found))
+
+
+def _compiled(host: _Host, state: RunState, context: Context) -> Context:
+    """Compile the model once, if compile competes; the trial is added to ``state``."""
+    space = host.options.spaces(context)[LEVELS[0]]
+    measure = partial(_trial, host, "compile")
+    context, trial = compile_once(state.history, context, space, host.options.budget, measure, host.observe)
+    if trial is not None:
+        state.add(trial)
+    host.set_budget(context.budget_seconds)
+    return context
+
+
+def _new_search(host: _Host, space: Space, start: Settings, thorough: bool) -> Planner:
+    known = host.earlier.settings.get(space.level, ())
+    return Planner(space, start, thorough, seed=host.options.seed, known=known)
+
+
+def _result(
+    host: _Host,
+    state: RunState,
+    context: Context,
+    comparison: Comparison,
+    ended: Interrupted | LaunchError | None,
+) -> Result:
+    """Write the profile of a run that is over, or that ``ended`` early.
+
+    Raises:
+        Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
+    """
+    load, levels = host.load(), tuple(state.spaces)
+    state.rounds, apart = undisturbed(state.rounds)
+    answers = partial_answers(state, levels) if ended else proven_answers(state, levels)
+    if not ended:
+        answers = advised(state, answers, host.schedule.elapsed)
+    evidence = replace(
+        evidence_of(state, context, (*state.spaces[LEVELS[-1]].left_out, *comparison.later)),
+        seconds=round(host.schedule.elapsed, 1),
+        partial=ended is not None,
+        warnings=(
+            *([notes.disturbed(apart)] if apart else []),
+            *host.earlier.notes,
+            *host.notes,
+            *comparison.notes(state.chosen.values()),
+            *notes.run_conditions(host.bench.no_fork_reason, host.bench.stood_still),
+        ),
+        why=host.bound.value if host.bound is not None else "",
+        beside=notes.load_note(load),
+    )
+    written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
+    profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)
+    saved, note = file.save(host.path, profile)  # before the trials' processes are ended, which takes a moment
+    if any(found.settings.compile != "off" for found in profile.levels.values()):
+        keep_compiled(host.runner.setup.paths.compile_cache)
+    if ended is not None:
+        raise _with_saved_path(ended, saved) from ended
+    return Result(profile, saved, host.inventory, load, note)
+
+
+def _with_saved_path(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
+    """Return ``ended``, which ended a run early, with the place of the best so far."""
+    if isinstance(ended, Interrupted):
+        return Interrupted(ended.signal, saved)
+    return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")

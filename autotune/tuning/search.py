@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
-from autotune.search.protocol import Observation, Proposal
-from autotune.stats.proof import LOOKS
+from autotune.search.history import Trial
+from autotune.search.planner import Proposal
+from autotune.stats.proof import ANALYSES
 from autotune.tuning.events import StageStarted, TrialFinished, TrialStarted
-from autotune.tuning.finalists import improving, near_best
-from autotune.tuning.schedule import PROOF_MARGIN, generation_seconds
+from autotune.tuning.race import improving, near_best
+from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
 from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
 
 PASSES = ({"safe": 0.35, "amp": 0.2, "max": 0.2}, {"safe": 0.12, "amp": 0.07, "max": 0.06})
 """Shares of the searching time; what a level leaves over goes to the next. Each level is searched twice, since what a
@@ -22,7 +23,7 @@ LAST_PASS = {"safe": 1 / 3, "amp": 1 / 2, "max": 1.0}
 other combinations are tried again."""
 RACE_SHARE = 0.15
 """Largest share of the run kept back for the race."""
-LEVEL_FINALISTS = 2
+LEVEL_CANDIDATES = 2
 """Settings of a level that the race is expected to run."""
 QUICK_SECONDS = 2.0
 """After trials shorter than this the baseline is repeated more often."""
@@ -30,43 +31,42 @@ REPEAT_EVERY = 6
 """Trials of other settings between two of the baseline."""
 
 
-def search(state: RunState, tools: Tools) -> None:
+def search(state: RunState) -> None:
     """Search all levels until the time for it is over; trials are added to ``state``."""
     share = 0.0
     for shares in PASSES:
         start = state.baseline
-        for level, space in tools.spaces.items():
+        for level, space in state.spaces.items():
             share += shares[level]
-            start = _search_level(state, tools, space, start, share)
+            start = _search_level(state, space, start, share)
     start = state.baseline
-    for level, space in tools.spaces.items():
-        used = min(1.0, _used_share(state, tools))
-        start = _search_level(state, tools, space, start, used + (1 - used) * LAST_PASS[level], thorough=True)
+    for level, space in state.spaces.items():
+        used = min(1.0, _used_share(state))
+        start = _search_level(state, space, start, used + (1 - used) * LAST_PASS[level], thorough=True)
 
 
-def _search_level(
-    state: RunState, tools: Tools, space: Space, start: Settings, share: float, thorough: bool = False
-) -> Settings:
-    """Search one level until ``share`` of the searching time is used; returns the best settings known in it."""
-    searching = tools.new_search(space, start, thorough)
-    tools.observe(StageStarted(f"searching: {space.level}"))
-    while not _is_over(state, tools, share) or _must_be_tried(state, tools, space.level):
-        proposal = _repeat_baseline(state) or searching.ask()
+def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
+    """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
+    searching = state.new_search(space, start, thorough)
+    state.observe(StageStarted(f"searching: {space.level}"))
+    while not _is_over(state, share) or _must_be_tried(state, space.level):
+        proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
-        tools.observe(TrialStarted(proposal.settings))
-        before = tools.schedule.clock()
-        outcome = tools.bench.measure(proposal.settings, proposal.give_up_below, tools.schedule.deadline)
-        state.trial_seconds.append(tools.schedule.clock() - before)
-        searching.tell(proposal, outcome)
-        state.add(Observation(proposal.settings, outcome, space.level))
-        tools.observe(_trial_finished(state))
+        state.observe(TrialStarted(proposal.settings))
+        before = state.schedule.clock()
+        outcome = state.bench.measure(proposal.settings, proposal.give_up_below, state.schedule.deadline)
+        state.trial_seconds.append(state.schedule.clock() - before)
+        trial = Trial(proposal.settings, outcome, space.level, proposal.stage)
+        state.add(trial)
+        state.record(trial)
+        state.observe(_trial_finished(state))
     state.searched.add(space.level)
-    return next(iter(tools.rank(state.history, space, 1)), start)
+    return next(iter(state.rank(state.history, space, 1)), start)
 
 
 def _repeat_baseline(state: RunState) -> Proposal | None:
-    """The baseline again, if it is due.
+    """Return the baseline again, if it is due.
 
     The first repeat shows at once how far two trials of the same settings differ; later ones show how the machine
     drifts. The baseline is repeated later and less often if trials take long.
@@ -75,44 +75,48 @@ def _repeat_baseline(state: RunState) -> Proposal | None:
     since = next((k for k, o in enumerate(reversed(history)) if o.settings == own), len(history))
     quick = not state.trial_seconds or state.trial_seconds[-1] < QUICK_SECONDS
     due = since >= (REPEAT_EVERY if quick else 2 * REPEAT_EVERY) or (quick and len(history) == 1)
-    return Proposal(own, "again", len(history)) if due else None
+    return Proposal(own, "again") if due else None
 
 
-def _is_over(state: RunState, tools: Tools, share: float) -> bool:
-    """True once another trial would take time that belongs to the next level or to the proof."""
-    return _used_share(state, tools, _usual_seconds(state)) > share
+def _is_over(state: RunState, share: float) -> bool:
+    """Return True once another trial would take time that belongs to the next level or to the proof."""
+    return _used_share(state, _usual_seconds(state)) > share
 
 
-def _must_be_tried(state: RunState, tools: Tools, level: str) -> bool:
-    """Whether nothing of ``level`` was tried yet, though the proof's first look of one contender fits behind a trial.
+def _must_be_tried(state: RunState, level: str) -> bool:
+    """Return True if nothing of ``level`` was tried yet, though a trial fits beside the first analysis of what is best.
 
-    What was never tried can never be proven.
+    What was never tried can never be proven. If nothing is worth a proof so far, a trial is all that must fit.
     """
-    if any(o.level == level and o.settings != state.baseline for o in state.history):
+    if state.tried(level):
         return False
-    look = min(LOOKS) * PROOF_MARGIN * generation_seconds(state, [state.baseline, state.best])
-    return _usual_seconds(state) + look < tools.schedule.left
+    first = min(ANALYSES) * PROOF_MARGIN * replicate_seconds(state, [state.baseline, state.best])
+    return _usual_seconds(state) + (first if _rising(state) else 0.0) < state.schedule.left
+
+
+def _rising(state: RunState) -> Mapping[str, Settings]:
+    """Return the best settings of each level that are clearly faster than all below."""
+    best = {level: max(settings, key=state.estimate) for level, settings in near_best(state).items() if settings}
+    return improving(state, best, state.estimate)
 
 
 def _usual_seconds(state: RunState) -> float:
-    """What a trial takes."""
+    """Return the usual duration of a trial."""
     return statistics.median(state.trial_seconds or [0.0])
 
 
-def _used_share(state: RunState, tools: Tools, ahead: float = 0.0) -> float:
-    return tools.schedule.search_share(_kept_back(state, tools), ahead)
+def _used_share(state: RunState, ahead: float = 0.0) -> float:
+    return state.schedule.search_share(_kept_back(state), ahead)
 
 
-def _kept_back(state: RunState, tools: Tools) -> float:
-    """Seconds for race and proof of every level that may gain, by what is known now, or that was not searched yet."""
-    near = near_best(state, tools.spaces)
-    best = {level: max(settings, key=state.estimate) for level, settings in near.items() if settings}
-    rising = improving(state, best, state.estimate)
-    levels = sum(level in rising or level not in state.searched for level in tools.spaces)
-    several = [near[level][:LEVEL_FINALISTS] for level in rising if len(near[level]) > 1]
-    racing = generation_seconds(state, [settings for finalists in several for settings in finalists])
-    affordable = racing <= RACE_SHARE * tools.schedule.whole
-    return tools.schedule.proof_seconds(state, levels) + (racing if affordable else 0.0)
+def _kept_back(state: RunState) -> float:
+    """Return the seconds for race and proof of every level that may gain, or that was not searched yet."""
+    near, rising = near_best(state), _rising(state)
+    levels = sum(level in rising or level not in state.searched for level in state.spaces)
+    several = [near[level][:LEVEL_CANDIDATES] for level in rising if len(near[level]) > 1]
+    racing = replicate_seconds(state, [settings for group in several for settings in group])
+    affordable = racing <= RACE_SHARE * state.schedule.whole
+    return proof_seconds(state, levels) + (racing if affordable else 0.0)
 
 
 def _trial_finished(state: RunState) -> TrialFinished:

@@ -1,70 +1,184 @@
-"""What a tuning run knows so far."""
+"""A tuning run in one record: what its phases work with, and all that they have found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from autotune.knobs.settings import Settings
-from autotune.search.protocol import Observation, trial_noise
-from autotune.stats.decide import BASELINE, typical_rate
-from autotune.stats.outcome import Completed
-from autotune.stats.proof import Round
+from autotune.knobs.space import Space
+from autotune.search.history import Trial, first_measured, trial_noise
+from autotune.search.planner import Planner, Search, rank
+from autotune.stats.outcome import Completed, Outcome
+from autotune.stats.proof import BASELINE, Round, typical_rate
+from autotune.tuning.events import Observer, ignore
+
+FINISH_SECONDS = 1.0
+"""Kept back from the budget for ending the last trial and writing the profile."""
+BASELINE_SHARE, LEAST_PATIENCE, MOST_PATIENCE = 0.4, 10.0, 60.0
+"""The baseline's first trial may show no sign of life for this share of the budget, within these seconds."""
 
 
-@dataclass
+class Contest(Protocol):
+    """One replicate: candidates that are resident in memory.
+
+    Attributes:
+        neighbours: processors that other processes kept busy during the last round, on average.
+        cpu_wait: largest CPU wait share of a candidate during the last round.
+    """
+
+    neighbours: float
+    cpu_wait: float
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """Run one block of each, in random order: items per second by name. A candidate that ended is left out."""
+
+
+class Bench(Protocol):
+    """Where settings are measured."""
+
+    def measure(self, settings: Settings, give_up_below: float, deadline: float, /) -> Outcome:
+        """Run one trial, and judge it."""
+
+    def contest(self, candidates: Mapping[str, Settings], deadline: float, /) -> AbstractContextManager[Contest]:
+        """Return a context manager that gives a `Contest` of warm, paused candidates."""
+
+
+class Schedule:
+    """Owns the deadline of one run.
+
+    Args:
+        clock: monotonic seconds.
+        started: when the budget began to count, on that clock.
+        budget: seconds for everything.
+
+    Attributes:
+        uncounted: seconds that the budget does not count: what a script does before it trains.
+    """
+
+    def __init__(self, clock: Callable[[], float], started: float, budget: float) -> None:
+        self.clock, self.started, self.budget = clock, started, budget
+        self.search_started = clock()
+        self.uncounted = 0.0
+
+    @property
+    def deadline(self) -> float:
+        """When measuring must end, on the clock."""
+        return self.started + self.uncounted + self.budget - FINISH_SECONDS
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of the run."""
+        return self.clock() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - self.clock()
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a sign of life that the baseline's first trial may take."""
+        return min(MOST_PATIENCE, max(LEAST_PATIENCE, BASELINE_SHARE * self.budget))
+
+    @property
+    def whole(self) -> float:
+        """Seconds from the start of the search to the deadline."""
+        return self.deadline - self.search_started
+
+    def start_search(self) -> None:
+        """Start the search now."""
+        self.search_started = self.clock()
+
+    def search_share(self, kept_back: float, ahead: float = 0.0) -> float:
+        """Return the share of the searching time that will be over ``ahead`` seconds from now.
+
+        Args:
+            kept_back: seconds of the run that belong to race and proof.
+            ahead: seconds from now.
+        """
+        searching = self.whole - kept_back
+        return (self.clock() + ahead - self.search_started) / searching if searching > 0 else math.inf
+
+
+def _unchanged(settings: Settings) -> Settings:
+    return settings
+
+
+def _unrecorded(_trial: Trial) -> None:
+    return None
+
+
+@dataclass(kw_only=True)
 class RunState:
-    """Everything that has been found. The result is made of it, whether the run was complete or interrupted."""
+    """One tuning run after its baseline. The result is made of it, whether the run was complete or interrupted."""
 
     baseline: Settings
-    start_seconds: float = 0.0
-    """What starting a contender takes if no trial of its settings was measured."""
-    items_per_sample: float = 1.0
-    history: list[Observation] = field(default_factory=list)
+    bench: Bench
+    schedule: Schedule
+    spaces: Mapping[str, Space]
+    """Feasible settings by level, lowest first."""
+    observe: Observer = ignore
+    record: Callable[[Trial], None] = _unrecorded
+    """Keeps a trial for ``--resume``."""
+    new_search: Callable[[Space, Settings, bool], Search] = Planner
+    """``(space, start, thorough)``: the search of one level."""
+    rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
+    """``(history, space, count)``: the best settings measured so far, best first."""
+    settle: Callable[[Settings], Settings] = _unchanged
+    """Returns settings without the knobs that change the user's first steps."""
+
+    history: list[Trial] = field(default_factory=list)
     """All trials, oldest first."""
     estimates: dict[Settings, float] = field(default_factory=dict)
     """Mean rate of the trials of each settings, in items per second."""
+    start_seconds: float = 0.0
+    """Seconds that starting a candidate takes if no trial of its settings was measured."""
+    items_per_sample: float = 1.0
     trial_seconds: list[float] = field(default_factory=list)
-    """What trials took, oldest first."""
+    """Seconds that trials took, oldest first."""
     searched: set[str] = field(default_factory=set)
     """Levels that were searched at least once."""
     chosen: dict[str, Settings] = field(default_factory=dict)
-    """The contender of each level."""
+    """The candidate of each level."""
     raced: set[Settings] = field(default_factory=set)
-    """What ran in the race."""
+    """Settings that ran in the race."""
     race_rounds: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     """Rounds of the proof."""
-    missed: float = 0.0
-    """Share of its processors' time that the contender missed which missed most, lately: it waited while others ran."""
+    cpu_wait: float = 0.0
+    """Largest CPU wait share of a candidate, lately."""
     slowness: float = 1.0
-    """How many times as long as expected the last generation took to start and to warm up."""
+    """How many times as long as expected the last replicate took to start and to warm up."""
 
-    @classmethod
-    def after(cls, baseline: Settings, history: Sequence[Observation]) -> RunState:
-        """The state after ``history``, which holds at least the baseline's trial."""
-        completed = [o.outcome for o in history if isinstance(o.outcome, Completed)]
-        plain = [
-            o.outcome for o in history if isinstance(o.outcome, Completed) and o.settings.compile == baseline.compile
-        ]
-        start_seconds = max((outcome.start_seconds for outcome in plain), default=0.0)
-        state = cls(baseline, start_seconds, items_per_sample(history))
-        state.missed = max((outcome.measurement.stolen for outcome in plain if outcome.measurement), default=0.0)
-        state.trial_seconds += [outcome.seconds for outcome in completed]
-        for observation in history:
-            state.add(observation)
-        return state
+    def resume(self, history: Sequence[Trial]) -> None:
+        """Take over the trials before the search, at least the baseline's."""
+        plain = [trial for trial in history if trial.settings.compile == self.baseline.compile]
+        starts = [trial.outcome.start_seconds for trial in plain if isinstance(trial.outcome, Completed)]
+        self.start_seconds = max(starts, default=0.0)
+        self.items_per_sample = items_per_sample(history)
+        self.cpu_wait = max((each.measurement.cpu_wait for each in plain if each.measurement), default=0.0)
+        self.trial_seconds += [trial.outcome.seconds for trial in history if isinstance(trial.outcome, Completed)]
+        for trial in history:
+            self.add(trial)
 
-    def add(self, observation: Observation) -> None:
+    def add(self, trial: Trial) -> None:
         """Add one trial. Rates of repeated settings are averaged."""
-        self.history.append(observation)
-        if observation.rate:
-            rates = [o.rate for o in self.history if o.settings == observation.settings and o.rate]
-            self.estimates[observation.settings] = sum(rates) / len(rates)
+        self.history.append(trial)
+        if trial.rate:
+            rates = [each.rate for each in self.history if each.settings == trial.settings and each.rate]
+            self.estimates[trial.settings] = sum(rates) / len(rates)
 
     def estimate(self, settings: Settings) -> float:
-        """Mean rate of the settings' trials in items per second; 0 if none was measured."""
+        """Return the mean rate of the settings' trials in items per second; 0 if none was measured."""
         return self.estimates.get(settings, 0.0)
+
+    def tried(self, level: str) -> list[Settings]:
+        """Return all settings but the baseline that were tried for ``level``, oldest first."""
+        return [each.settings for each in self.history if each.level == level and each.settings != self.baseline]
 
     @property
     def baseline_rate(self) -> float:
@@ -82,18 +196,16 @@ class RunState:
         return trial_noise(self.history)
 
     @property
-    def generations(self) -> int:
-        """Generations of the proof so far."""
-        return max((turn.generation for turn in self.rounds), default=0)
+    def replicates(self) -> int:
+        """Replicates of the proof so far."""
+        return max((turn.replicate for turn in self.rounds), default=0)
 
 
-def items_per_sample(history: Sequence[Observation]) -> float:
-    """Average number of items (tokens, say) in a sample, by the first measured trial; 1 if there is none."""
-    for observation in history:
-        outcome = observation.outcome
-        if isinstance(outcome, Completed) and outcome.measurement is not None:
-            blocks = outcome.measurement.blocks
-            samples = sum(block.steps for block in blocks) * observation.settings.global_batch
-            if samples:
-                return sum(block.items for block in blocks) / samples
-    return 1.0
+def items_per_sample(history: Sequence[Trial]) -> float:
+    """Return the average number of items (tokens, say) in a sample, by the first measured trial; 1 if there is none."""
+    first = first_measured(history)
+    if first is None:
+        return 1.0
+    settings, measured = first
+    samples = sum(block.steps for block in measured.blocks) * settings.global_batch
+    return sum(block.items for block in measured.blocks) / samples if samples else 1.0

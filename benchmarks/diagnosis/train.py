@@ -58,26 +58,26 @@ class Table(nn.Module):
 
 
 def layers(*widths: int) -> nn.Module:
-    """Linear layers of these widths with ReLU between them."""
+    """Build linear layers of these widths with ReLU between them."""
     pairs = list(itertools.pairwise(widths))
     return nn.Sequential(*(part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())))
 
 
 def confidences(outputs: Tensor, targets: Tensor) -> list[tuple[float, bool]]:
-    """How sure the model is of each sample, and whether it is right, asked one by one."""
+    """Ask sample by sample how sure the model is, and if it is right."""
     rows = [(output.softmax(0), target.item()) for output, target in zip(outputs, targets, strict=True)]
     return [(row.max().item(), row.argmax().item() == target) for row, target in rows]
 
 
 def log_metrics(step: int, loss: float) -> None:
-    """A line for each of many figures."""
+    """Print a line for each of many figures."""
     for figure in range(100):
         print(json.dumps({"step": step, "figure": figure, "loss": loss}), flush=True)
 
 
 @torch.no_grad()
 def validate(model: nn.Module, batches: DataLoader) -> float:
-    """Mean loss of the validation data."""
+    """Return the mean loss of the validation data."""
     model.eval()
     losses = [nn.functional.cross_entropy(model(inputs), targets).item() for inputs, targets in batches]
     model.train()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu [--out FILE] [--only NAME...] [--rehearse]
 
-Runs tests/gpu, tunes three tasks on the GPU and one on the CPU cores, asks the rivals that are installed, and measures
-every claim again in plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost
-the rest. The result file is written after every part. ``--rehearse`` runs a small task on the CPU.
+Runs the tests that need a GPU, tunes two tasks on the GPU and one on the CPU cores, and measures every claim again in
+plain PyTorch. Each part is a process with a time limit of its own: one that hangs does not cost the rest. The result
+file is written after every part. ``--rehearse`` runs a small task on the CPU.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.parts import tail
 from benchmarks.gpu.plan import TOTAL_SECONDS, Part, parts
+from benchmarks.plain.side_by_side import tail
 
 LEAST_SECONDS = 5.0
 """With less left, a part does not begin."""
@@ -74,7 +74,7 @@ def _part(part: Part, folder: Path, left: float, rehearse: bool) -> dict[str, An
 
 
 def command(part: Part, folder: Path, rehearse: bool) -> list[str]:
-    """What starts ``part``; its findings land in ``folder``."""
+    """Return what starts ``part``; its findings land in ``folder``."""
     line = [sys.executable, "-m", "benchmarks.gpu.parts", part.kind, str(folder)]
     line += ["--subject", part.subject.name] if part.subject else []
     return line + (["--rehearse"] if rehearse else [])

@@ -6,10 +6,8 @@ python -m benchmarks.gpu.parts KIND FOLDER [--subject NAME] [--rehearse]
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -24,17 +22,14 @@ from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from benchmarks import stamp
 from benchmarks.gpu.plan import REHEARSAL_BUDGET, SUBJECTS, Subject
-from benchmarks.rivals.history import ratio
-from benchmarks.rivals.trial import load
-from benchmarks.side_by_side import Contender, rounds
+from benchmarks.plain.side_by_side import Contender, rounds, tail
+from benchmarks.plain.training import load
+from benchmarks.ratios import paired
+from benchmarks.recheck import BASELINE, distinct, profiled
 
 ROOT = Path(__file__).resolve().parents[2]
-RIVALS = {
-    "pytorch-autotune": ("pytorch_autotune", "benchmarks.rivals.autotune_pytorch", ("--budget", "30")),
-    "loadtune": ("loadtune", "benchmarks.rivals.loadtune_search", ("--device", "{device}")),
-}
-"""Package, module that asks it, and that module's options."""
 ROUNDS, BLOCK_SECONDS = 8, 0.8
+TESTS = "tests/processes/test_gpu.py"
 LONG_TESTS = "not ends_with_a_profile and not data_parallel"
 """What the other parts show, or what takes several GPUs."""
 
@@ -62,32 +57,32 @@ class Work:
 
     @property
     def profile(self) -> Path:
-        """What the tuning run has written."""
+        """Return the path of what the tuning run writes."""
         assert self.subject is not None
         return self.folder / f"{self.subject.name}.yaml"
 
     def variables(self) -> dict[str, str]:
-        """The environment of what is started."""
+        """Return the environment of what is started."""
         found = dict(os.environ)
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), found.get("PYTHONPATH"))))
         found |= {"AUTOTUNE_REHEARSAL": "1"} if self.rehearse else {}
         return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {})
 
     def run(self, line: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
-        """``line`` to its end, and the seconds it took."""
+        """Run ``line`` to its end; return it with the seconds it took."""
         started = time.monotonic()
         ended = subprocess.run(line, cwd=ROOT, env=self.variables(), capture_output=True, text=True)
         return ended, round(time.monotonic() - started, 2)
 
     def write(self, **found: Any) -> None:
-        """What is known so far."""
+        """Write what is known so far."""
         path = self.folder / f"{self.name}.json"
         path.with_suffix(".new").write_text(json.dumps(found), "utf-8")
         path.with_suffix(".new").rename(path)
 
 
 def facts(work: Work) -> None:
-    """Machine, versions, and what nvidia-smi says."""
+    """Write machine, versions, and what nvidia-smi reports."""
     inventory = probe()
     work.write(**stamp.stamp(inventory))
     query = ("--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv,noheader")
@@ -95,20 +90,18 @@ def facts(work: Work) -> None:
         smi = work.run(["nvidia-smi", *query])[0].stdout.strip()
     except OSError as error:
         smi = str(error)
-    installed = {name: importlib.util.find_spec(module) is not None for name, (module, *_) in RIVALS.items()}
-    cuda = inventory.software.cuda
-    work.write(**stamp.stamp(inventory), cuda=cuda, nvidia_smi=smi, rivals=installed)
+    work.write(**stamp.stamp(inventory), cuda=inventory.software.cuda, nvidia_smi=smi)
 
 
 def tests(work: Work) -> None:
-    """tests/gpu, but for what takes long."""
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu", "-k", LONG_TESTS]
+    """Run the tests that need a GPU, but for what takes long."""
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS, "-k", LONG_TESTS]
     ended, seconds = work.run(line)
     work.write(code=ended.returncode, seconds=seconds, tail=tail(ended.stdout))
 
 
 def tune(work: Work) -> None:
-    """A tuning run, as a user starts it."""
+    """Tune the subject as a user does."""
     assert work.subject is not None
     budget = REHEARSAL_BUDGET if work.rehearse else work.subject.budget
     line = [sys.executable, "tune.py", str(work.subject.path), "--budget", f"{budget:g}s", "--profile"]
@@ -123,84 +116,44 @@ def tune(work: Work) -> None:
 
 
 def claim(level: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What one level claims, and by which changes."""
+    """Return what one level claims, and by which changes."""
     own, settings = profile["baseline"]["settings"], level["settings"]
     changed = {name: value for name, value in settings.items() if value != own[name]}
     return {"changes": changed, "speedup": level["speedup"], "proven": level["proven"]}
 
 
-def rival(work: Work) -> None:
-    """What the subject's rival recommends."""
-    assert work.subject is not None
-    module, asks, options = RIVALS[work.subject.rival]
-    if importlib.util.find_spec(module) is None:
-        work.write(name=work.subject.rival, skipped="not installed")
-        return
-    own = settings_of(work)["baseline"]
-    words = [option.format(device=work.device) for option in options]
-    ended, seconds = work.run([sys.executable, "-m", asks, str(work.subject.path), json.dumps(own), *words])
-    found: dict[str, Any] = {"name": work.subject.rival, "code": ended.returncode, "seconds": seconds}
-    if ended.returncode == 0:
-        found["changes"] = json.loads(ended.stdout.strip().splitlines()[-1])
-    work.write(**found, tail=tail(ended.stderr or ended.stdout))
-
-
 def recheck(work: Work) -> None:
-    """Every claim, and the rival's recommendation, side by side in plain PyTorch, against the user's settings."""
+    """Measure every claim again, side by side in plain PyTorch, against the user's settings."""
     assert work.subject is not None
-    choices = settings_of(work)
-    distinct = {name: value for name, value in choices.items() if name == "baseline" or value != choices["baseline"]}
-    variables = work.variables()
+    choices, variables = settings_of(work), work.variables()
     contenders = {
-        name: Contender(work.subject.path, settings, variables=variables, device=work.device)
-        for name, settings in distinct.items()
+        name: Contender(work.subject.path, choices[name], variables=variables, device=work.device)
+        for name in dict.fromkeys(distinct(choices).values())
     }
     count, seconds = (2, 0.1) if work.rehearse else (ROUNDS, BLOCK_SECONDS)
     turns: list[dict[str, float]] = []
     for turn in rounds(contenders, count, seconds):
         turns.append(turn)
-        gains = {name: ratio(turns, name, "baseline") for name in distinct}  # type: ignore[arg-type]
+        gains = {name: paired(turns, name, BASELINE) for name in contenders}
         work.write(rounds=turns, gains={name: gain and gain.as_dict() for name, gain in gains.items()})
     if not turns:
         work.write(failed="no trainer came to its first round")
 
 
-def settings_of(work: Work) -> dict[str, dict[str, Any]]:
-    """The user's settings, those of each level, and the rival's; without a profile, PyTorch's own and the rival's."""
+def settings_of(work: Work) -> dict[str, Mapping[str, Any]]:
+    """Return the user's settings and those of each level; PyTorch's own with the task's batch without a profile."""
     assert work.subject is not None
-    found = profiled(work) if work.profile.exists() else {"baseline": defaults(work)}
-    path = work.folder / f"rival {work.subject.name}.json"
-    asked = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    if "changes" in asked:
-        found[asked["name"]] = found["baseline"] | asked["changes"]
-    return found
-
-
-def profiled(work: Work) -> dict[str, dict[str, Any]]:
-    """The settings in the profile."""
-    profile = yaml.safe_load(work.profile.read_text("utf-8"))
-    levels = {name: level["settings"] for name, level in profile["levels"].items()}
-    return {"baseline": profile["baseline"]["settings"], **levels}
-
-
-def defaults(work: Work) -> dict[str, Any]:
-    """PyTorch's own settings with the batch that the task states."""
-    assert work.subject is not None
+    if work.profile.exists():
+        return profiled(yaml.safe_load(work.profile.read_text("utf-8")))
     threads = len(os.sched_getaffinity(0))
     batch = load(str(work.subject.path)).CURRENT["batch_size"]
-    return Settings(threads=threads, interop_threads=threads, batch_size=batch).as_dict()
-
-
-def tail(text: str, count: int = 25) -> list[str]:
-    """The last lines of ``text``, without folders: result files name no machine's paths."""
-    return re.sub(r"(/[^\s/:'\"]+)+/", "", text).strip().splitlines()[-count:]
+    return {BASELINE: Settings(threads=threads, interop_threads=threads, batch_size=batch).as_dict()}
 
 
 KINDS: Mapping[str, Callable[[Work], None]] = {
     "facts": facts,
     "tests": tests,
     "tune": tune,
-    "rival": rival,
     "recheck": recheck,
 }
 

@@ -14,25 +14,23 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.stats.outcome import Completed, Outcome
+from autotune.stats.outcome import Outcome
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.judge import check_losses, judge
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import recognise
-from autotune.tuning.host_runner import open_runner
-from autotune.tuning.host_speed import matrix_rates
+from autotune.tuning.machine import matrix_rates
+from autotune.tuning.runner import open_runner
 from benchmarks import stamp
 from benchmarks.grid import file, plan
 from benchmarks.grid.file import Grid, Header, Recorded, Turns
-from benchmarks.grid.gate import Gate
 
 PACKAGES = ("torch", "numpy", "torch-autotune")
 MEASURED_SECONDS = 0.5
@@ -48,7 +46,6 @@ def main() -> None:
     parser.add_argument("task", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--contests", type=int, default=len(plan.FIELD))
-    parser.add_argument("--patience", type=float, default=1200.0, help="seconds of waiting for near cores, in all")
     parser.add_argument("--out", type=Path, help="default: benchmarks/grids/<task>.jsonl")
     arguments = parser.parse_args()
     path = arguments.out or file.FOLDER / f"{arguments.task.stem}.jsonl"
@@ -57,7 +54,7 @@ def main() -> None:
     with open_runner(recognise(arguments.task), inventory, 0, 3600.0) as runner:
         if not path.exists():
             path.write_text(_line(_header(runner, inventory).as_dict()), "utf-8")
-        recorder = Recorder(runner, path, arguments.patience)
+        recorder = Recorder(runner, path)
         recorder.rounds(range(arguments.rounds), plan.everything(recorder.grid.spaces))
         for number, level in itertools.product(range(arguments.contests), recorder.grid.spaces):
             recorder.contest(level, number)
@@ -79,16 +76,13 @@ def _header(runner: Runner, inventory: Inventory) -> Header:
 class Recorder:
     """Measures what a grid's file does not hold yet, and appends it."""
 
-    def __init__(self, runner: Runner, path: Path, patience: float) -> None:
+    def __init__(self, runner: Runner, path: Path) -> None:
         self.runner, self.path = runner, path
         self.grid: Grid = file.load(path)
         self.baseline = self.grid.header.baseline
         self.bench = TrialBench(runner, self.baseline)
         self.elapsed = max((trial.at for trial in self.grid.trials), default=0.0)
         self.started = time.monotonic()
-        measured = [t.outcome.measurement for t in self.grid.trials if isinstance(t.outcome, Completed)]
-        known = [m.core_latency for m in measured if m is not None and m.core_latency]
-        self.gate = Gate(min(known, default=0.0), patience)
         self.bench.remember(self._trial(self.baseline))
 
     def rounds(self, numbers: Iterable[int], settings: tuple[Settings, ...]) -> None:
@@ -100,7 +94,7 @@ class Recorder:
                     done.remove(each)
                     continue
                 at = self.elapsed + time.monotonic() - self.started
-                trial = Recorded(number, at, each, self.gate.measured(partial(self.measure, each)))
+                trial = Recorded(number, at, each, self.measure(each))
                 self._append(file.encode(trial, self.baseline))
                 print(
                     f"round {number} trial {position}: {file.rate(trial.outcome):.6g}", trial.outcome.reason, flush=True
@@ -112,7 +106,7 @@ class Recorder:
         if any((turns.level, turns.number) == (level, number) for turns in grid.turns):
             return
         chosen = plan.contenders(grid.spaces[level], grid.rates, plan.FIELD[number % len(plan.FIELD)])
-        turns = Turns(level, number, chosen, self.gate.measured(partial(self.turns, chosen)))
+        turns = Turns(level, number, chosen, self.turns(chosen))
         self._append(file.encode_turns(turns, self.baseline))
         print(f"contest {number} {level}: {len(chosen)} contenders", flush=True)
 

@@ -18,22 +18,26 @@ from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import to_json
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, Outcome, OutOfMemory, Skipped, TimedOut, WrongNumbers
+from autotune.stats.outcome import KINDS, Completed, Outcome
 from benchmarks.grid.plan import HELD, spaces
 from benchmarks.simulation.recorded import recorded_inventory
 
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
 """Facts of a task that older grids call otherwise; None where nobody asks any more."""
-KINDS: Mapping[str, type[Outcome]] = {
-    kind.kind: kind for kind in (Completed, OutOfMemory, TimedOut, Crashed, WrongNumbers, Skipped)
-}
+DROPPED_KNOBS = {"persistent_workers"}
+"""Knobs of older grids, whose value followed from the others'."""
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` of an older grid without the knobs that are no more."""
+    return {name: value for name, value in values.items() if name not in DROPPED_KNOBS}
 
 
 def _renamed(facts: Mapping[str, Any]) -> dict[str, Any]:
     """``facts`` of an older grid under today's names."""
     names = {name: FORMER_FACTS.get(name, name) for name in facts}
-    return {new: facts[old] for old, new in names.items() if new is not None}
+    return {"compared": {}} | {new: facts[old] for old, new in names.items() if new is not None}
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Header:
         parts = {
             "inventory": recorded_inventory(data["inventory"]),
             "task": TaskFacts.from_dict(_renamed(data["task"])),
-            "baseline": Settings.from_dict(data["baseline"]),
+            "baseline": Settings.from_dict(_settings(data["baseline"])),
         }
         return cls(**{**data, **parts})
 
@@ -210,8 +214,7 @@ def everywhere(folder: Path = FOLDER) -> dict[str, Grid]:
 
 
 def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
-    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, stolen,
-    core-to-core latency]``."""
+    """Plain data for one line: settings as what they change, blocks as ``[items, seconds, steps, cpu_wait]``."""
     outcome = trial.outcome
     changed = {name: mine for name, (mine, _) in trial.settings.difference(baseline).items()}
     line: dict[str, Any] = {"round": trial.round, "at": round(trial.at, 1), "settings": changed, "end": outcome.kind}
@@ -225,21 +228,18 @@ def encode(trial: Recorded, baseline: Settings) -> dict[str, Any]:
         "warmup": [round(measured.warmup_seconds, 3), measured.warmup_steps, measured.steady],
         "load": round(measured.load_share, 3),
         "memory": measured.peak_memory,
-        "blocks": [
-            [b.items, round(b.seconds, 6), b.steps, round(b.stolen, 4), float(f"{b.core_latency:.3g}")]
-            for b in measured.blocks
-        ],
+        "blocks": [[b.items, round(b.seconds, 6), b.steps, round(b.cpu_wait, 4)] for b in measured.blocks],
     }
 
 
 def decode(line: Mapping[str, Any], baseline: Settings) -> Recorded:
     """The inverse of `encode`."""
-    settings = baseline.but(**line["settings"])
+    settings = baseline.but(**_settings(line["settings"]))
     if line["end"] != Completed.kind:
         return Recorded(line["round"], line["at"], settings, KINDS[line["end"]](reason=line["reason"]))
     seconds, steps, steady = line["warmup"]
     measurement = Measurement(
-        blocks=tuple(Block(*block) for block in line["blocks"]),
+        blocks=tuple(Block(*block[:4]) for block in line["blocks"]),
         warmup_seconds=seconds,
         warmup_steps=steps,
         steady=steady,
@@ -259,5 +259,5 @@ def encode_turns(turns: Turns, baseline: Settings) -> dict[str, Any]:
 
 
 def _turns(line: Mapping[str, Any], baseline: Settings) -> Turns:
-    settings = tuple(baseline.but(**changed) for changed in line["settings"])
+    settings = tuple(baseline.but(**_settings(changed)) for changed in line["settings"])
     return Turns(line["contest"], line["number"], settings, tuple(tuple(row) for row in line["rates"]))

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import KNOBS
+from autotune.knobs.table import BY_NAME
 
 Held = Mapping[str, Sequence[Any]]
 """Values that a grid is restricted to, by knob; ``global_batch`` counts in multiples of the user's own."""
@@ -22,6 +22,8 @@ HELD: Held = {
     "interop_threads": (2,),
 }
 """Held in every grid: knobs that multiply its size and hardly change a rate on two cores."""
+LATER_KNOBS = ("worker_start", "malloc", "matmul_precision", "omp_wait_policy", "data_parallel", "binding")
+"""Knobs that came after the first grids: their neutral value is held."""
 TASKS: Mapping[str, Held] = {
     "tabular_mlp": {"allocator": ("default",)},
     "jpeg_folder": {"optimizer_impl": ("default",), "global_batch": (1, 2)},
@@ -45,13 +47,9 @@ FIELD = (16, 10, 6, 6)
 
 
 def spaces(context: Context, held: Held) -> dict[str, Space]:
-    """The space of every level, restricted to ``held`` values. Knobs that came after the first grids are held too.
-
-    Grids of version 0.1 were recorded with workers that outlive an epoch, which is no choice any more: it is pinned.
-    """
-    pinned = {name: held[name][0] for name in ("persistent_workers",) if name in held}
-    held = {knob.name: (knob.neutral,) for knob in KNOBS if knob.added_later} | dict(held)
-    return {level: _restricted(build(context, level, pinned), held) for level in LEVELS}
+    """The space of every level, restricted to ``held`` values. Knobs that came after the first grids are held too."""
+    held = {name: (BY_NAME[name].neutral,) for name in LATER_KNOBS} | dict(held)
+    return {level: _restricted(build(context, level), held) for level in LEVELS}
 
 
 def _restricted(space: Space, held: Held) -> Space:

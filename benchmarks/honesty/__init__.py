@@ -1,1 +1,1 @@
-"""Is what the tuner claims true? A/A comparisons, coverage, optimal baselines, short trials against long runs."""
+"""Is what the tuner claims true? A/A comparisons, trials beside neighbours, coverage of simulated proofs."""

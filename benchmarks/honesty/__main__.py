@@ -1,17 +1,17 @@
-"""Is what the tuner claims true? Five experiments; each prints a table.
+"""Is what the tuner claims true? Three experiments; each prints a table.
 
-    python -m benchmarks.honesty aa|neighbours|optimal|coverage|ranking --help
+    python -m benchmarks.honesty aa|neighbours|coverage --help
 
-Only ``aa``, ``neighbours`` and ``ranking`` time anything; the others are simulated.
+``aa`` and ``neighbours`` time real training; ``coverage`` is simulated.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.honesty import aa, coverage, neighbours, optimal, ranking
+from benchmarks.honesty import aa, coverage, neighbours
 
-EXPERIMENTS = {"aa": aa, "neighbours": neighbours, "optimal": optimal, "coverage": coverage, "ranking": ranking}
+EXPERIMENTS = {"aa": aa, "neighbours": neighbours, "coverage": coverage}
 
 
 def main() -> None:

@@ -15,20 +15,18 @@ from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import recognise
-from autotune.tuning.host_runner import open_runner
+from autotune.tuning.runner import open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, MOST_ROUNDS, SLOW_STEP_SECONDS
 from benchmarks import stamp
-from benchmarks.honesty import draws, record
-from benchmarks.honesty.load import LOADS, neighbour
-from benchmarks.honesty.proofs import Turn, table
+from benchmarks.honesty import draws
+from benchmarks.honesty.proofs import Turn
+from benchmarks.neighbour import LOADS, neighbour
 
-GENERATION_SECONDS = 15.0
-"""About what one takes: a drifting load goes up and down once while a recording of them lasts."""
 COMPARISONS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of the command line."""
+    """Add the options of this experiment."""
     parser.add_argument("task", type=Path)
     parser.add_argument("--generations", type=int, default=30, help="of each load")
     parser.add_argument("--threads", type=int, help="default: the user's; beside a neighbour several wait for ages")
@@ -46,36 +44,36 @@ def main(arguments: argparse.Namespace) -> None:
         raise SystemExit(f"--loads {unknown[0]}: no such load; loads are: {', '.join(LOADS)}")
     data = recorded(arguments.task, path, loads, arguments.generations, arguments.threads)
     data["rows"] = draws.rows(by_load(data), arguments.comparisons)
-    record.save(path, data)
-    print(table(data["rows"]))
+    stamp.save(path, data)
+    print(stamp.table(data["rows"]))
 
 
 def recorded(task: Path, path: Path, loads: list[str], count: int, threads: int | None) -> dict[str, Any]:
-    """Everything recorded, ``count`` generations of each of ``loads`` among it; written to ``path`` one by one."""
+    """Return everything recorded, at least ``count`` generations of each of ``loads``; each is written to ``path``."""
     inventory = probe()
     with open_runner(recognise(task), inventory, 0, 3600.0) as runner:
         baseline = baseline_settings(runner.describe(), inventory)
         baseline = baseline.but(threads=threads or baseline.threads)
         fresh = {
-            **stamp.stamp(inventory, record.PACKAGES),
+            **stamp.stamp(inventory),
             "task": task.stem,
             "baseline": baseline.as_dict(),
             "generations": [],
         }
-        data = record.opened(path, fresh)
+        data = stamp.opened(path, fresh)
         bench = TrialBench(runner, baseline, seed=len(data["generations"]))
         rounds = turns(bench)
         for load in loads:
             missing = count - sum(row["load"] == load for row in data["generations"])
             for taken in generations(bench, load, missing, rounds):
                 data["generations"].append({"load": load, "at": time.strftime("%H:%M:%S"), **encoded(taken)})
-                record.save(path, data)
+                stamp.save(path, data)
                 print(load, *(f"{turn.rates.get('a', 0.0):.6g}" for turn in taken), flush=True)
     return data
 
 
 def turns(bench: TrialBench) -> int:
-    """The most rounds that the tuner's proof may ask of a generation, by the baseline's first trial.
+    """Return the most rounds that the tuner's proof may ask of a generation, by the baseline's first trial.
 
     Raises:
         LaunchError: the task did not run.
@@ -89,28 +87,28 @@ def turns(bench: TrialBench) -> int:
 
 
 def generations(bench: TrialBench, load: str, count: int, rounds: int) -> Iterator[list[Turn]]:
-    """Items per second of contenders that all run the baseline's settings, beside a neighbour."""
+    """Yield items per second of contenders that all run the baseline's settings, beside a neighbour."""
     if count <= 0:
         return
     same = dict.fromkeys(draws.NAMES, bench.baseline)
-    with neighbour(load, span=count * GENERATION_SECONDS, seed=bench.seed):
+    with neighbour(load, seed=bench.seed):
         for _ in range(count):
             with bench.contest(same, math.inf) as contest:
                 yield [Turn(contest.round(BLOCK_SECONDS), contest.neighbours) for _ in range(rounds)]
 
 
 def encoded(turns: Sequence[Turn]) -> dict[str, Any]:
-    """A generation for the file: rates, and what neighbours took, round by round."""
+    """Return a generation for the file: rates, and what neighbours took, round by round."""
     return {"rates": [turn.rates for turn in turns], "neighbours": [round(turn.neighbours, 2) for turn in turns]}
 
 
 def decoded(row: dict[str, Any]) -> list[Turn]:
-    """The inverse; recordings of before 2026-11-22 do not say what neighbours took."""
+    """Return a generation from the file; recordings of before 2026-11-22 do not say what neighbours took."""
     return [Turn(*turn) for turn in zip(row["rates"], row.get("neighbours") or [0.0] * len(row["rates"]), strict=True)]
 
 
 def by_load(data: dict[str, Any]) -> dict[str, list[list[Turn]]]:
-    """The recording's generations, in order."""
+    """Return the recording's generations by load, in order."""
     found: dict[str, list[list[Turn]]] = {}
     for row in data["generations"]:
         found.setdefault(row["load"], []).append(decoded(row))

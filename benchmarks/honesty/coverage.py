@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from autotune.tuning.schedule import MOST_ROUNDS
 from benchmarks import stamp
-from benchmarks.honesty import aa, record
+from benchmarks.honesty import aa
 from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
-from benchmarks.honesty.proofs import prove, summary, table
+from benchmarks.honesty.proofs import prove, summary
 
 LOW = LEVELS[0]
 RATIOS = (1.0, 1.03, 1.10, 1.30)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of the command line."""
+    """Add the options of this experiment."""
     parser.add_argument("--draws", type=int, default=4000, help="proofs of each noise and ratio")
     parser.add_argument("--generations", default="24,10,4", help="after which the budget ends a proof")
     parser.add_argument("--worlds", default="", help="names that hold this")
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print a table; write it as JSON where asked."""
+    """Print a table; write it as JSON if asked."""
     ratios = [float(ratio) for ratio in arguments.ratios.split(",")]
     noises = MODELS | dict(as_recorded(stamp.FOLDER))
     ends = [int(count) for count in arguments.generations.split(",")]
@@ -44,13 +44,12 @@ def main(arguments: argparse.Namespace) -> None:
             print(name, flush=True, file=sys.stderr)
             if arguments.out:
                 figures = {name: vars(noise) for name, noise in noises.items()}
-                record.save(arguments.out, {"noises": figures, "rows": rows})
-    print(table(rows))
+                stamp.save(arguments.out, {"noises": figures, "rows": rows})
+    print(stamp.table(rows))
 
 
 def row(name: str, noise: Noise, ratio: float, end: int, draws: int) -> dict[str, Any]:
-    """Figures of ``draws`` proofs, of at most ``end`` generations, of contenders of which one is ``ratio`` times as
-    fast."""
+    """Return figures of ``draws`` proofs, of at most ``end`` generations; one contender is ``ratio`` times as fast."""
     rng = np.random.default_rng(0)
     rates = {BASELINE: 1.0, LOW: ratio}
     roles = {name: name for name in rates}
@@ -59,7 +58,7 @@ def row(name: str, noise: Noise, ratio: float, end: int, draws: int) -> dict[str
 
 
 def as_recorded(folder: Path) -> Iterator[tuple[str, Noise]]:
-    """The noise of every A/A recording, by task and load."""
+    """Yield the noise of every A/A recording, by task and load."""
     for path in sorted(folder.glob("honesty-aa-*.json")):
         data = json.loads(path.read_text("utf-8"))
         for load, generations in aa.by_load(data).items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.knobs.knob import LEVELS
-from autotune.stats.decide import BASELINE
+from autotune.stats.proof import BASELINE
 from benchmarks.honesty.proofs import RECORDED, Answer, Generation, prove, summary
 
 NAMES = ("a", "b", "c", "d")
@@ -27,25 +27,25 @@ ATTEMPTS = 50
 
 
 def in_order(recording: Recording, load: str, dice: random.Random) -> Picked:
-    """Consecutive generations: what a proof at that time would have met."""
+    """Pick consecutive generations: what a proof at that time would have met."""
     first = dice.randrange(len(recording[load]) - RECORDED + 1)
     return tuple((load, first + step) for step in range(RECORDED))
 
 
 def any_order(recording: Recording, load: str, dice: random.Random) -> Picked:
-    """Any generations of one load."""
+    """Pick any generations of one load."""
     return tuple((load, position) for position in dice.sample(range(len(recording[load])), RECORDED))
 
 
 def mixed(recording: Recording, dice: random.Random) -> Picked:
-    """Consecutive generations of one load, then of another: it comes, goes or changes in the middle of the proof."""
+    """Pick consecutive generations of one load, then of another: it changes in the middle of the proof."""
     before, after = dice.sample(sorted(load for load in recording if len(recording[load]) >= RECORDED), 2)
     change = dice.randrange(1, RECORDED)
     return in_order(recording, before, dice)[:change] + in_order(recording, after, dice)[change:]
 
 
 def rows(recording: Recording, count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Figures for every load, in order and in any order, and for mixed ones."""
+    """Return figures for every load, in order and in any order, and for mixed ones."""
     whole = {load: list(found) for load, found in recording.items() if len(found) >= RECORDED}
     found = []
     for load in whole:
@@ -60,14 +60,14 @@ def rows(recording: Recording, count: int, seed: int = 0) -> list[dict[str, Any]
 
 
 def apart(generations: int) -> int:
-    """How many comparisons of pairs share neither a generation nor a process."""
+    """Count the comparisons of pairs that share neither a generation nor a process."""
     return generations // RECORDED * (len(NAMES) // 2)
 
 
 def compared(
     recording: Recording, draw: Callable[[random.Random], Picked], count: int, levels: Sequence[str], seed: int
 ) -> list[Answer]:
-    """Answers of up to ``count`` distinct proofs, each with its own contenders for the baseline and ``levels``."""
+    """Return the answers of up to ``count`` distinct proofs of ``levels``, each with its own contenders."""
     dice = random.Random(seed)
     seen: dict[tuple[Picked, tuple[str, ...]], Answer] = {}
     orders = list(itertools.permutations(NAMES, 1 + len(levels)))
@@ -84,7 +84,7 @@ def compared(
 def _row(
     recording: Recording, load: str, order: str, draw: Callable[[random.Random], Picked], count: int, seed: int
 ) -> dict[str, Any]:
-    """Of pairs; ``claims_3_levels`` is of whole proofs, whose three contenders may each be claimed a gain."""
+    """Return figures of pairs; ``claims_3_levels`` is of proofs whose three contenders may each be claimed a gain."""
     pairs = compared(recording, draw, count, LEVELS[:1], seed)
     wholes = compared(recording, draw, count, LEVELS, seed)
     three = summary(wholes)["claims"]

@@ -50,7 +50,7 @@ class Noise:
     luck_of_first: float | None = None
 
     def truth(self, ratio: float) -> tuple[float, float]:
-        """Least and greatest ratio that may be called true: on a quiet machine, and where a neighbour never rests."""
+        """Return the least and greatest true ratio: on a quiet machine, and beside a neighbour that never rests."""
         beside = ratio * math.exp(-self.spared * (self.burst + self.shift))
         return min(ratio, beside), max(ratio, beside)
 
@@ -78,7 +78,7 @@ MODELS = {
 def simulated(
     noise: Noise, ratios: dict[str, float], rounds: int, rng: np.random.Generator, count: int = NEEDED
 ) -> list[Generation]:
-    """One proof's generations: contenders whose true rates are ``ratios`` take blocks in turn, in random order."""
+    """Simulate the generations of a proof: contenders of true rates ``ratios`` take blocks in random turns."""
     names = list(ratios)
     shape = (count, rounds, len(names))
     speed, taken = _machine(noise, count * (rounds * len(names) + GAP), rng)
@@ -99,7 +99,7 @@ def simulated(
 
 
 def _machine(noise: Noise, blocks: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Log speed of the machine, and log of what neighbours take, block by block."""
+    """Draw the log speed of the machine, and log of what neighbours take, block by block."""
     speed, taken = np.linspace(0.0, noise.drift, blocks), np.zeros(blocks)
     if noise.wander:
         steps = noise.wander * math.sqrt(1.0 - noise.memory**2) * rng.standard_normal(blocks)
@@ -120,7 +120,7 @@ def _machine(noise: Noise, blocks: int, rng: np.random.Generator) -> tuple[np.nd
 
 
 def fitted(generations: Sequence[Generation]) -> Noise | None:
-    """Process luck, block noise and the machine's wandering of a recording of equal contenders, by their moments.
+    """Estimate process luck, block noise and the machine's wandering from a recording of equal contenders.
 
     Within a round contenders differ by luck and block noise; from round to round within a generation a contender's
     place differs by block noise alone. What all contenders of a round share is the machine. None where no generation

@@ -12,16 +12,11 @@ from typing import Any
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
-from autotune.search.protocol import Search
-from autotune.stats.decide import BASELINE
 from autotune.stats.outcome import Outcome, Skipped
-from autotune.stats.proof import LOOKS, Proof, compare
+from autotune.stats.proof import ANALYSES, BASELINE, Proof, compare
 from autotune.tuning import proof
-from autotune.tuning.result import proven_results
-from autotune.tuning.schedule import Schedule
-from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
+from autotune.tuning.result import proven_answers
+from autotune.tuning.state import RunState, Schedule
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Turn:
 
 Generation = Sequence[Turn]
 """Round by round; the proof may use fewer rounds than there are."""
-NEEDED = max(LOOKS)
+NEEDED = max(ANALYSES)
 """Generations of the longest proof."""
 RECORDED = 8
 """Generations of a proof that is drawn from a recording: what most budgets allow."""
@@ -63,7 +58,7 @@ class Answer:
     """At which it stopped."""
 
     def covers(self, ratio: float, most: float | None = None) -> bool:
-        """True where the stated interval holds the true ``ratio``, or something up to ``most``."""
+        """Return True if the stated interval holds the true ``ratio``, or something up to ``most``."""
         return self.interval.low <= (most or ratio) and ratio <= self.interval.high
 
 
@@ -74,7 +69,7 @@ class Replayed:
         self.left, self.roles = deque(generations), roles
 
     def clock(self) -> float:
-        """The budget ends with the last generation."""
+        """Return the time: the budget ends with the last generation."""
         return 0.0 if self.left else 2 * BUDGET
 
     def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
@@ -83,7 +78,7 @@ class Replayed:
 
     @contextmanager
     def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Turns]:
-        """The next generation."""
+        """Yield the next generation."""
         yield Turns(iter(self.left.popleft()), {role: self.roles[role] for role in contenders})
 
 
@@ -91,48 +86,42 @@ class Turns:
     """See `autotune.tuning.tools.Contest`."""
 
     def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
-        self.turns, self.roles, self.neighbours, self.missed = turns, roles, 0.0, 0.0
+        self.turns, self.roles, self.neighbours, self.cpu_wait = turns, roles, 0.0, 0.0
 
     def round(self, seconds: float) -> dict[str, float]:
-        """The next recorded round; empty where no more were recorded."""
+        """Return the next recorded round; empty if no more were recorded."""
         turn = next(self.turns, Turn({}))
         self.neighbours = turn.neighbours
         return {role: turn.rates[name] for role, name in self.roles.items() if name in turn.rates}
 
 
 def prove(generations: Sequence[Generation], roles: Mapping[str, str]) -> Answer:
-    """The tuner's proof, up to the look that decides.
+    """Run the tuner's proof, up to the look that decides.
 
     Args:
         generations: in the order in which they are taken; the budget ends after the last.
         roles: ``"baseline"`` and levels -> the contender that stands for it.
     """
     levels = [level for level in LEVELS if level in roles]
-    state = RunState(BASE, START_SECONDS, chosen={level: STAND_INS[level] for level in levels})
-    state.estimates[BASE] = math.inf
     bench = Replayed(generations, roles)
-    proof.prove(
-        state,
-        Tools(
-            bench=bench,
-            spaces={},
-            schedule=Schedule(bench.clock, 0.0, BUDGET),
-            new_search=_no_search,
-            rank=lambda history, space, count: (),
-        ),
+    state = RunState(
+        baseline=BASE,
+        bench=bench,
+        spaces={},
+        schedule=Schedule(bench.clock, 0.0, BUDGET),
+        start_seconds=START_SECONDS,
+        chosen={level: STAND_INS[level] for level in levels},
     )
-    results = proven_results(state, levels)
+    state.estimates[BASE] = math.inf
+    proof.prove(state)
+    results = proven_answers(state, levels)
     claims = sum(result.proven and result.settings == STAND_INS[level] for level, result in results.items())
-    return Answer(compare(state.rounds, levels[0], BASELINE), claims, state.generations)
-
-
-def _no_search(space: Space, start: Settings, thorough: bool) -> Search:
-    raise NotImplementedError("only proofs are replayed")
+    return Answer(compare(state.rounds, levels[0], BASELINE), claims, state.replicates)
 
 
 def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = None) -> dict[str, Any]:
-    """Share of proofs that claim a gain, share of intervals that hold the true ``ratio`` (or something up to ``most``),
-    and the median of their half-widths on the log scale."""
+    """Return the share of proofs that claim a gain, that of intervals that hold the true ``ratio`` (or something up to
+    ``most``), and the median of their half-widths on the log scale."""
     return {
         "proofs": len(answers),
         "claims": round(statistics.mean(answer.claims > 0 for answer in answers), 4),
@@ -140,16 +129,3 @@ def summary(answers: Sequence[Answer], ratio: float = 1.0, most: float | None = 
         "half_width": round(statistics.median(answer.interval.half_width for answer in answers), 3),
         "generations": round(statistics.mean(answer.generations for answer in answers), 1),
     }
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal keys as Markdown; empty where there are none."""
-    if not rows:
-        return ""
-    head = [name.replace("_", " ") for name in rows[0]]
-    cells = [[_cell(value) for value in row.values()] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *cells])
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -146,7 +146,7 @@ def tuned_rows(world: World, runs: Sequence[Tuned]) -> list[dict[str, Any]]:
     for position, level in enumerate(LEVELS):
         claims = [run.claims[position] for run in runs]
         intervals = [claim for claim in claims if claim.interval and claim.interval.low > 0]
-        covered = [c.interval.low <= c.contender_ratio <= c.interval.high for c in intervals if c.interval]
+        covered = [c.interval.low <= c.candidate_ratio <= c.interval.high for c in intervals if c.interval]
         row = {
             "world": world.name,
             "level": level,

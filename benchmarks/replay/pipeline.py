@@ -10,19 +10,15 @@ from functools import partial
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.search.protocol import Observation
-from autotune.search.sampler import StagedSearch
-from autotune.search.staged import rank
-from autotune.search.study import open_study
-from autotune.stats.decide import BASELINE
-from autotune.stats.outcome import Outcome
-from autotune.stats.proof import Proof, compare
+from autotune.search.history import Trial
+from autotune.search.planner import Planner
+from autotune.stats.outcome import Compared, Outcome
+from autotune.stats.proof import BASELINE, Proof, compare
+from autotune.tuning.comparing import Comparison
 from autotune.tuning.options import Options
-from autotune.tuning.result import proven_results
+from autotune.tuning.result import proven_answers
 from autotune.tuning.run import search_race_prove
-from autotune.tuning.schedule import FINISH_SECONDS, Schedule
-from autotune.tuning.state import RunState
-from autotune.tuning.tools import Tools
+from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
 from benchmarks.replay.world import Draws, Process, World
 
 STARTUP_SECONDS = 5.0
@@ -41,9 +37,9 @@ class Claim:
     ratio: float
     """True rate over the baseline's."""
     interval: Proof | None
-    """Of the contender that stood for this level, proven or not."""
-    contender_ratio: float
-    """True rate of that contender over the baseline's."""
+    """Of the candidate that stood for this level, proven or not."""
+    candidate_ratio: float
+    """True rate of that candidate over the baseline's."""
 
 
 @dataclass(frozen=True)
@@ -62,40 +58,39 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
     own, options = context.baseline, Options(budget=budget, train_seconds=context.train_seconds)
     bench = Bench(draws)
     draws.seconds += STARTUP_SECONDS
-    study = open_study()
-    first = Observation(own, bench.measure(own, 0.0, math.inf), LEVELS[0])
-    study.record(first)
-    state = RunState.after(own, [first])
-    tools = Tools(
+    first = Trial(own, bench.measure(own, 0.0, math.inf), LEVELS[0])
+    state = RunState(
+        baseline=own,
         bench=bench,
         spaces=world.spaces,
         schedule=Schedule(lambda: draws.seconds, 0.0, options.seconds(first.outcome)),
-        new_search=partial(StagedSearch, study, seed=seed),
-        rank=rank,
+        new_search=partial(Planner, seed=seed),
+        settle=Comparison(own, lambda _: Compared(), context.inventory).settle,
     )
-    search_race_prove(state, tools)
-    results = proven_results(state, LEVELS)
+    state.resume([first])
+    search_race_prove(state)
+    results = proven_answers(state, LEVELS)
     base = world.truth(own)
     claims = []
     for level, result in results.items():
-        contender = state.chosen.get(level)
-        interval = compare(state.rounds, level, BASELINE) if contender and state.rounds else None
+        candidate = state.chosen.get(level)
+        interval = compare(state.rounds, level, BASELINE) if candidate and state.rounds else None
         claims.append(
             Claim(
                 level,
                 result.settings,
-                result.proven and result.settings == contender,
+                result.proven and result.settings == candidate,
                 world.truth(result.settings) / world.optimum(level),
                 world.truth(result.settings) / base,
                 interval,
-                world.truth(contender) / base if contender else 1.0,
+                world.truth(candidate) / base if candidate else 1.0,
             )
         )
     return Tuned(draws.seconds + FINISH_SECONDS, len(state.history), tuple(claims))
 
 
 class Bench:
-    """See `autotune.tuning.tools.Bench`."""
+    """See `autotune.tuning.state.Bench`."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -105,16 +100,16 @@ class Bench:
         return self.draws.trial(settings, give_up_below)
 
     @contextmanager
-    def contest(self, contenders: Mapping[str, Settings], deadline: float) -> Iterator[Contest]:
-        """Residents of all ``contenders``."""
-        started = {name: self.draws.process(settings) for name, settings in contenders.items()}
+    def contest(self, candidates: Mapping[str, Settings], deadline: float) -> Iterator[Contest]:
+        """Residents of all ``candidates``."""
+        started = {name: self.draws.process(settings) for name, settings in candidates.items()}
         yield Contest({name: process for name, process in started.items() if process is not None})
 
 
 class Contest:
-    """See `autotune.tuning.tools.Contest`."""
+    """See `autotune.tuning.state.Contest`."""
 
-    neighbours = missed = 0.0
+    neighbours = cpu_wait = 0.0
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
         self.processes = processes

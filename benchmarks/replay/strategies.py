@@ -13,11 +13,11 @@ import optuna
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.knobs.table import KNOB_NAMES
-from autotune.search.protocol import Observation
-from autotune.search.staged import Planner, rank
+from autotune.search.history import Trial
+from autotune.search.planner import Planner, rank
 from benchmarks.replay.world import Draws, World
 
-DEPENDENT = ("batch_size", "backend", "prefetch_factor", "persistent_workers")
+DEPENDENT = ("batch_size", "backend", "prefetch_factor")
 """Knobs that follow from others or exist only beside others."""
 EARLIER = 10_000
 """Added to the seed of the run whose profile a warm start begins with: other draws, another drift."""
@@ -32,7 +32,7 @@ class Run:
     world: World
     level: str
     draws: Draws
-    history: list[Observation] = field(default_factory=list)
+    history: list[Trial] = field(default_factory=list)
     clock: list[float] = field(default_factory=list)
     """Simulated seconds after each trial."""
     slowest: float = 0.0
@@ -44,7 +44,7 @@ class Run:
         """Measure; returns items per second, 0 where that failed."""
         outcome = self.draws.trial(settings, give_up_below)
         self.draws.seconds += self.extra
-        self.history.append(Observation(settings, outcome, self.level))
+        self.history.append(Trial(settings, outcome, self.level))
         self.clock.append(self.draws.seconds)
         return self.history[-1].rate or 0.0
 
@@ -56,7 +56,7 @@ class Run:
         return max(self.world.truth(chosen), self.world.truth(own)) / self.world.optimum(self.level)
 
 
-def recommended(history: Sequence[Observation], space: Space, by_model: bool) -> Settings:
+def recommended(history: Sequence[Trial], space: Space, by_model: bool) -> Settings:
     """What a search would hand over: the posterior's best, or simply the best mean measured."""
     if by_model:
         return next(iter(rank(history, space, 1, baseline=True)))
@@ -81,7 +81,7 @@ def after(trials: int) -> Stop:
 
 def staged(run: Run, seed: int, stop: Stop) -> None:
     """Our own search."""
-    _planned(run, Planner(run.world.spaces[run.level], _baseline(run), seed, thorough=True), stop)
+    _planned(run, Planner(run.world.spaces[run.level], _baseline(run), seed=seed, thorough=True), stop)
 
 
 def _planned(run: Run, planner: Planner, stop: Stop) -> None:
@@ -98,7 +98,7 @@ def warm(run: Run, seed: int, stop: Stop) -> None:
     """Our own search once more, on another day: it begins with what a whole run before has found."""
     space = run.world.spaces[run.level]
     before = search("ours", run.world, run.level, EARLIER + seed, stop)
-    planner = Planner(space, _baseline(run), seed, thorough=True, known=rank(before.history, space, 1))
+    planner = Planner(space, _baseline(run), seed=seed, thorough=True, known=rank(before.history, space, 1))
     _planned(run, planner, stop)
 
 
@@ -191,8 +191,7 @@ def _drawn(space: Space, trial: optuna.Trial) -> Settings | None:
         name: trial.suggest_categorical(name, space.values[name]) for name in KNOB_NAMES if name not in DEPENDENT
     }
     if values["num_workers"]:
-        for name in ("prefetch_factor", "persistent_workers"):
-            values[name] = trial.suggest_categorical(name, space.values[name])
+        values["prefetch_factor"] = trial.suggest_categorical("prefetch_factor", space.values["prefetch_factor"])
     if values["processes"] > 1:
         values["backend"] = trial.suggest_categorical("backend", space.values["backend"])
     batch = trial.suggest_categorical("global_batch", space.global_batches)

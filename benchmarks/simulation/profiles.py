@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
-from autotune.profiles.format import Evidence, LevelResult, Profile, Target
-from autotune.profiles.machine import MachineType
+from autotune.profiles.format import Evidence, LevelResult, MachineType, Profile, Target
 from autotune.stats.proof import Proof
 
 MACHINE = MachineType(

@@ -32,7 +32,6 @@ from autotune.probes.facts import (
     NumaNode,
     ResourceLimits,
     Software,
-    Storage,
 )
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, OutOfMemory
@@ -131,7 +130,7 @@ class Machine:
         if settings.num_workers == 0:
             return compute + load
         cores = self.context.inventory.budget.threads
-        epochs = 0.0 if settings.persistent_workers else 0.01 * (compute + load)
+        epochs = 0.01 * (compute + load)  # workers start anew in each
         waiting = 0.02 * load / (settings.prefetch_factor or 2)
         passing = 1e-4 + 0.02 * load
         supply = load / settings.num_workers + waiting
@@ -232,12 +231,11 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
     features = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
     accelerators = tuple(Gpu(k, f"GPU-{k}", "simulated", 80 * GIB, 80 * GIB, (9, 0), False, 0) for k in range(gpus))
     return Inventory(
-        cpu=Cpu("amd", "simulated", "simulated", "x86_64", features, logical, (), nodes),
+        cpu=Cpu("amd", "simulated", "simulated", "x86_64", features, logical, nodes),
         budget=CpuBudget(tuple(range(threads)), None, threads, cores, cores, f"{threads} online CPUs"),
-        memory=Memory(memory, memory, "MemTotal", memory, 0, memory // 2, memory // 2, None, None, None),
+        memory=Memory(memory, memory, "MemTotal", memory, 0, memory // 2, memory // 2, None),
         gpus=accelerators,
         limits=ResourceLimits(None, None, None),
-        storage=Storage("memory", "tmpfs", None),
         network=(),
         software=Software(
             python="3.12",

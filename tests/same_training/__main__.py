@@ -1,4 +1,4 @@
-"""``python -m tests.same_training``: run all combinations and print the table; see ``docs/same-training.md``."""
+"""``python -m tests.same_training``: run all combinations and print the table; see ``docs/training.md``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tests.same_training")
     options.add_argument("--world", choices=WORLDS, action="append", help="only these processes and backends")
     options.add_argument("--case", help="one case, as an expression: \"Case(model='lstm')\"")
-    options.add_argument("--write", action="store_true", help=f"put the table into {table.PAGE.name}")
+    options.add_argument("--write", action="store_true", help=f"put the totals into {table.PAGE.name}")
     given = options.parse_args()
     started = time.perf_counter()
     if given.case is not None:

@@ -1,4 +1,4 @@
-"""The table of all outcomes, as text and in ``docs/same-training.md``."""
+"""The table of all outcomes, as text, and its totals in ``docs/training.md``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.same_training import covering
 from tests.same_training.case import AXES
 from tests.same_training.outcome import DIFFERENT, EQUAL, REFUSED, Outcome
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "same-training.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 BEGIN, END = "<!-- table:begin -->", "<!-- table:end -->"
 
 
@@ -61,8 +61,9 @@ def differences(outcomes: Sequence[Outcome]) -> str:
 
 
 def write(body: str) -> None:
-    """Put ``body`` between the page's markers."""
+    """Put the totals of ``body``, its first paragraph, between the page's markers."""
+    totals = body.split("\n\n")[0]
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _old, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}", "utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{totals}\n\n{END}{after}", "utf-8")

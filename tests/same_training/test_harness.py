@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
@@ -137,16 +137,6 @@ class ChangesTheSchedule(Plain):
         return super().prepare(*objects)
 
 
-class LeavesGaps(Plain):
-    """Optimizer state in the file lies in memory as the layout of the profile had it."""
-
-    def prepare(self, *objects: Any) -> list[Any]:
-        for item in objects:
-            if isinstance(item, nn.Module):
-                item.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return super().prepare(*objects)
-
-
 class Crashes(Plain):
     """Raises where plain PyTorch works."""
 
@@ -175,7 +165,6 @@ def judged(case: Case, side: Callable[[Case], PlainSide]) -> Outcome:
         (DropsTheTail, Case(loader="sequential", loop="evaluate"), "data order of"),
         (MakesLists, Case(batches="namedtuple"), "class of a train batch: plain 'Named', runtime 'list'"),
         (ChangesTheSchedule, Case(schedule="per_epoch"), "learning rates"),
-        (LeavesGaps, Case(channels_last=True), "optimizer state in another order than plain"),
         (Crashes, Case(), "rank 0 raised RuntimeError: no such thing"),
     ],
 )

@@ -1,8 +1,14 @@
-"""What torchrun tells the processes that it starts, for those who start them in its place."""
+"""Start torchrun, and leave with the exit status of the process that failed first: torchrun itself leaves with 1.
+
+    python -m autotune.runtime.entry.torchrun OPTIONS train.py ARGS
+
+Here is also what processes find when torchrun has started them, for those who start processes in its place.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
 
 AS_TORCHRUN = {
     "MASTER_ADDR": "127.0.0.1",
@@ -21,3 +27,20 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run torchrun with this process's arguments."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main()
+    except ChildFailedError as error:
+        print(error, file=sys.stderr)
+        _rank, first = error.get_first_failure()
+        sys.exit(first.exitcode if first.exitcode > 0 else 128 - first.exitcode)
+
+
+if __name__ == "__main__":
+    main()

@@ -41,8 +41,8 @@ PAST_EPOCH = 2
 MOST_TENSORS, MOST_ELEMENTS = 256, 512
 """Of weights, so much is kept to compare them; a digest of all shows if bits are equal."""
 GRADIENTS = (2e-3, 1e-2, 2e-2)
-"""Relative tolerances of the first steps' gradients if sums are made in another order: rounding grows from step to
-step, a hundredfold within ten steps of a deep network."""
+"""Relative tolerances of the first steps' gradients if sums are made in another order: rounding grows with each step,
+a hundredfold within ten steps of a deep network."""
 LOSS, LATER_LOSS, WEIGHTS = 1e-2, 5e-2, 0.25
 """The same of the first losses, of later ones, and of weights, as a share of what these have moved."""
 DATA = ("batches", "dataset", "random")
@@ -153,7 +153,7 @@ class Recorder:
 
 
 def wanted_steps(batches_of_epoch: int | None) -> int:
-    """Return how many steps are recorded: two epochs of a small data set, else past the end of one, else a few."""
+    """Return the number of recorded steps: two epochs of a small data set, past the end of a near one, else a few."""
     for epochs in (2, 1):
         if batches_of_epoch and epochs * batches_of_epoch + PAST_EPOCH <= MOST_STEPS:
             return max(LEAST_STEPS, epochs * batches_of_epoch + PAST_EPOCH)

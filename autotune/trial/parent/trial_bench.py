@@ -163,7 +163,7 @@ class TrialBench:
                 self.runner.ready(trial)
             contest = TrialContest(self.runner, trials, self._random, self._missed)
             yield contest
-            self._missed = contest.missed
+            self._missed = contest.cpu_wait
         finally:
             for trial in trials.values():
                 self.runner.stop(trial)
@@ -174,22 +174,21 @@ class TrialContest:
 
     Attributes:
         neighbours: processors that other processes kept busy during the last round, on average.
-        missed: largest share of its processors' time that a contender missed during the last round; before the first,
-            as the caller knows it.
+        cpu_wait: largest CPU wait share of a contender during the last round; before the first, as the caller knows it.
     """
 
     def __init__(
         self, runner: Runner, trials: Mapping[str, RunningTrial], turns: random.Random, missed: float = 0.0
     ) -> None:
         self.runner, self.trials = runner, trials
-        self.neighbours, self.missed = 0.0, missed
+        self.neighbours, self.cpu_wait = 0.0, missed
         self._random = turns
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A contender that ended is left out."""
         blocks = self._blocks(seconds)
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
-        self.missed = max((block.stolen for block in blocks.values()), default=self.missed)
+        self.cpu_wait = max((block.cpu_wait for block in blocks.values()), default=self.cpu_wait)
         return {name: block.rate for name, block in blocks.items()}
 
     def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
@@ -206,7 +205,7 @@ class TrialContest:
         Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
         block = self.runner.block(trial, seconds)
-        burst = block is not None and block.disturbed and self.missed <= LASTING
+        burst = block is not None and block.disturbed and self.cpu_wait <= LASTING
         return self.runner.block(trial, seconds) if burst else block
 
 

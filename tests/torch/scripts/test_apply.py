@@ -1,66 +1,56 @@
-"""Settings applied to a running script give the same training, and reach what is trained with alone."""
+"""`autotune run` in a script's process: the same training, and hooks only where a knob needs them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order, SharedBatch
+from tests.torch.conftest import differences, process_state
+from tests.torch.records import quiet
 
-BASELINE = Settings(batch_size=4, threads=torch.get_num_threads())
-TUNED = BASELINE.but(num_workers=1, optimizer_impl="fused")
+BASELINE = quiet(batch_size=4)
 Begin = Callable[..., Applied]
 
 
-def data() -> TensorDataset:
-    generator = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.randn(24, 3, generator=generator), torch.randn(24, 1, generator=generator))
+def data(count: int = 24) -> TensorDataset:
+    inputs = torch.randn(count, 3, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
 
 
-def parts() -> tuple[nn.Module, Optimizer, DataLoader[Any]]:
-    torch.manual_seed(0)
-    model = nn.Linear(3, 1)
-    return model, AdamW(model.parameters(), lr=0.1), DataLoader(data(), batch_size=4)
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 
 
-def compared() -> Fingerprint:
-    """What tuning has seen of `parts`."""
-    model, optimizer, loader = parts()
-    return Fingerprint(
-        (fingerprints.of_model(model),), (fingerprints.of_optimizer(optimizer),), (fingerprints.of_loader(loader),)
-    )
-
-
-def train(epochs: int = 2) -> tuple[list[float], dict[str, torch.Tensor], Optimizer, DataLoader[Any]]:
-    """A loop as people write it."""
-    model, optimizer, loader = parts()
-    losses = []
-    for _ in range(epochs):
-        for inputs, targets in loader:
-            loss = nn.functional.mse_loss(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return losses, model.state_dict(), optimizer, loader
+KNOWN = Fingerprint(
+    (fingerprints.of_model(model()),),
+    (fingerprints.of_optimizer(AdamW(model().parameters())), fingerprints.of_optimizer(SGD(model().parameters(), 0.1))),
+    (fingerprints.of_loader(DataLoader(data(), 4, shuffle=True)), fingerprints.of_loader(DataLoader(data(), 4))),
+)
 
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
+    """Put settings in force as the entry does; they are taken away at the end."""
     found: list[Applied] = []
 
-    def make(settings: Settings = TUNED, **options: Any) -> Applied:
-        applied = Applied(Order(settings, BASELINE, compared(), device="cpu", **options))
+    def make(**changes: Any) -> Applied:
+        options = {name: changes.pop(name) for name in ("shared_batch", "level") if name in changes}
+        compared = changes.pop("compared", KNOWN)
+        strict = changes.pop("strict", False)
+        order = Order(BASELINE.but(**changes), BASELINE, compared, device="cpu", **options)
+        applied = Applied(Order.from_text(order.as_text()), strict=strict)
         applied.install()
         found.append(applied)
         return applied
@@ -70,76 +60,217 @@ def begin() -> Iterator[Begin]:
         applied.remove()
 
 
-def test_training_stays_the_same(begin: Begin) -> None:
-    losses, weights, _, _ = train()
-    applied = begin()
-    again, found, _, loader = train()
-    assert again == pytest.approx(losses, rel=1e-5)
-    for name, value in weights.items():
-        torch.testing.assert_close(found[name], value)
+def train(epochs: int = 2, seen: list[Any] | None = None) -> tuple[list[float], list[Tensor]]:
+    """A plain script that evaluates. Returns losses and weights; ``seen`` gets what it trains with."""
+    torch.manual_seed(0)
+    net = model()
+    optimizer = AdamW(net.parameters(), lr=0.01)
+    loader, valid = DataLoader(data(), batch_size=4, shuffle=True), DataLoader(data(), batch_size=8)
+    losses = []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            loss = nn.functional.mse_loss(net(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        with torch.no_grad():
+            losses += [nn.functional.mse_loss(net(inputs), targets).item() for inputs, targets in valid]
+    if seen is not None:
+        seen += [net, optimizer, loader, valid]
+    return losses, list(net.parameters())
+
+
+CHANGES: dict[str, tuple[dict[str, Any], float]] = {
+    "process-wide": ({"malloc": "keep", "threads": torch.get_num_threads() + 1}, 1e-6),
+    "workers": ({"num_workers": 1}, 0.0),
+    "fused": ({"optimizer_impl": "fused"}, 1e-5),
+    "bf16": ({"precision": "bf16"}, 0.05),
+    "all": ({"num_workers": 1, "optimizer_impl": "fused", "malloc": "keep"}, 1e-5),
+}
+
+
+@pytest.mark.parametrize(("changes", "tolerance"), CHANGES.values(), ids=CHANGES)
+def test_a_plain_script_trains_the_same(begin: Begin, changes: dict[str, Any], tolerance: float) -> None:
+    losses, weights = train()
+    applied, seen = begin(**changes), list[Any]()
+    found, ours = train(seen=seen)
+    torch.testing.assert_close(found, losses, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(ours, weights, rtol=tolerance, atol=tolerance)
     assert applied.session.not_applied == ()
-    assert loader.num_workers == 1
+    net, optimizer, loader, valid = seen
+    assert (loader.num_workers, valid.num_workers) == (changes.get("num_workers", 0), 0)
+    assert bool(optimizer._optimizer_step_pre_hooks) is ("optimizer_impl" in changes)
+    assert (net in applied.session.models) is ("precision" in changes)
 
 
-def test_what_tuning_has_not_compared_is_left_alone(begin: Begin) -> None:
-    begin()
-    model = nn.Linear(3, 2)
-    optimizer = SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=2, shuffle=True)
-    for (inputs,) in loader:
-        model(inputs).mean().backward()
-        optimizer.step()
-    assert loader.num_workers == 0
-    assert not optimizer.param_groups[0]["fused"]
+PATCHED = {
+    "process-wide": set[str](),
+    "fused": set[str](),
+    "workers": {"DataLoader.__iter__"},
+    "bf16": set[str](),
+}
 
 
-def test_loaders_of_an_evaluation_are_left_alone(begin: Begin) -> None:
-    begin()
-    loader = parts()[2]
+@pytest.mark.parametrize("name", PATCHED)
+def test_only_what_the_knobs_need_is_hooked_and_all_is_put_back(begin: Begin, name: str) -> None:
+    before, methods = process_state(), dict(vars(DataLoader))
+    applied = begin(**CHANGES[name][0])
+    train(epochs=1)
+    changed = differences(before, process_state())
+    assert {each for each in changed if "." in each} == PATCHED[name]
+    assert ("hooks" in changed) is (name in ("fused", "bf16"))
+    signature = inspect.signature(DataLoader.__iter__)
+    applied.remove()
+    assert differences(before, process_state()) == []
+    assert signature == inspect.signature(methods["__iter__"])
+
+
+def test_what_equals_the_scripts_own_is_left_alone(begin: Begin) -> None:
+    """A knob with the baseline's value is not put in force, even if it is not PyTorch's default."""
+    before, settings = process_state(), BASELINE.but(threads=torch.get_num_threads() + 1, optimizer_impl="fused")
+    applied = Applied(Order(settings, settings, KNOWN, device="cpu"))
+    applied.install()
+    assert differences(before, process_state()) == []
+    applied.remove()
+
+
+def test_other_loaders_models_and_optimizers_are_left_alone(begin: Begin) -> None:
+    begin(num_workers=1, optimizer_impl="fused", precision="bf16", compared=Fingerprint())
+    seen = list[Any]()
+    losses = train(seen=seen)[0]
+    net, optimizer, loader, _valid = seen
+    assert (loader.num_workers, dict(optimizer._optimizer_step_pre_hooks), "_compiled_call_impl" in vars(net)) == (
+        0,
+        {},
+        False,
+    )
+    assert losses
+
+
+def test_a_loader_built_for_each_epoch(begin: Begin) -> None:
+    begin(num_workers=1)
+    dataset = data()
+    loaders = [DataLoader(dataset, batch_size=4) for _ in range(2)]
+    for loader in loaders:
+        next(iter(loader))
+    assert [loader.num_workers for loader in loaders] == [1, 1]
+
+
+def test_an_evaluation_before_training_is_left_alone(begin: Begin) -> None:
+    begin(num_workers=1)
+    loader = DataLoader(data(), batch_size=4)
     with torch.no_grad():
         list(loader)
     assert loader.num_workers == 0
 
 
-def test_nothing_is_installed_if_nothing_differs(begin: Begin) -> None:
-    before = DataLoader.__iter__
-    begin(BASELINE)
-    assert DataLoader.__iter__ is before
-
-
-def test_everything_is_put_back(begin: Begin) -> None:
-    before = DataLoader.__iter__, DataLoader.__init__
-    applied = begin()
-    loader = train()[3]
-    applied.remove()
-    assert (DataLoader.__iter__, DataLoader.__init__) == before
-    assert loader.num_workers == 0
-
-
-def test_a_stream_without_a_length(begin: Begin) -> None:
+def test_a_stream_and_a_subclass_keep_their_ways(begin: Begin) -> None:
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
             return iter(torch.ones(8, 3))
 
-    begin()
-    loader = DataLoader(Stream(), batch_size=4)
-    assert [len(list(loader)) for _ in range(2)] == [2, 2]
+    class Counted(DataLoader[Any]):
+        begun = 0
+
+        def __iter__(self) -> Any:
+            self.begun += 1
+            yield from super().__iter__()
+
+    begin(num_workers=1, strict=True)
+    stream, counted = DataLoader(Stream(), batch_size=4), Counted(data(), batch_size=4)
+    assert [len(list(stream)) for _ in range(2)] == [2, 2]
+    assert (len(list(counted)), counted.begun) == (6, 1)
+    assert (stream.num_workers, counted.num_workers) == (0, 0)
 
 
-def test_a_failure_leaves_the_script_as_it_is(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_part_of_a_wrapper_is_found_by_its_optimizer(begin: Begin) -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.other = model(), nn.Linear(2, 2)
+
+    wrapper, apart = Wrapper(), model()
+    applied = begin(precision="bf16")
+    optimizer = SGD(wrapper.net.parameters(), lr=0.1)
+    wrapper.net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert applied.session.models == [wrapper.net]
+    assert apart not in applied.session.models
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
+    begin: Begin, strict: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    losses = train()[0]
+    losses, _ = train()
+    before = process_state()
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("broken")
 
-    begin()
+    begin(num_workers=1, optimizer_impl="fused", strict=strict)
     monkeypatch.setattr(Session, "prepare", broken)
+    if strict:
+        with pytest.raises(ValueError, match="broken"):
+            train()
+        return
     assert train()[0] == losses
-    assert "the script runs as it is: ValueError: broken" in caplog.text
+    assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
+    monkeypatch.undo()
+    assert differences(before, process_state()) == []
 
 
-def test_an_order_survives_the_environment() -> None:
-    order = Order(TUNED, BASELINE, compared(), "safe", "cpu", SharedBatch(8, 4, 24))
+def test_an_order_is_the_same_after_its_way_through_the_environment() -> None:
+    order = Order(BASELINE.but(num_workers=2), BASELINE, KNOWN, "safe", "cpu", SharedBatch(16, 8, 64))
     assert Order.from_text(order.as_text()) == order
+    assert order.changed == {"num_workers", "prefetch_factor"}
+    assert Order(Settings(), Settings(), Fingerprint()).changed == frozenset()
+
+
+# Several processes ----------------------------------------------------------------------------------------------------
+
+SHARED = SharedBatch(batch=16, share=8, samples=64)
+LINES = TensorDataset(torch.zeros(64, 1))
+
+
+def test_the_loader_of_the_training_data_gets_its_share_and_others_do_not(begin: Begin) -> None:
+    signature = inspect.signature(DataLoader.__init__)
+    begin(shared_batch=SHARED)
+    loaders = (
+        DataLoader(LINES, 16),
+        DataLoader(LINES, batch_size=16, shuffle=True),
+        DataLoader(dataset=LINES, batch_size=16),
+    )
+    assert [(loader.batch_size, len(loader)) for loader in loaders] == [(8, 8)] * 3
+    others = (
+        DataLoader(TensorDataset(torch.zeros(32, 1)), 16),
+        DataLoader(LINES, 4),
+        DataLoader(LINES, batch_sampler=BatchSampler(RandomSampler(LINES), 16, drop_last=False)),
+        DataLoader(LINES, batch_size=None),
+        DataLoader(LINES),
+    )
+    assert [loader.batch_size for loader in others] == [16, 4, None, None, 1]
+    assert inspect.signature(DataLoader.__init__) == signature
+    with pytest.raises(TypeError):
+        DataLoader()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("batch", "world", "words"),
+    [(8, 2, None), (16, 2, "would train on batches of 16"), (8, 1, "its process group has 1")],
+)
+def test_processes_that_would_not_share_are_told_from_those_that_do(
+    batch: int, world: int, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: world)
+    reason = SHARED.why_not(DataLoader(LINES, batch))
+    assert (reason is None) == (words is None)
+    assert words is None or words in str(reason)
+
+
+def test_a_script_whose_processes_do_not_share_ends(begin: Begin) -> None:
+    begin(shared_batch=SHARED, num_workers=1)
+    with pytest.raises(SystemExit, match="its process group has 1"):
+        next(iter(DataLoader(LINES, 16)))

@@ -1,4 +1,4 @@
-"""What a script trains with is seen, and nothing of the hooks is."""
+"""Hooks see what a script trains with, and nobody sees the hooks."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 from autotune.scripts.hooks import Begin, Hooks, Listener
+from tests.torch.conftest import differences, process_state
 
 
 class Written(Listener):
     """Writes down what it is called with."""
 
     def __init__(self) -> None:
-        self.calls_seen: list[tuple[str, Any]] = []
+        self.seen: list[tuple[str, Any]] = []
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
-        self.calls_seen.append(("iterates", loader))
+        self.seen.append(("iterates", loader))
         return begin()
 
     def calls(self, model: nn.Module) -> None:
-        self.calls_seen.append(("calls", model))
+        self.seen.append(("calls", model))
 
     def goes_backward(self, loss: Tensor) -> None:
-        self.calls_seen.append(("backward", loss.item()))
+        self.seen.append(("backward", loss.item()))
 
     def steps(self, optimizer: Optimizer) -> None:
-        self.calls_seen.append(("steps", optimizer))
+        self.seen.append(("steps", optimizer))
 
     @property
     def words(self) -> list[str]:
-        return [word for word, _ in self.calls_seen]
+        return [word for word, _ in self.seen]
 
 
 @pytest.fixture
@@ -65,14 +66,14 @@ class TestSeen:
     def test_only_the_outermost_model(self, hooks: Hooks) -> None:
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
         model(torch.ones(1, 2))
-        assert hooks.listener.calls_seen == [("calls", model)]
+        assert hooks.listener.seen == [("calls", model)]
 
     def test_no_evaluation(self, hooks: Hooks) -> None:
         model = nn.Linear(2, 1)
         with torch.no_grad():
             model(torch.ones(1, 2))
         model.eval()(torch.ones(1, 2))
-        assert hooks.listener.calls_seen == []
+        assert hooks.listener.seen == []
 
     def test_an_optimizer_that_is_gone_is_forgotten(self, hooks: Hooks) -> None:
         SGD([torch.ones(1, requires_grad=True)], lr=0.1)
@@ -85,30 +86,31 @@ class TestSeen:
 
     def test_backward_by_function(self, hooks: Hooks) -> None:
         torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
-        assert hooks.listener.calls_seen == [("backward", 1.0)]
+        assert hooks.listener.seen == [("backward", 1.0)]
 
-    def test_nothing_of_what_is_done_unwatched(self, hooks: Hooks) -> None:
+    def test_nothing_of_what_is_done_unseen(self, hooks: Hooks) -> None:
         model = nn.Linear(2, 1)
         hooks.unseen(lambda: [model(batch) for (batch,) in loader()])
-        assert hooks.listener.calls_seen == []
-
-
-HOOKED = [
-    (DataLoader, "__iter__"),
-    (Optimizer, "__init__"),
-    (torch.autograd, "backward"),
-    (torch, "set_num_threads"),
-]
+        assert hooks.listener.seen == []
 
 
 class TestUnseen:
     def test_everything_is_put_back(self) -> None:
-        before = [getattr(owner, name) for owner, name in HOOKED]
+        before = process_state()
         found = Hooks()
         found.install()
-        assert all(getattr(owner, name) is not old for (owner, name), old in zip(HOOKED, before, strict=True))
+        found.look_at_calls()
+        assert differences(before, process_state())
         found.remove()
-        assert [getattr(owner, name) for owner, name in HOOKED] == before
+        assert differences(before, process_state()) == []
+
+    def test_no_call_is_looked_at_once_the_script_compiles(self, hooks: Hooks) -> None:
+        compiled = torch.compile(nn.Linear(2, 1), backend="eager")
+        compiled(torch.ones(1, 2))
+        hooks.look_at_calls()
+        nn.Linear(2, 1)(torch.ones(1, 2))
+        assert hooks.compiles
+        assert hooks.listener.seen == []
 
     def test_signatures_are_pytorchs(self, hooks: Hooks) -> None:
         ours = inspect.signature(Optimizer.__init__), inspect.signature(DataLoader.__iter__)

@@ -13,7 +13,7 @@ from torch import nn
 from autotune.trial.child import task as loaded_task
 from autotune.trial.child.task import facts, has_convolutions
 from autotune.trial.messages import error_report
-from tests.end_to_end.harness import MLP
+from tests.slow.harness import MLP
 
 FAULTS = {
     "import": ("import not_a_module\n" + MLP, "ModuleNotFoundError", "No module named 'not_a_module'", True),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.init import TASK
 from autotune.errors import ContractError, UsageError
+from autotune.trial.new_task import TASK
 from autotune.trial.target import (
     OPTIONAL,
     REQUIRED,

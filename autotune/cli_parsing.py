@@ -1,0 +1,155 @@
+"""What the commands share: options as frozen records, targets with their own arguments, usable standard streams."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import io
+import os
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from autotune.errors import UsageError
+from autotune.trial.target import Target, is_script, recognise_target
+
+Record = TypeVar("Record")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+ProfileArgument = Annotated[Path, typer.Argument(help="A profile (.yaml).")]
+LevelOption = Annotated[str | None, typer.Option(help="safe, amp or max; by default the recommended one.")]
+TARGET_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False}
+
+
+def taking(kind: type[Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
+    """Give a command the parameters that the fields of the dataclass ``kind`` describe, and hand it one record.
+
+    Arguments come in the order of the fields, those of ``kind`` itself before inherited ones.
+    """
+
+    def decorate(command: Callable[[Record], None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            command(kind(**values))
+
+        hints = typing.get_type_hints(kind, include_extras=True)
+        called.__annotations__ = hints
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        own_first = sorted(fields, key=lambda field: field.name not in kind.__annotations__)
+        parameters = [_parameter(field, hints[field.name]) for field in own_first]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+def _parameter(field: dataclasses.Field[Any], annotation: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """A training script with its own arguments, or a task file."""
+
+    target: Annotated[
+        str,
+        typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]..."),
+    ]
+    context: typer.Context
+    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")] = False
+    allow_network: Annotated[
+        bool, typer.Option("--allow-network", help="Trials of a script may reach other machines.")
+    ] = False
+
+    def recognised(self) -> Target:
+        """Return the script or task file.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return recognise_target(self.target, self.context.args, module=self.module, network=self.allow_network)
+
+
+class ScriptCommand(TyperCommand):
+    """A command on a script. All that follows the script belongs to it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as Click does, and name our own options that stand after the script."""
+        left = super().parse_args(ctx, args)
+        _name_options_of_ours(ctx)
+        return left
+
+
+class TargetCommand(ScriptCommand):
+    """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as Click does; options may also follow a task file."""
+        found, _rest, _ = self.make_parser(ctx).parse_args(list(args))
+        target = found.get("target")
+        ctx.allow_interspersed_args = bool(target and not found.get("module") and not _is_script(target))
+        return super().parse_args(ctx, args)
+
+
+def _is_script(target: str) -> bool:
+    with contextlib.suppress(UsageError):  # the command will say so
+        return is_script(Path(target))
+    return False
+
+
+def _name_options_of_ours(context: typer.Context) -> None:
+    """Our own options that stand after the script are the script's."""
+    ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
+    taken = [word for word in context.args if word.partition("=")[0] in ours]
+    if taken:
+        words = " ".join(taken)
+        say(f"autotune: what follows the script belongs to it: {words}. Our own options stand before it")
+
+
+def say(text: str) -> None:
+    """Print for people, on standard error."""
+    print(text, file=sys.stderr)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask on the terminal, unless ``yes``.
+
+    Raises:
+        UsageError: the answer is no, or there is nobody to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is nobody to ask: give --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was changed")
+
+
+def prepare_streams() -> None:
+    """Open streams that are closed, and let bytes that are no text be written: paths need not be text."""
+    _open_closed()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _open_closed() -> None:
+    """Open closed standard streams: else their words go to a file or socket that happened to get the descriptor."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # to the end

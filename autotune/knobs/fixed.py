@@ -1,0 +1,105 @@
+"""Knobs that the user fixes with ``--fix``, and the checks of knobs' names and values that people write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autotune.errors import UsageError
+from autotune.knobs.backend import why_not_usable
+from autotune.knobs.constraints import crowding
+from autotune.knobs.knob import Word, includes
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from autotune.knobs.task import TaskFacts
+from autotune.near import did_you_mean
+from autotune.probes.facts import Inventory
+
+CROWDING = ("processes", "threads", "num_workers")
+"""Knobs of which a machine bears only so much, whatever the task."""
+
+
+def read_fixed(text: str) -> tuple[str, Any]:
+    """``knob=value`` with the value read as Python would: whole number, true/false/none, else a word.
+
+    Raises:
+        UsageError: there is no ``=``.
+    """
+    name, _equals, value = text.partition("=")
+    if not (name.strip() and value.strip()):
+        raise UsageError(f"--fix {text!r}: write knob=value, for example --fix num_workers=2")
+    words = {"true": True, "false": False, "none": None}
+    number = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+    return name.strip(), words.get(value.lower(), number)
+
+
+def check_names(names: Iterable[str], option: str) -> None:
+    """Raise `UsageError` if one of ``names``, which the user gave to ``option``, is no knob."""
+    for name in names:
+        if not name:
+            raise UsageError(f"{option}: name at least one knob, such as threads")
+        if name not in KNOB_NAMES:
+            hint = did_you_mean(name, KNOB_NAMES) or f"; knobs are: {', '.join(KNOB_NAMES)}"
+            raise UsageError(f"{option} {name}: no such knob{hint}")
+
+
+def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str | None = None) -> None:
+    """Check fixed knobs against themselves and the user's other options.
+
+    Args:
+        fixed: values by knob.
+        only: the knobs that may move; all if empty.
+        level: the one to recommend.
+
+    Raises:
+        UsageError: there is no such knob or value, or another option contradicts it.
+    """
+    check_names(fixed, "--fix")
+    for name, value in fixed.items():
+        wanted = BY_NAME[name].why_not(value)
+        if wanted is not None:
+            kind = BY_NAME[name].kind
+            hint = did_you_mean(str(value), kind.values) if isinstance(kind, Word) else ""
+            raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
+        if name in only:
+            raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")
+        first = BY_NAME[name].level
+        if level is not None and not includes(level, first) and value != BY_NAME[name].neutral:
+            raise UsageError(
+                f"--fix {name}={value} --level {level}: {name} moves from level {first} on; give --level {first}"
+            )
+
+
+def check_fixed_on(inventory: Inventory, fixed: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if ``fixed`` alone are more than this machine bears or has: no settings could hold them."""
+    for name, value in fixed.items():
+        why_not = _why_not_here(inventory, name, value)
+        if why_not is not None:
+            raise UsageError(f"--fix {name}={value}: {why_not}")
+    given = {name: fixed[name] for name in CROWDING if name in fixed}
+    reason = crowding(Settings(**given), inventory)
+    if reason is not None:
+        written = " ".join(f"--fix {name}={value}" for name, value in given.items())
+        raise UsageError(f"{written}: {reason}. That is oversubscription: nothing would be left to search")
+
+
+def check_fixed_for(task: TaskFacts, fixed: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if ``task`` cannot train as so many processes as ``fixed`` say."""
+    processes = fixed.get("processes", 1)
+    if task.why_not_several is not None and processes not in (1, task.current.get("processes", 1)):
+        raise UsageError(f"--fix processes={processes}: {task.why_not_several}")
+
+
+def _why_not_here(inventory: Inventory, name: str, value: Any) -> str | None:
+    """Return why this machine cannot have ``value``; None if it can, or if only a trial shows it."""
+    knob, software = BY_NAME[name], inventory.software
+    if value == knob.neutral:
+        return None
+    if ("cuda" if inventory.gpus else "cpu") not in knob.devices:
+        return f"it does nothing {'beside' if inventory.gpus else 'without'} a GPU"
+    if name == "backend" and software.backends:
+        return why_not_usable(inventory, value)
+    if name == "allocator" and value not in {each.name for each in software.allocators}:
+        return "library not installed"
+    return None

@@ -1,0 +1,337 @@
+"""From a profile to the command line and environment that start training: what ``autotune run`` starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, overrides
+from autotune.errors import UsageError
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
+from autotune.knobs.constraints import with_processes
+from autotune.knobs.settings import Settings
+from autotune.launch.command import (
+    ENTRY,
+    OUR_TORCHRUN,
+    Cluster,
+    command,
+    idle_machines,
+    no_route,
+    starter,
+    system_tools,
+)
+from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
+from autotune.near import did_you_mean
+from autotune.probes import network
+from autotune.probes.facts import Inventory, Route
+from autotune.probes.inventory import probe
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
+from autotune.profiles import registry
+from autotune.profiles.clamp import clamp, for_this_machine, one_process
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
+from autotune.profiles.match import NONE, Here, compare
+from autotune.profiles.places import places
+from autotune.scripts.apply import Order, SharedBatch
+from autotune.trial.target import Script
+
+DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """How the user wants the script started.
+
+    Attributes:
+        profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.
+        level: ``safe``, ``amp`` or ``max``; ``AUTOTUNE_LEVEL`` or the recommended one if None.
+        task: whose profile is taken; the script's own if None.
+        processes: how many on each machine, instead of the profile's number; the global batch stays.
+        cluster: the machines that train together; this one alone if None.
+        timeout: the training ends if a process takes no optimizer step for this many seconds.
+        why_not: why the script starts without a profile; None if it takes one.
+    """
+
+    profile: Path | None = None
+    level: str | None = None
+    task: str | None = None
+    processes: int | None = None
+    cluster: Cluster | None = None
+    timeout: float | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that starting needs, printable as a shell line that works without this tool."""
+
+    command: list[str]
+    portable: list[str]
+    """The command with the system's own tools in place of this package's."""
+    environment: dict[str, str]
+    added: dict[str, str]
+    notes: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return one shell line."""
+        return " ".join(
+            [*(f"{name}={shlex.quote(value)}" for name, value in self.added.items()), shlex.join(self.portable)]
+        )
+
+    def start(self) -> None:
+        """Become the training."""
+        os.execvpe(self.command[0], self.command, self.environment)
+
+
+def prepare(script: Script, wishes: Wishes) -> Launch:
+    """Return what ``autotune run`` starts.
+
+    Raises:
+        UsageError: no profile for this machine, no such level, too many processes, or no route to the other machines.
+    """
+    outside, words = overrides(os.environ), _words(script)
+    if wishes.processes is not None and wishes.processes < 1:
+        raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
+    if wishes.why_not or outside.disabled:
+        return _as_it_is(words, wishes.why_not or DISABLED)
+    if script.hides_us:
+        return _as_it_is(words, f"the script starts as it is: {script.hides_us}")
+    inventory = probe()
+    path, notes = _profile(script, wishes, inventory)
+    profile = read(path)
+    comparison = compare(profile, Here.on(inventory))
+    notes += tuple(filter(None, [comparison.sentence]))
+    if comparison.verdict == NONE:
+        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
+    option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
+    level = profile.checked_level(level, option)
+    settings, said = _settings(script, profile, level, wishes, inventory)
+    order = _order(profile, level, settings)
+    alone = settings.processes == 1 and wishes.cluster is None
+    if order is None and profile.target.script is not None and alone:
+        own_settings = f"the script starts as it is: level {level} has your own settings"
+        return _as_it_is(words, "; ".join(said) or own_settings, wishes.timeout)
+    own = {PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {}  # for `autotune.load`
+    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said))
+
+
+def _settings(
+    script: Script, profile: Profile, level: str, wishes: Wishes, inventory: Inventory
+) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings of ``level`` as this machine and the user's own words allow them, and what to say.
+
+    Raises:
+        UsageError: the script cannot train as so many processes.
+    """
+    if wishes.processes is None:
+        wanted, notes = for_this_machine(profile, level, inventory)
+    else:
+        _check_processes(wishes.processes, inventory)
+        wanted, notes = with_processes(profile.levels[level].settings, wishes.processes, inventory), ()
+    settings, said = clamp(wanted, inventory)
+    alone = _why_alone(profile, script) if settings.processes > 1 and wishes.processes is None else None
+    if alone is not None:
+        settings, said = one_process(settings, inventory), (*said, alone)
+    check_shares(profile, settings, wishes.cluster.nodes if wishes.cluster else 1)
+    settings, own = own_threads(settings, os.environ)
+    return settings, (*notes, *said, *own)
+
+
+def _check_processes(processes: int, inventory: Inventory) -> None:
+    """Raise `UsageError` if this machine does not run as many ``processes`` as ``--nproc`` says."""
+    most = inventory.budget.threads
+    if processes > most:
+        limit = f"{most} process{'es' * (most > 1)}"
+        raise UsageError(f"--nproc {processes}: this machine runs at most {limit} ({inventory.budget.limit})")
+
+
+def _launch(
+    words: Sequence[str],
+    settings: Settings,
+    order: Order | None,
+    own: dict[str, str],
+    wishes: Wishes,
+    inventory: Inventory,
+    notes: tuple[str, ...],
+) -> Launch:
+    """Return the command and environment that put ``settings`` in force.
+
+    Args:
+        words: the script and its arguments.
+        settings: to start it with.
+        order: what is applied to the script from outside.
+        own: variables that this package's own runtime reads.
+        wishes: the user's.
+        inventory: this machine.
+        notes: what to say already.
+    """
+    base, cluster = without_mpi_job(settings, os.environ), wishes.cluster
+    route = _route(settings, cluster)
+    added = environment(settings, inventory, base, interface=route.interface if route else None)
+    plan, unbound = _plan(settings, inventory, added)
+    variables = added.set | own | _watching(wishes.timeout)
+    if plan.affinities:
+        variables[binding.VARIABLE] = plan.text
+    if order is not None:
+        variables[SCRIPT_VARIABLE] = order.as_text()
+    starting = partial(
+        command,
+        settings,
+        words[0],
+        words[1:],
+        sys.executable,
+        cluster=cluster,
+        route=route,
+        mpiexec=mpiexec(System()) or "mpiexec",
+        watched=wishes.timeout is not None or order is not None,
+    )
+    start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
+    portable = starting(binder=system_tools(plan))
+    said = (*_environment_notes(added), *_machines_note(settings, cluster), *unbound)
+    return Launch(start, portable, base | variables, variables, (*notes, *said))
+
+
+def _words(script: Script) -> tuple[str, ...]:
+    return (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
+
+
+def _as_it_is(words: Sequence[str], note: str, timeout: float | None = None) -> Launch:
+    """Return the script without a profile, in the user's own environment."""
+    variables = _watching(timeout)
+    watched = ["-m", ENTRY, "gloo"] if variables else []
+    line = [sys.executable, *watched, *words]
+    return Launch(line, line, os.environ | variables, variables, (note,))
+
+
+def _watching(timeout: float | None) -> dict[str, str]:
+    return {} if timeout is None else {TIMEOUT_VARIABLE: f"{timeout:g}"}
+
+
+def _environment_notes(added: Environment) -> tuple[str, ...]:
+    return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
+
+
+def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:
+    """Return the profile to take: the one that the user names, else the best for this machine; and what to say."""
+    outside = overrides(os.environ).profile
+    if wishes.profile is not None:
+        return wishes.profile, ()
+    if outside is not None and wishes.task is None:
+        return Path(outside), ()
+    name = wishes.task or script.name
+    here = Here.on(inventory, name)
+    roots = places(os.environ, script.path)
+    found = registry.search(here, roots)
+    if found.match is not None:
+        return found.match.path, found.notes
+    if found.similar is not None:
+        sentence = found.similar.comparison.sentence
+        raise UsageError(f"{found.similar.path} is not applied by itself (--profile does it): {sentence}")
+    known = [each for each in registry.targets(here, roots) if each != name]
+    others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
+    start = f"-m {script.module}" if script.module else script.written
+    looked = "".join(f"\n{note}" for note in found.notes)
+    raise UsageError(
+        f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"
+        f" make one: autotune tune {start}{looked}"
+    )
+
+
+def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
+    """Return the route to where the machines meet, or to another one of mpiexec's.
+
+    None for one machine, or if mpiexec must find it.
+
+    Raises:
+        UsageError: the backend must be started differently, or the machines cannot meet there.
+    """
+    if cluster is None:
+        return None
+    launcher = BACKENDS[settings.backend].launcher if settings.backend else TORCHRUN
+    if (launcher == MPIEXEC) != bool(cluster.hosts):
+        options = (
+            "--hosts A,B (once, on one of them)" if launcher == MPIEXEC else "--nnodes and --rdzv-endpoint (on each)"
+        )
+        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {options}")
+    if launcher == MPIEXEC:
+        routes = (network.route(System(), host) for host in cluster.hosts)
+        return next((route for route in routes if route is not None and not route.here), None)
+    route = network.route(System(), cluster.host)
+    if route is None:
+        raise no_route(cluster.host)
+    return route
+
+
+def _machines_note(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
+    """Return how the machines share the global batch, or that the job has machines that stay idle."""
+    if cluster is None:
+        idle = idle_machines(os.environ)
+        return (idle,) if idle else ()
+    total = settings.processes * cluster.nodes
+    return (
+        f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"
+        f" ({-(-settings.global_batch // total)} samples each); the profile was measured on one machine",
+    )
+
+
+def _plan(settings: Settings, inventory: Inventory, added: Environment) -> tuple[binding.AffinityPlan, tuple[str, ...]]:
+    """Return CPUs for the profile's threads; none, with the reason, if the user's own number of threads is in force."""
+    own = [kept.name for kept in added.kept if kept.name.endswith("_NUM_THREADS")]
+    if own and settings.binding != "none":
+        return binding.AffinityPlan(), (f"binding: asked {settings.binding}, applied none ({own[0]} is yours)",)
+    return binding.plan(settings, inventory), ()
+
+
+def _order(profile: Profile, level: str, settings: Settings) -> Order | None:
+    """Return what is to be applied to an unmodified script; None if it applies settings itself, or has them already."""
+    if profile.target.script is None or settings == profile.baseline:
+        return None
+    shared = None
+    if settings.processes > 1:
+        shared = SharedBatch(profile.baseline.global_batch, settings.batch_size, profile.target.samples or 0)
+    return Order(settings, profile.baseline, profile.target.compared, level, profile.target.device, shared)
+
+
+def _why_alone(profile: Profile, script: Script) -> str | None:
+    """Return why ``script`` must not be started as several processes; None if it may.
+
+    Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
+    """
+    name, tuned = script.name, profile.target.name
+    if profile.target.script is not None:
+        return None if name == tuned else f"{name} is started as one process: the profile is of {tuned}"
+    text = script.path.read_text(errors="replace") if script.path.is_file() else ""
+    if "autotune" in text:
+        return None
+    return f"{name} is started as one process: it does not use autotune.load(), which shares its work out"
+
+
+def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
+    """Check that several processes of an unmodified script train together: a trial must have shown it.
+
+    Args:
+        profile: of the script.
+        settings: to start it with.
+        nodes: how many machines train together.
+
+    Raises:
+        UsageError: nothing has shown it, or the processes cannot share the script's batch equally.
+    """
+    processes = settings.processes * nodes
+    if profile.target.script is None or processes == 1:
+        return
+    refused = (item for item in profile.evidence.not_offered if item.knob == "processes")
+    reason = next((item.reason for item in refused if item.value in (2, processes)), None)
+    if nodes > 1:
+        reason = "an unmodified script is tuned for one machine; several take a task file or autotune.load()"
+    elif settings.global_batch != profile.baseline.global_batch:
+        reason = reason or f"they cannot share its batch of {profile.baseline.global_batch} equally"
+    if reason is not None:
+        raise UsageError(f"{profile.target.name} cannot train as {processes} processes: {reason}")

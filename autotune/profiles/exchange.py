@@ -1,0 +1,298 @@
+"""Which profile fits here, and how profiles get into shared registries and back. Nothing here prints or asks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import NothingUsable, ProfileError, UsageError
+from autotune.near import did_you_mean
+from autotune.probes import inventory
+from autotune.probes.facts import Inventory
+from autotune.profiles import file, registry
+from autotune.profiles.clamp import clamp, for_this_machine
+from autotune.profiles.format import Profile
+from autotune.profiles.match import APPLIED, Comparison, Here, compare
+from autotune.profiles.places import (
+    SUFFIX,
+    VARIABLE,
+    Place,
+    default_path,
+    file_name,
+    is_url,
+    missing_folders,
+    named_places,
+    not_there,
+    place,
+    places,
+    safe_name,
+    target_of,
+    user_folder,
+)
+from autotune.profiles.registry import Registry
+
+LISTED = 500
+"""Profiles of each place that are listed: a wrong folder must not delay anybody."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The profiles of one place.
+
+    Attributes:
+        place: for people.
+        entries: ``(where, profile)`` of each, or the error if it cannot be read. Profiles at URLs are not read: their
+            targets stand there.
+        left_out: True if there are more.
+        problem: why the place cannot be listed.
+        web: a web server, which no one can list.
+    """
+
+    place: str
+    entries: tuple[tuple[str, Profile | str | ProfileError], ...] = ()
+    left_out: bool = False
+    problem: str = ""
+    web: bool = False
+
+
+def listings() -> Iterator[Listing]:
+    """Yield the profiles of each place that is looked in, nearest first."""
+    for there in map(Registry, places()):
+        web = registry.protocol(there.url) == "http"
+        try:
+            names = there.names()
+        except ProfileError as error:
+            yield Listing(there.shown, problem=str(error), web=web)
+            continue
+        entries = (
+            (there.source(name), target_of(name)) if there.url else (str(there.path(name)), _read(there.path(name)))
+            for name in names[:LISTED]
+        )
+        yield Listing(there.shown, tuple(entries), left_out=len(names) > LISTED, web=web)
+
+
+def _read(path: Path) -> Profile | ProfileError:
+    """Return the profile in ``path``, or the error if it cannot be read."""
+    try:
+        return file.read(path)
+    except ProfileError as error:
+        return error
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well a profile fits this machine.
+
+    Attributes:
+        source: where it is; empty if there is no profile.
+        comparison: with this machine; None if there is no profile.
+        clamped: one line for each knob that this machine bears less of.
+        grown: a line for each knob that takes more here.
+        notes: what to say beside that.
+    """
+
+    source: str = ""
+    comparison: Comparison | None = None
+    clamped: tuple[str, ...] = ()
+    grown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def applied(self) -> bool:
+        """True if the profile is applied by itself."""
+        return self.comparison is not None and self.comparison.verdict in APPLIED
+
+
+def fit(target: str | None) -> Fit:
+    """Return the profile that `autotune.load()` would take here, or how well the file ``target`` fits."""
+    machine = inventory.probe()
+    if target and target.endswith((SUFFIX, ".yml")):
+        profile = file.read(target)
+        return _fit(target, profile, compare(profile, Here.on(machine)), machine)
+    here = Here.on(machine, target)
+    found = registry.search(here)
+    notes = (*found.notes, *(() if found.match else not_there(os.environ)))
+    best = found.match or found.similar
+    if best is not None:
+        return _fit(best.source, best.profile, best.comparison, machine, notes)
+    wanted = f" and {target}{did_you_mean(target, set(registry.targets(here)) - {target})}" if target else ""
+    nothing = f"no profile fits {here.machine.key}{wanted}; make one: autotune tune train.py"
+    return Fit(notes=(nothing, *notes))
+
+
+def _fit(source: str, profile: Profile, comparison: Comparison, machine: Inventory, notes: tuple[str, ...] = ()) -> Fit:
+    if comparison.verdict not in APPLIED:
+        return Fit(source, comparison, notes=notes)
+    wanted, grown = for_this_machine(profile, profile.recommended, machine)
+    return Fit(source, comparison, clamp(wanted, machine)[1], grown, notes)
+
+
+def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
+    """Copy a profile into a registry. Returns where it is now, and whether it was there already.
+
+    Args:
+        path: the profile.
+        to: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
+        replace: take the place of another profile of the same machine and target.
+
+    Raises:
+        UsageError: no registry, an interrupted run's profile, one with an impossible gain, or another is there.
+        ProfileError: no valid profile, or the registry cannot be read or written.
+    """
+    profile = file.read(path)
+    if profile.evidence.partial:
+        raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
+    if impossible := profile.impossible():
+        gain = f"{profile.levels[impossible[0]].speedup.value:.0f}x"
+        raise UsageError(f"{path}: {gain} ({impossible[0]}) is not possible there: tune again when nothing else runs")
+    own = file_name(profile.target.name)
+    name, text, there = f"{safe_name(profile.key)}/{own}", file.dump(profile, own), Registry(_registries(to, "--to")[0])
+    there.check_writable()
+    before = there.read(name)
+    if before == text.encode():
+        return there.source(name), True
+    if before is not None and not replace:
+        raise UsageError(
+            f"{there.source(name)}: {_age(before)} is there. Compare them (autotune diff), or give --replace"
+        )
+    there.write(name, text)
+    return there.source(name), False
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A profile that may be pulled.
+
+    Attributes:
+        profile: as it is in the registry.
+        source: where it comes from.
+        digest: its sha256, in hexadecimal digits.
+        path: where it will be written.
+        notes: what to say about it.
+    """
+
+    profile: Profile
+    source: str
+    digest: str
+    path: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def present(self) -> Profile | None:
+        """The profile that it will replace; None if there is none."""
+        return file.read(self.path) if self.path.exists() else None
+
+    def take(self) -> Path:
+        """Write the profile. Returns where it is now.
+
+        Raises:
+            ProfileError: it cannot be written.
+        """
+        try:
+            return file.write(self.path, self.profile)
+        except ProfileError as error:
+            raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
+
+
+def offer(what: str | None, source: str | None, to: Path | None, sha256: str | None) -> Offer:
+    """Return the profile that ``what`` names in a registry; nothing is written.
+
+    Args:
+        what: the target's name, or the URL of one profile.
+        source: a folder or URL; all entries of ``AUTOTUNE_PROFILES`` if None.
+        to: the folder to write to; the user's own if None.
+        sha256: what the file must have, in hexadecimal digits.
+
+    Raises:
+        UsageError: no such registry, or the digest differs.
+        NothingUsable: no profile fits.
+        ProfileError: no valid profile.
+    """
+    content, shown, notes = _fetched(what) if what and is_url(what) else _best(what, source)
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and sha256.lower() != digest:
+        raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
+    profile = file.parse(content, shown)
+    path = default_path(profile.key, profile.target.name, to or user_folder())
+    return Offer(profile, shown, digest, path, notes)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A profile that may be removed from a registry."""
+
+    registry: Registry
+    name: str
+
+    def carry_out(self) -> None:
+        """Remove it. Raises `ProfileError` if that is not possible."""
+        self.registry.remove(self.name)
+
+
+def removal(what: str, source: str | None) -> Removal:
+    """Return the profile that ``what`` names in a registry; nothing is removed.
+
+    Args:
+        what: a profile's file, or ``<machine key>/<target>`` in the registry ``source``.
+        source: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
+
+    Raises:
+        UsageError: ``what`` is none of them.
+        ProfileError: it is not there.
+    """
+    path = Path(what)
+    if source is None and path.suffix == SUFFIX:
+        there = Registry(path.parent.parent)
+    elif len(path.parts) == 2 and not (source is None and path.is_file()):
+        there = Registry(_registries(source, "--from")[0])
+    else:
+        raise UsageError(f"{what}: is no profile. Name a {SUFFIX} file, or MACHINE-KEY/TARGET and --from REGISTRY")
+    key, own = path.parent.name, path.name.removesuffix(SUFFIX) + SUFFIX
+    if not key or safe_name(key) != key or own.startswith("."):
+        raise UsageError(f"{what}: is no profile of a registry: those are called MACHINE-KEY/TARGET{SUFFIX}")
+    if there.read(f"{key}/{own}") is None:
+        raise ProfileError(f"{there.source(f'{key}/{own}')}: no such profile")
+    return Removal(there, f"{key}/{own}")
+
+
+def _registries(text: str | None, option: str) -> tuple[Place, ...]:
+    """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none."""
+    found = named_places(os.environ) if text is None else (place(text),) if text.strip() else ()
+    if not found:
+        raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
+    return found
+
+
+def _fetched(url: str) -> tuple[bytes, str, tuple[str, ...]]:
+    """Return what is at ``url``, the URL for people, and nothing to say about it."""
+    content = registry.read_url(url)
+    if content is None:
+        raise UsageError(f"{registry.shown(url)}: no such file")
+    return content, registry.shown(url), ()
+
+
+def _best(target: str | None, source: str | None) -> tuple[bytes, str, tuple[str, ...]]:
+    """Return the profile that fits best, where it comes from, and what to say about it."""
+    if target is None:
+        raise UsageError("name the target, or the URL of a profile: autotune profiles pull train")
+    roots = _registries(source, "--from")
+    missing = [f"{folder}: no such folder" for folder in missing_folders(roots)]
+    if len(missing) == len(roots):
+        raise UsageError("; ".join(missing))
+    here = Here.on(inventory.probe(), target)
+    found = registry.search(here, roots)
+    best, notes = found.match or found.similar, (*missing, *found.notes)
+    if best is None:
+        raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
+    return file.read_plain(best.path), best.source, (*filter(None, [best.comparison.sentence]), *notes)
+
+
+def _age(content: bytes) -> str:
+    try:
+        written = file.parse(content, "").written
+    except ProfileError:
+        return "a file that is no profile"
+    return f"another profile, of {written.date}," if written else "another profile"

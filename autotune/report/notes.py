@@ -1,0 +1,138 @@
+"""What a profile says of each level and of the run, from verdicts and figures to sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autotune.stats.decide import Advice, Answer, Reason
+from autotune.stats.load import MENTIONED, Disturbed, Load, Neighbour
+
+NOTHING_FASTER = {
+    "safe": "nothing that was tried is faster than your settings",
+    "amp": "mixed precision brought no gain: same settings as safe",
+    "max": "another batch size brought no gain: same settings as amp",
+}
+TRIED_NOT_FASTER = {
+    "safe": "nothing is faster than your settings in {tried}",
+    "amp": "mixed precision brought no gain in {tried}: same settings as safe",
+    "max": "another batch size brought no gain in {tried}: same settings as amp",
+}
+NOT_TRIED = {
+    "amp": "mixed precision was not tried: same settings as safe",
+    "max": "no other batch size was tried: same settings as amp",
+}
+REASONS = {
+    Reason.TOO_FEW_ROUNDS: "not proven within the budget",
+    Reason.NOISY: "faster in single trials, but by less than they vary; a longer --budget may prove it",
+    Reason.ALL_FAILED: "all that was tried failed",
+    Reason.OWN_SETTINGS_ONLY: "nothing but your own settings was tried",
+    Reason.NOT_REACHED: "not reached within the budget: a longer --budget tries it",
+    Reason.INTERRUPTED: "interrupted before the proof",
+}
+NAMED = 2
+"""Processes that are named; the others are summed up."""
+
+
+def level_note(level: str, answer: Answer) -> str:
+    """Return why ``level`` adds nothing of its own, and what a longer budget would bring; empty if there is nothing."""
+    advice = _advice(answer.advice) if answer.advice is not None else ""
+    return "; ".join(filter(None, (_reason(level, answer), advice)))
+
+
+def _reason(level: str, answer: Answer) -> str:
+    values, proof = " ".join(answer.values), answer.proof
+    if answer.reason is Reason.SAME:
+        if not answer.trials:
+            return NOTHING_FASTER[level]
+        race = " and a race" if answer.raced else ""
+        return TRIED_NOT_FASTER[level].format(tried=f"{answer.trials} trial{'s' * (answer.trials != 1)}{race}")
+    if answer.reason is Reason.UNPROVEN and proof is not None:
+        high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
+        return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {high})"
+    if answer.reason is Reason.NOT_TRIED:
+        return NOT_TRIED[level]
+    if answer.reason is Reason.PRECISION_FAILED:
+        return f"no {values}: {answer.failure}"
+    if answer.reason is Reason.PRECISION_UNCLEAR:
+        return (
+            f"{values} was tried only with {', '.join(answer.beside)}, and that failed; a longer --budget tries it"
+            f" alone: {answer.failure}"
+        )
+    return REASONS.get(answer.reason, "")
+
+
+def _advice(advice: Advice) -> str:
+    purpose = "narrow it" if advice.narrows else "decide"
+    return f"about {advice.seconds} s more would {purpose} (--budget {advice.budget})"
+
+
+def load_note(load: Load) -> str:
+    """Return a sentence for the profile, which others read: no names. Empty if there is nothing to report."""
+    return _load(load, [f"other processes took {load.taken:.1f}"] if load.is_mentioned(load.taken) else [])
+
+
+def load_named(load: Load) -> str:
+    """Return a sentence for the user's own terminal, with names of processes. Empty if there is nothing to report."""
+    if not load.is_mentioned(load.taken):
+        return _load(load, [])
+    own = sorted((each for each in load.neighbours if each.name), key=lambda each: -each.cpus)[:NAMED]
+    rest = load.taken - sum(each.cpus for each in own)
+    if not own or rest <= -MENTIONED:
+        return load_note(load)
+    return _load(load, [*map(named, own), *([f"other processes took {rest:.1f}"] if rest >= MENTIONED else [])])
+
+
+def named(neighbour: Neighbour) -> str:
+    """Return what a process took, with its name."""
+    nice = f", nice {neighbour.niceness}" if neighbour.niceness > 0 else ""
+    return f"{neighbour.name} (pid {neighbour.pid}{nice}) took {neighbour.cpus:.1f}"
+
+
+def _load(load: Load, parts: Sequence[str]) -> str:
+    guests = [f"the hypervisor's other guests took {load.stolen:.1f}"] if load.is_mentioned(load.stolen) else []
+    if not (parts or guests):
+        return ""
+    words = ", ".join([*parts, *guests])
+    return f"{words} of {load.threads} CPUs while this was measured: the figures hold for that load"
+
+
+def disturbed(found: Disturbed) -> str:
+    """Return why only the quiet rounds of a proof decide."""
+    others = ", ".join(f"{name} {value:.1f}x" for name, value in found.ratios.items())
+    return (
+        f"beside other processes your settings were {found.slower:.1f} times slower than in the quiet rounds, which"
+        f" decide; beside them the levels measured {others} of your settings"
+    )
+
+
+def not_believable(level: str, value: float, most: float) -> str:
+    """Return a doubt of a gain that is larger than ``most``, which is physically possible."""
+    return (
+        f"{level}: do not believe {value:.0f}x: on this machine these settings bring about {most:.0f}x at most."
+        " Something else made your settings slow; tune again when nothing else runs"
+    )
+
+
+def batch_norm(own: int, others: Sequence[int], *, replicated: bool) -> str:
+    """Return what sharing a batch changes: BatchNorm normalises over what one process or replica has."""
+    keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"
+    return f"BatchNorm normalises over {' or '.join(map(str, others))} samples instead of {own}; {keep} keeps it"
+
+
+def data_parallel(ratio: float, processes: int) -> str:
+    """Return the speed of `torch.nn.DataParallel` over several processes."""
+    return (
+        f"torch.nn.DataParallel reached {ratio:.2f}x of the rate of {processes} processes with the same batch"
+        " (single trials)"
+    )
+
+
+def run_conditions(no_fork_reason: str | None, stood_still: float) -> Iterator[str]:
+    """Yield what the user should know of the machine during the run."""
+    if no_fork_reason:
+        yield f"trials ran as fresh processes, slower to start: {no_fork_reason}"
+    if stood_still:
+        yield (
+            f"the run stood still for {stood_still:.0f} s in all: the machine was suspended, its processes stopped, or"
+            " its clock jumped; what that hit was measured again"
+        )

@@ -1,0 +1,194 @@
+"""Profiles for people: one of them, two side by side, how well one fits this machine, and whether its claim holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from autotune.errors import ProfileError
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.table import KNOB_NAMES
+from autotune.profiles.format import Profile
+from autotune.profiles.match import Comparison
+from autotune.profiles.records import as_data
+from autotune.report import formatting
+from autotune.report.final import failure_groups, not_offered_groups
+from autotune.report.levels import Standing, batch_note, recommended, standing, verdict
+
+if TYPE_CHECKING:
+    from autotune.profiles.exchange import Fit
+    from autotune.tuning.check import CheckResult
+
+EVERYTHING = 10_000
+WIDE = 110
+"""Columns of the comparison with a machine."""
+CHECKED = {
+    "holds": "holds",
+    "fails": "does NOT hold here: tune again",
+    "open": "inconclusive: give a longer --budget",
+}
+"""By the value of `autotune.tuning.check.Claim`."""
+Row = tuple[str, str, str]
+
+
+def show(profile: Profile) -> str:
+    """Return everything that the profile holds, knob by knob, as plain text."""
+    note = batch_note(profile, profile.levels["max"])
+    batch = [Text(f"\nLevel max: {note}")] if note else []
+    parts = Group(_head(profile), _gains(profile), Text(""), _knobs(profile), *batch, _evidence(profile))
+    return formatting.plain(parts)
+
+
+def _head(profile: Profile) -> Text:
+    target = profile.target
+    versions = ", ".join(f"{name} {value}" for name, value in profile.software.items() if value is not None)
+    samples = "an unknown number of samples" if target.samples is None else f"{target.samples} samples"
+    lines = [
+        f"{target.name} on {profile.key}, recommended level: {recommended(profile) or 'none, keep your settings'}",
+        f"measured with {versions or 'unknown software'}, on {target.device}",
+        f"model of {target.parameters} parameters, {samples}",
+        f"baseline {formatting.rate(profile.baseline_rate, target.unit)}",
+    ]
+    return Text("\n".join(lines))
+
+
+def _gains(profile: Profile) -> Text:
+    lines = []
+    for name, result in profile.levels.items():
+        headline, detail = verdict(profile, name)
+        gains = standing(profile, name) in (Standing.GAIN, Standing.UNPROVEN)
+        rate = f", {formatting.rate(result.rate, profile.target.unit)}" if gains else ""
+        lines.append(f"{name:<5} {headline}{rate}{f'; {detail}' if detail else ''}")
+    return Text("\n".join(lines))
+
+
+def _knobs(profile: Profile) -> Table:
+    table = _table("knob", "baseline", *profile.levels, wrap=False)
+    columns = [profile.baseline, *(result.settings for result in profile.levels.values())]
+    for knob in KNOB_NAMES:
+        values = [getattr(settings, knob) for settings in columns]
+        style = "bold" if any(value != values[0] for value in values) else "dim"
+        table.add_row(knob, *(Text(formatting.value(value)) for value in values), style=style)
+    return table
+
+
+def _evidence(profile: Profile) -> Text:
+    evidence = profile.evidence
+    cost = f"{formatting.count(evidence.trials, 'trial')} in {formatting.duration(evidence.seconds)}"
+    lines = [f"\n{cost}{', interrupted' if evidence.partial else ''}"]
+    for title, found in (
+        ("not offered", not_offered_groups(profile, EVERYTHING)),
+        ("did not work", failure_groups(profile, EVERYTHING)),
+        ("warnings", list(evidence.warnings)),
+        ("beside", [evidence.beside] if evidence.beside else []),
+    ):
+        lines += [f"{title}:", *(f"  {line}" for line in found)] if found else []
+    return Text("\n".join(lines))
+
+
+def listed(where: str, profile: Profile | str | ProfileError) -> str:
+    """Return one line of a list: where it is, and the profile, its target alone, or the problem with it."""
+    if isinstance(profile, ProfileError):
+        return str(profile).splitlines()[0]
+    if isinstance(profile, str):
+        return f"{where}  {profile}"
+    written = f", {profile.written.date}, torch-autotune {profile.written.tool}" if profile.written else ""
+    return f"{where}  {profile.target.name} on {profile.key}{written}"
+
+
+def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right")) -> str:
+    """Return what differs as plain text; ``names`` head the columns."""
+    rows = differences(left, right)
+    if not rows:
+        return "no difference"
+    table = _table("", *names)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    note = [] if left.key == right.key else [Text("Measured on different machine types: rates do not compare.")]
+    return formatting.plain(Group(table, *note))
+
+
+def differences(left: Profile, right: Profile) -> list[Row]:
+    """Return ``(subject, left, right)`` for everything that differs."""
+    rows = [*_heads(left, right), *_settings("baseline", left, right)]
+    for level in LEVELS:
+        rows += [*_level(level, left, right), *_settings(level, left, right)]
+    return rows
+
+
+def _heads(left: Profile, right: Profile) -> list[Row]:
+    facts, others = (as_data(profile.machine)["facts"] for profile in (left, right))
+    rates = [formatting.rate(profile.baseline_rate, profile.target.unit) for profile in (left, right)]
+    software = {**left.software, **right.software}
+    rows = [
+        ("machine", left.key, right.key),
+        *((f"machine {name}", _words(facts.get(name)), _words(others.get(name))) for name in {**facts, **others}),
+        *((name, _words(left.software.get(name)), _words(right.software.get(name))) for name in software),
+        ("target", left.target.name, right.target.name),
+        ("device", left.target.device, right.target.device),
+        ("recommended", left.recommended, right.recommended),
+        ("baseline rate", rates[0], rates[1]),
+    ]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def _level(level: str, left: Profile, right: Profile) -> list[Row]:
+    one, other = (verdict(p, level)[0] if level in p.levels else "-" for p in (left, right))
+    return [(f"{level} gain", one, other)] if one != other else []
+
+
+def _settings(level: str, left: Profile, right: Profile) -> list[Row]:
+    one, other = (
+        p.baseline if level == "baseline" else p.levels[level].settings if level in p.levels else None
+        for p in (left, right)
+    )
+    if one is None or other is None:
+        return []
+    return [
+        (f"{level} {knob}", formatting.value(mine), formatting.value(theirs))
+        for knob, (mine, theirs) in one.difference(other).items()
+    ]
+
+
+def _words(fact: object) -> str:
+    return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)
+
+
+def matched(found: Fit, explain: bool) -> str:
+    """Return which profile fits and how well; with ``explain`` field by field."""
+    lines = list(found.notes)
+    if found.comparison is not None:
+        clamped = [f"clamped {line}" for line in found.clamped]
+        why = [explained(found)] if explain else [*filter(None, [found.comparison.sentence]), *clamped]
+        inner = [*(why if explain else (f"  {line}" for line in why)), *(f"  {line}" for line in found.grown)]
+        return "\n".join([f"{found.source} ({found.comparison.verdict})", *inner, *(f"  {line}" for line in lines)])
+    return "\n".join([lines[0], *(f"  {line}" for line in lines[1:])])
+
+
+def explained(found: Fit) -> str:
+    """Return the comparison as a table, and below it what would be clamped."""
+    comparison = found.comparison or Comparison("", ())
+    table = _table("field", "profile", "here", "verdict")
+    for row in comparison.rows:
+        table.add_row(*(Text(cell) for cell in (row.field, row.theirs, row.here, row.verdict)))
+    lines = [Text(f"clamped  {line}") for line in found.clamped]
+    return formatting.plain(Group(table, Text(f"verdict  {comparison.verdict}"), *lines), WIDE)
+
+
+def checked(result: CheckResult) -> str:
+    """Return one line: the claim, what was measured today, and whether it holds."""
+    claim, now = result.claimed, result.measured
+    return (
+        f"level {result.level}: claimed {claim.value:.2f}x ({claim.low:.2f} to {claim.high:.2f}),"
+        f" now {now.value:.2f}x ({now.low:.2f} to {now.high:.2f}, {now.rounds} rounds): {CHECKED[result.verdict.value]}"
+    )
+
+
+def _table(*columns: str, wrap: bool = True) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(Text(column), overflow="fold", no_wrap=not wrap)
+    return table

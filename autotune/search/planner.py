@@ -1,0 +1,270 @@
+"""The project's own search method: baseline, a few designed trials, coordinate moves, then a small model.
+
+Small spaces are enumerated. In others the candidates are what lies near the best, and a sample of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
+from autotune.search.history import Trial, trial_noise
+from autotune.search.prior import Prior, trial_seconds
+from autotune.search.rules import Forbidden
+from autotune.search.surrogate import Surrogate
+
+SMALL = 1500
+"""Spaces with no more combinations than this are enumerated."""
+PAIRS = 80
+RANDOM = 30
+WORTHWHILE = 0.003
+"""Stop if no settings are expected to gain more than this share of the rate."""
+STUCK = 0.008
+"""The same once the last `PATIENCE` trials brought no gain: small expected gains have not come true by then."""
+PATIENCE = 8
+NOISY = 0.08
+"""With noisier trials, small expected gains mean little: the search goes on while anything is untried."""
+CLEAR_LOSER = 0.7
+"""A trial below this share of the best rate may end early."""
+WIDEN_AFTER, WIDENED = 4, 3.0
+"""After this many trials without a gain, the deviations of a model that was far off before count this many times as
+much: the search explores more."""
+THOROUGH = 2.0
+"""A thorough search does not stop if expected gains are small. It widens the model's deviations by this factor, so that
+settings rejected in other combinations are tried again."""
+DESIGNED = 2
+"""A level's first trials may jump to where the expected rate is highest. (The first of all is the baseline.)"""
+CLEAR_GAIN = 0.3
+"""A jump with a smaller expected gain in log rate may fail to gain by noise alone."""
+EXTENT = ("global batch", "processes x threads", "num_workers")
+"""Decisions on how much of everything to use."""
+CLIMB = 12
+"""Moves of such a jump at most."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Settings worth a trial.
+
+    Attributes:
+        settings: what to run.
+        stage: why, see `Trial`; ``again`` repeats the baseline on purpose, which shows drift.
+        give_up_below: items/s below which the trial may end early, clearly lost; 0 means never.
+    """
+
+    settings: Settings
+    stage: str
+    give_up_below: float = 0.0
+
+
+class Search(Protocol):
+    """Who proposes next."""
+
+    def propose(self, history: Sequence[Trial]) -> Proposal | None:
+        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
+        expected to gain enough, or none are left."""
+
+
+class Planner:
+    """The project's own `Search` of one level. Pure: what it proposes follows from its arguments and the history alone,
+    so that resuming is exact.
+
+    Args:
+        space: feasible settings of the level.
+        start: the baseline, or the best of the level below.
+        thorough: look further if expected gains are small, instead of stopping.
+        seed: of the candidates' sampling.
+        known: settings that were good before, on this machine or one like it. They are tried first.
+    """
+
+    def __init__(
+        self, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0, known: Sequence[Settings] = ()
+    ) -> None:
+        self._thorough = thorough
+        self._known = tuple(dict.fromkeys(map(space.conformed, known)))
+        self._space = space
+        self._start = start
+        self._seed = seed
+        self._device = space.context.task.device
+        self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
+
+    def propose(self, history: Sequence[Trial]) -> Proposal | None:
+        """See `Search.propose`."""
+        if all(trial.settings != self._start for trial in history):
+            return Proposal(self._start, "baseline")
+        if not any(o.rate and o.settings in self._space for o in history):
+            return None
+        tried = {trial.settings for trial in history}
+        for settings in self._known:
+            if settings not in tried and settings in self._space:
+                return Proposal(settings, "known")
+        model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
+        best = rank(history, self._space, 3, model=model, baseline=True)
+        avoid = Forbidden(history)
+        jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
+        jump = jump or self._replicated(history, best[0], avoid)
+        if jump is not None:
+            pool, stage = [jump], "design"
+        else:
+            pool, stage = [s for s in self._pool(best, len(history)) if not avoid(s)], "model"
+        widening = WIDENED if model.surprised and self._stuck(history, model, best[0], WIDEN_AFTER) else 1.0
+        enough = 0.0
+        if model.noise <= NOISY:
+            enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
+        return self._choose(pool, stage, model, best[0], history, enough, widening) if pool else None
+
+    def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings, trials: int) -> bool:
+        """Return True if this level's last ``trials`` all failed to beat what was known before them."""
+        own = [o.settings for o in history if o.level == self._space.level]
+        if len(own) <= trials:
+            return False
+        before = [o.settings for o in history[:-trials] if o.rate]
+        rates = model.log_rates([best, *before])
+        return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
+
+    def _choose(
+        self,
+        pool: Sequence[Settings],
+        stage: str,
+        model: Surrogate,
+        best: Settings,
+        history: Sequence[Trial],
+        enough: float,
+        widening: float,
+    ) -> Proposal | None:
+        """Return the settings with the most expected improvement per second of trial; None if none promises enough."""
+        gains = model.gains(pool, best)
+        improvement = gains.widened(widening).expected_improvement()
+        if stage != "design" and self._thorough and improvement.max() < enough:
+            improvement = gains.widened(THOROUGH).expected_improvement()
+        if stage != "design" and improvement.max() < enough:
+            return None
+        rate = math.exp(float(model.log_rates([best])[0]))
+        tried = {trial.settings for trial in history}
+        index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))
+        settings = pool[index]
+        if stage == "model" and any(settings == near for _, near in self._space.moves(best, far=True)):
+            stage = "moves"
+        return Proposal(settings, stage, CLEAR_LOSER * rate)
+
+    def _jump(self, history: Sequence[Trial], model: Surrogate, best: Settings, avoid: Forbidden) -> Settings | None:
+        """Climb move by move to the highest expected rate; None if this level has jumped already."""
+        if len(self._own(history)) >= DESIGNED:
+            return None
+        settings = self._space.conformed(best)
+        top = float(model.log_rates([settings])[0])
+        for _ in range(CLIMB):
+            moves = [s for _, s in self._space.moves(settings, far=True) if not avoid.fails(s)]
+            rates = model.log_rates(moves) if moves else np.array([-math.inf])
+            if rates.max() <= top + 1e-9:
+                break
+            settings, top = moves[int(rates.argmax())], float(rates.max())
+        return None if avoid(settings) else settings
+
+    def _halfway(self, history: Sequence[Trial], avoid: Forbidden) -> Settings | None:
+        """Return settings between the start and a jump that gained less than half of what was expected."""
+        own = self._own(history)
+        if len(own) != DESIGNED or own[-1].settings not in self._space:
+            return None
+        jumped, rate = own[-1].settings, own[-1].rate
+        known = [math.log(o.rate) for o in history if o.rate and o.settings == self._start]
+        prior = Prior(self._space, history)
+        expected = prior(jumped) - prior(self._start)
+        if expected < CLEAR_GAIN or (rate and known and math.log(rate) - known[-1] > expected / 2):
+            return None
+        near = [jumped]
+        for decision in EXTENT:
+            near += [s for one in near for what, s in self._space.moves(one, far=True) if what == decision]
+        middle = [(a + b) / 2 for a, b in zip(extent(self._start), extent(jumped), strict=True)]
+        return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
+
+    def _own(self, history: Sequence[Trial]) -> list[Trial]:
+        """Return this level's trials, without those that an earlier run proposed."""
+        return [o for o in history if o.level == self._space.level and o.settings not in self._known]
+
+    def _replicated(self, history: Sequence[Trial], best: Settings, avoid: Forbidden) -> Settings | None:
+        """Return `torch.nn.DataParallel` in the place of the best's processes, once: many use it, and the report gives
+        its cost, even if the model expects nothing of it."""
+        if best.processes == 1 or any(trial.settings.data_parallel for trial in history):
+            return None
+        candidate = self._space.data_parallel(best)
+        return None if candidate is None or avoid(candidate) else candidate
+
+    def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
+        if self._all is not None:
+            return self._all
+        return candidates(
+            self._space, [self._space.conformed(s) for s in best], np.random.default_rng((self._seed, number))
+        )
+
+
+def extent(settings: Settings) -> tuple[float, ...]:
+    """Return how much of everything settings use, on scales of doublings."""
+    parts = (settings.global_batch, settings.processes, settings.threads, 1 + settings.num_workers)
+    return tuple(math.log2(part) for part in parts)
+
+
+def rank(
+    history: Sequence[Trial],
+    space: Space,
+    count: int,
+    *,
+    model: Surrogate | None = None,
+    baseline: bool = False,
+) -> tuple[Settings, ...]:
+    """Return the best distinct settings measured so far, best first, by posterior mean (shrunk for noise).
+
+    Args:
+        history: all trials so far.
+        space: only its settings count.
+        count: how many at most.
+        model: a posterior of ``history``, if one is at hand.
+        baseline: whether the space's baseline may be among them.
+    """
+    settings = list(dict.fromkeys(o.settings for o in history if o.rate and o.settings in space))
+    if not baseline:
+        settings = [s for s in settings if s != space.context.baseline]
+    if not settings:
+        return ()
+    model = model or Surrogate(history, Prior(space, history), trial_noise(history), space.context.task.device)
+    order = np.argsort(-model.log_rates(settings), kind="stable")
+    return tuple(settings[int(k)] for k in order[:count])
+
+
+def combinations(space: Space) -> int:
+    """Return an upper bound on the number of settings in ``space``."""
+    lists = (values for name, values in space.values.items() if name != "batch_size")
+    return math.prod(len(values) for values in lists) * len(space.global_batches)
+
+
+def candidates(space: Space, around: Sequence[Settings], rng: np.random.Generator) -> list[Settings]:
+    """Return distinct feasible settings near ``around``: one move away, two moves away, and random walks.
+
+    Deterministic for a given state of ``rng``.
+    """
+    found = dict.fromkeys(around)
+    nearby = [[s for _, s in space.moves(centre, far=True)] for centre in around]
+    for settings in (s for near in nearby for s in near):
+        found.setdefault(settings)
+    for near in nearby:
+        for settings in _walks(space, near, PAIRS // len(nearby), 1, rng):
+            found.setdefault(settings)
+    for settings in _walks(space, around, RANDOM, 4, rng):
+        found.setdefault(settings)
+    return list(found)
+
+
+def _walks(
+    space: Space, starts: Sequence[Settings], count: int, steps: int, rng: np.random.Generator
+) -> Iterator[Settings]:
+    for _ in range(count if starts else 0):
+        settings = starts[int(rng.integers(len(starts)))]
+        for _ in range(int(rng.integers(1, steps + 1))):
+            settings = space.random_move(settings, lambda many: int(rng.integers(many))) or settings
+        yield settings

@@ -1,0 +1,187 @@
+"""Opens the runner of a target: one machine-wide lock, a scratch folder, signals that clean up.
+
+Two runs at once would measure each other. So all timed trials of a machine share one file lock, which the kernel
+releases when its process ends, also after a crash. It is in the temporary folder and writable by all users, who share
+the processors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from filelock import FileLock, Timeout
+
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
+from autotune.knobs.affinity import plan
+from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
+from autotune.knobs.settings import Settings
+from autotune.launch.environment import INHERITED, environment, scrub
+from autotune.probes.facts import Inventory
+from autotune.probes.memory import oom_kills
+from autotune.probes.system import System
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.paths import StudyPaths, remove_abandoned
+from autotune.trial.target import Script, Target
+from autotune.tuning.events import Observer, StageStarted, ignore
+
+POLL_SECONDS = 0.2
+
+
+@contextlib.contextmanager
+def open_runner(
+    target: Target,
+    inventory: Inventory,
+    seed: int,
+    patience: float,
+    observe: Observer = ignore,
+    paths: StudyPaths | None = None,
+) -> Iterator[Runner]:
+    """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
+
+    Args:
+        target: the task file or script.
+        inventory: this machine.
+        seed: of data order and weights.
+        patience: seconds to wait for another run to end.
+        observe: called with an event for every wait.
+        paths: the scratch folder, which is removed with the runner; a new one if None.
+
+    Raises:
+        NothingUsable: another run held the machine for ``patience``.
+        UsageError: the working folder is gone.
+        Interrupted: on SIGINT or SIGTERM.
+    """
+    system = System()
+    waiting = acquire(patience, lambda pid: observe(StageStarted(f"waiting for {_other_run(pid)}")))
+    with interrupt_on_signals(), waiting:
+        remove_abandoned()
+        origin = _working_folder()
+        paths = paths or StudyPaths.create()
+        setup = TrialSetup(
+            target.path,
+            paths,
+            partial(start_environment, inventory, paths),
+            origin,
+            seed,
+            script=target if isinstance(target, Script) else None,
+            users_threads=os.environ.get("OMP_NUM_THREADS", ""),
+            oom_kills=lambda: oom_kills(system),
+            binding=partial(plan, inventory=inventory),
+        )
+        with Runner(setup) as runner:
+            yield runner
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError("the working folder was deleted: change to one that exists") from error
+
+
+def start_environment(inventory: Inventory, paths: StudyPaths, settings: Settings) -> dict[str, str]:
+    """Return the environment of the fork server for what a process must start with of ``settings``."""
+    waiting = {name: value for name, value in os.environ.items() if name in WAIT_VARIABLES}
+    tuned = environment(settings, inventory, waiting).set
+    inherited = {name: value for name, value in tuned.items() if name in INHERITED}
+    threads, memory = inventory.budget.threads, inventory.memory.limit
+    return trial_environment(scrub(os.environ), paths, threads=threads, memory=memory, tuned=inherited)
+
+
+def check_not_a_rank() -> None:
+    """Raise `UsageError` in a rank of a distributed job: a run is started once (huggingface/transformers#18609)."""
+    if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
+        raise UsageError(
+            "tune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
+            " mpiexec: it starts several processes by itself if that pays."
+        )
+
+
+@contextlib.contextmanager
+def interrupt_on_signals() -> Iterator[None]:
+    """Make SIGINT and SIGTERM raise `Interrupted` once, in the main thread; later ones wait for the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, _: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def default_file() -> Path:
+    """Return the machine-wide lock file."""
+    return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
+
+
+def holder(file: Path | None = None) -> int | None:
+    """Return the process id of the lock's holder; None if nobody holds it, or the kernel does not list locks."""
+    try:
+        inode = str((file or default_file()).stat().st_ino)
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    fields = [line.split() for line in locks]
+    pids = [int(each[4]) for each in fields if each[1] == "FLOCK" and each[5].split(":")[-1] == inode]
+    return next((pid for pid in pids if pid > 0), None)  # 0 and -1: a process of another PID namespace
+
+
+@contextlib.contextmanager
+def acquire(timeout: float, on_wait: Callable[[int | None], None], file: Path | None = None) -> Iterator[None]:
+    """Hold the lock for the ``with`` block.
+
+    Args:
+        timeout: seconds to wait at most; 0 does not wait.
+        on_wait: called once, with the holder's process id, if the lock is taken.
+        file: another lock file than the machine's.
+
+    Raises:
+        NothingUsable: still taken after ``timeout``.
+        LaunchError: the lock file cannot be opened.
+    """
+    file = file or default_file()
+    lock = FileLock(file, mode=0o666)
+    _take(lock, timeout, on_wait, file)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _take(lock: FileLock, timeout: float, on_wait: Callable[[int | None], None], file: Path) -> None:
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            on_wait(holder(file))
+            lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
+    except Timeout:
+        raise NothingUsable(
+            f"{_other_run(holder(file)).capitalize()} has held this machine for {timeout:g} s. Timed trials must not"
+            " overlap: wait for it, end it, or give a longer --budget."
+        ) from None
+    except OSError as error:
+        raise LaunchError(
+            f"{file}: the lock for timed trials cannot be opened ({error.strerror}). Remove it, or set TMPDIR."
+        ) from error
+
+
+def _other_run(pid: int | None) -> str:
+    return "another tuning run" + (f" (process {pid})" if pid else "")

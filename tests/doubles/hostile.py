@@ -1,0 +1,221 @@
+"""Profiles written to harm: one corpus for every way in which a profile is read."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autotune.profiles import file
+
+from .profiles import profile
+
+TEXT = file.dump(profile())
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+DANGEROUS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.", "ctypes.", "pty.spawn")
+"""Starts of audit events that reading a profile never makes."""
+_watched: list[list[str]] = []
+
+
+def _hook(event: str, arguments: Any) -> None:
+    if _watched and (event.startswith(DANGEROUS) or event in ("exec", "import") or _writes(event, arguments)):
+        _watched[-1].append(event)
+
+
+def _writes(event: str, arguments: Any) -> bool:
+    return event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+") != set()
+
+
+sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def canary() -> Iterator[list[str]]:
+    """The interpreter's own record of what ran inside: processes, imports, sockets, libraries, files written."""
+    events: list[str] = []
+    _watched.append(events)
+    try:
+        yield events
+    finally:
+        _watched.pop()
+
+
+def instead(old: str, new: str) -> str:
+    """The good profile with one text replaced."""
+    assert old in TEXT, old
+    return TEXT.replace(old, new, 1)
+
+
+def corpus(bird: Path) -> dict[str, str]:
+    """Hostile texts by name; those that could run something would create ``bird``."""
+    return {**_code(bird), **_structure(), **_values(bird), **_unicode(), **_numbers()}
+
+
+def _code(bird: Path) -> dict[str, str]:
+    run = f"touch {bird}"
+    calls = {
+        "apply": f"!!python/object/apply:os.system ['{run}']",
+        "new": f"!!python/object/new:subprocess.Popen [['touch', '{bird}']]",
+        "object": "!!python/object:types.SimpleNamespace {a: 1}",
+        "name": "!!python/name:os.system",
+        "module": "!!python/module:antigravity",
+        "tuple": "!!python/tuple [1, 2]",
+        "bytes": "!!binary aGVsbG8=",
+        "set": "!!set {a}",
+        "omap": "!!omap [a: 1]",
+        "local tag": "!env HOME",
+        "long tag": "!<tag:yaml.org,2002:python/name:os.system>",
+        "include": "!include /etc/passwd",
+        "int tag": "!!int '8'",
+    }
+    found = {f"{name} as value": instead("vendor: amd", f"vendor: {text}") for name, text in calls.items()}
+    found |= {f"{name} as document": f"{text}\n" for name, text in calls.items()}
+    found |= {f"{name} as key": TEXT + f"? {text}\n: 1\n" for name, text in calls.items()}
+    directive = "%TAG ! tag:yaml.org,2002:python/\n---\n"
+    return found | {"tag directive": directive + instead("vendor: amd", "vendor: !name:os")}
+
+
+def _structure() -> dict[str, str]:
+    return {
+        "ten megabytes": TEXT + "#" * 10_000_000,
+        "just too large": TEXT + "#" * (file.MAX_BYTES - len(TEXT) + 1),
+        "alias bomb": BOMB,
+        "alias": instead("vendor: amd", "vendor: &v amd").replace("family: epyc-zen4", "family: *v"),
+        "anchor alone": instead("vendor: amd", "vendor: &v amd"),
+        "self reference": "a: &a [*a]\n",
+        "merge": TEXT + "<<: {recommended: max}\n",
+        "brackets": "[" * 5000,
+        "braces": "{a: " * 5000,
+        "dashes": "- " * 5000,
+        "question marks": "? " * 5000,
+        "deep value": instead("vendor: amd", f"vendor: {'[' * 20}{']' * 20}"),
+        "deep evidence": instead("value: nccl", f"value: {'{a: ' * 15}1{'}' * 15}"),
+        "duplicate key": instead("recommended: amp", "recommended: amp\nrecommended: max"),
+        "duplicate deep key": instead("    allocator: default", "    allocator: default\n    allocator: jemalloc"),
+        "two documents": TEXT + "---\n" + TEXT,
+        "null": "null\n",
+        "list": "- " + TEXT.replace("\n", "\n  "),
+        "number": "42\n",
+        "nul byte": TEXT + "\0",
+        "byte order mark": instead("vendor: amd", "vendor: \ufeffamd"),
+        "tab": instead("  key:", "\tkey:"),
+        "list key": TEXT + "? [a, b]\n: 1\n",
+        "group key": TEXT + "? {a: b}\n: 1\n",
+        "null key": TEXT + "null: 1\n",
+        "true key": TEXT + "true: 1\n",
+        "number key": TEXT + "1: 1\n",
+        "many keys": TEXT + "".join(f"key{number}: 1\n" for number in range(2000)),
+        "many failures": instead("  failures:\n", "  failures:\n" + "  - {kind: a, reason: b, changed: {}}\n" * 300),
+        "many features": instead("    features:\n", "    features:\n" + "    - a\n" * 300),
+        "many versions": instead("software:\n", "software:\n" + "".join(f"  k{n}: 1\n" for n in range(300))),
+    }
+
+
+def _values(bird: Path) -> dict[str, str]:
+    return {
+        "preload": instead("allocator: default", f"allocator: {bird}"),
+        "preload by name": instead("allocator: default", "allocator: evil"),
+        "preload key": TEXT + f"environment:\n  LD_PRELOAD: {bird}\n",
+        "startup": TEXT + f"environment:\n  PYTHONSTARTUP: {bird}\n",
+        "software as environment": instead("torch: 2.9.0", f"PYTHONSTARTUP: {bird}"),
+        "software as list": instead("torch: 2.9.0", "torch: [2, 9]"),
+        "command": TEXT + f"command: touch {bird}\n",
+        "script": instead("  device: cpu", f"  device: cpu\n  script: {bird}"),
+        "skip": instead("  device: cpu", "  device: cpu\n  skip: -1"),
+        "device": instead("device: cpu", "device: file:///etc/passwd"),
+        "backend": instead("backend: null", f"backend: {bird}"),
+        "binding": instead("binding: none", "binding: $(id)"),
+        "compile": instead("compile: 'off'", f"compile: {bird}"),
+        "worker start": instead("worker_start: default", "worker_start: __import__('os')"),
+        "traversal": instead("key: amd", "key: ../../etc/amd"),
+        "absolute": instead("key: amd-epyc-zen4-8c-32g", "key: /etc/passwd"),
+        "upper key": instead("key: amd", "key: AMD"),
+        "gpu with path": instead("gpus: []", "gpus: [../x]"),
+        "feature with blank": instead("- avx2", "- avx2 --option"),
+        "architecture": instead("architecture: x86_64", "architecture: x86_64; id"),
+        "digest": instead("  device: cpu", "  device: cpu\n  compared: {models: [x], optimizers: [], loaders: []}"),
+        "digest of code": instead(
+            "  device: cpu", "  device: cpu\n  compared: {models: [], optimizers: [], loaders: [$(id)]}"
+        ),
+        "a million machines": instead("  device: cpu", "  device: cpu\n  nnodes: 1000000"),
+        "date": instead("machine:", "written: {tool: 0.1.0, date: yesterday}\nmachine:"),
+        "tool": instead("machine:", "written: {tool: $(id), date: '2026-01-01'}\nmachine:"),
+        "another version": instead("autotune.profile", "autotune.profile/3"),
+        "no schema": instead("schema: autotune.profile\n", ""),
+        "schema as list": instead("schema: autotune.profile", "schema: [autotune.profile]"),
+        "template": instead("vendor: amd", "vendor: {{ 7 * 7 }}"),
+        "escape codes": instead("note: ''", 'note: "\\u001b]0;owned\\u0007"'),
+        "raw escape codes": instead("note: ''", "note: \x1b]0;owned\x07"),
+        "escape codes in key": TEXT + '"\\u001b]0;owned\\u0007": 1\n',
+        "newlines": instead("note: ''", 'note: "a\\nautotune: all is well"'),
+        "long note": instead("note: ''", f"note: {'x' * 5000}"),
+        "long name": instead("name: resnet", f"name: {'x' * 5000}"),
+    }
+
+
+def _unicode() -> dict[str, str]:
+    return {
+        "right to left": instead("note: ''", 'note: "\\u202e"'),
+        "zero width": instead("name: resnet", "name: res\u200bnet"),
+        "cyrillic in target": instead("name: resnet", "name: r\u0435snet"),
+        "greek in target": instead("name: resnet", "name: resn\u03b5t"),
+        "wide target": instead("name: resnet", "name: \uff52\uff45\uff53\uff4e\uff45\uff54"),
+        "styled target": instead("name: resnet", "name: \U0001d42b\U0001d41e\U0001d42c"),
+        "cyrillic in key": instead("allocator: default", "\u0430llocator: default"),
+        "cyrillic in machine": instead("vendor: amd", "vendor: \u0430md"),
+        "cyrillic in machine key": instead("key: amd", "key: \u0430md"),
+        "cyrillic in level": instead("recommended: amp", "recommended: \u0430mp"),
+        "wide digits": instead("threads: 8", "threads: \uff18"),
+        "arabic digits": instead("threads: 8", "threads: \u0668"),
+        "superscript": instead("threads: 8", "threads: 8\u00b2"),
+        "surrogate": instead("name: resnet", 'name: "\\ud800"'),
+        "private use": instead("name: resnet", "name: \ue000"),
+    }
+
+
+def _numbers() -> dict[str, str]:
+    written = {
+        "sexagesimal": "1:30",
+        "octal": "0o10",
+        "old octal": "010",
+        "hex": "0x8",
+        "underscores": "1_0",
+        "date": "2020-01-01",
+        "minus": "-1",
+        "zero": "0",
+        "giant": "1000000000",
+        "hundred digits": "9" * 100,
+        "thousand digits": "9" * 1000,
+        "exponent": "8e0",
+        "fraction": "8.0",
+        "nan": ".nan",
+        "infinity": ".inf",
+        "words": "eight",
+        "yes": "yes",
+        "true": "true",
+        "null": "null",
+        "plus": "+8",
+    }
+    found = {
+        f"{name} threads": instead("threads: 8\n    interop", f"threads: {text}\n    interop")
+        for name, text in written.items()
+    }
+    rates = {"nan": ".nan", "infinity": ".inf", "overflow": "1e999", "minus": "-0.5", "huge": "1e300", "text": "fast"}
+    found |= {f"{name} rate": instead("rate: 2010.5", f"rate: {text}") for name, text in rates.items()}
+    return found | {
+        "huge version": instead("torch: 2.9.0", f"torch: {'9' * 60}"),
+        "infinite version": instead("torch: 2.9.0", "torch: 1e999"),
+        "huge memory": instead("memory_gib: 32", "memory_gib: 1e300"),
+        "samples": instead("samples: 50000", f"samples: {'9' * 90}"),
+        "no": instead("pin_memory: false", "pin_memory: no"),
+        "confidence": instead("confidence: 0.95", "confidence: 1.5"),
+        "order": instead("low: 1.55", "low: 1.65"),
+        "proven without a round": instead("rounds: 12", "rounds: 0"),
+        "proven though slower": instead("low: 1.55", "low: 0.1"),
+        "proven a million": instead("value: 1.62", "value: 1000000.0").replace("high: 1.7", "high: null", 1),
+        "huge value": instead("value: nccl", f"value: {'9' * 90}"),
+    }

@@ -1,0 +1,69 @@
+"""Example inspections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.inspect.inspection import CLOCKED, Inspection, Operator, Part, Place, Roofline, Sizes
+from autotune.knobs.task import TaskFacts
+from autotune.stats.proof import Proof, Round
+
+COMPUTES = Roofline(overhead=0.001, compute=0.006, bandwidth=0.001)
+SIZES = Sizes(parameters=100, optimizer_state=200, step=6500, peak=10_000)
+PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
+
+
+def blocks(*noise: float, **shares: float) -> tuple[dict[Part, float], ...]:
+    """Blocks of a second in which parts take these shares, and the passes the rest. ``noise`` goes to the passes."""
+    own = {Part(name): share for name, share in shares.items()}
+    rest = 1 - sum(own.values())
+    return tuple(
+        {part: own.get(part, 0.0) + (part is Part.PASSES) * (rest + each) for part in CLOCKED} for each in noise
+    )
+
+
+def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes: Any) -> Inspection:
+    """A step of 10 ms, of which the passes take 80 %; keywords that name a part are its share."""
+    names = {part.value for part in Part}
+    shares = {name: changes.pop(name) for name in list(changes) if name in names}
+    values: dict[str, Any] = {
+        "blocks": blocks(*noise, **(shares or {"loader": 0.05, "update": 0.1, "loop": 0.05})),
+        "step_seconds": 0.01,
+        "items": 10.0,
+        "roofline": COMPUTES,
+        "places": PLACES,
+        "slowest": (Operator("aten::mm", ((64, 32), (32, 8)), Part.PASSES, 2.0, 0.002, 1e9, 1e6),),
+        "sizes": SIZES,
+    }
+    return Inspection(**(values | changes))
+
+
+def gain(value: float, low: float | None = None, high: float | None = None) -> Proof:
+    """A ratio; without an interval if none is given."""
+    return Proof(value, value if low is None else low, value if high is None else high, 0.95, 6)
+
+
+def rounds(neighbours: float = 0.0, **gains: float) -> list[Round]:
+    """Six rounds in three generations that show ``gains`` over a step at 1000 items/s."""
+    rates = {"step": 1000.0} | {name: 1000.0 * value for name, value in gains.items()}
+    return [Round(turn // 2, rates, neighbours) for turn in range(6)]
+
+
+def facts(**changes: Any) -> TaskFacts:
+    """Of a small task file."""
+    values: dict[str, Any] = {
+        "name": "model",
+        "samples": 4096,
+        "iterable": False,
+        "parameters": 1000,
+        "has_convolutions": False,
+        "has_batch_norm": False,
+        "optimizer": "AdamW",
+        "optimizer_impls": ("default",),
+        "sample_bytes": 64,
+        "sample_variation": 1.0,
+        "unit": "samples",
+        "device": "cpu",
+        "current": {},
+    }
+    return TaskFacts(**(values | changes))

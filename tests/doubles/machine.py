@@ -1,0 +1,22 @@
+"""A machine with both allocators, for the launcher's tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from autotune.probes.facts import Allocator, Inventory, NetworkInterface
+from benchmarks.simulation import simulator
+
+LIBRARIES = (
+    Allocator("jemalloc", "/usr/lib/libjemalloc.so.2"),
+    Allocator("tcmalloc", "/usr/lib/libtcmalloc_minimal.so.4"),
+)
+
+
+def inventory(**changes: Any) -> Inventory:
+    """Eight CPUs, loopback and Ethernet, jemalloc and tcmalloc."""
+    plain = simulator.inventory(8, 8)
+    network = (NetworkInterface("eth0", True, False), NetworkInterface("lo", True, True))
+    values: dict[str, Any] = {"network": network, "software": replace(plain.software, allocators=LIBRARIES)}
+    return replace(plain, **{**values, **changes})

@@ -1,0 +1,68 @@
+"""What a fresh process of the command line imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.new_task import TASK
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def fresh(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python ``code`` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+"""B07: the parent of trials imports neither torch nor Optuna by chance."""
+
+HEAVY = "print(sorted(name for name in ('torch', 'optuna', 'numpy') if name in sys.modules))"
+
+
+@pytest.mark.parametrize("module", ["autotune", "autotune.cli", "autotune.knobs.space", "autotune.profiles.registry"])
+def test_are_light(module: str) -> None:
+    done = fresh(f"import sys, {module}; {HEAVY}")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.torch
+def test_probe_asks_torch_in_a_child_only() -> None:
+    done = fresh(
+        "import sys, contextlib, autotune.cli as cli\n"
+        "with contextlib.suppress(SystemExit): cli.main(['probe', '--json'])\n"
+        "assert 'torch' not in sys.modules and 'optuna' not in sys.modules, 'imported'"
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["key"]
+    assert data["software"]["torch"]
+
+
+def test_as_a_rank_nothing_heavy_was_imported_before_the_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import sys, autotune.cli as cli\n"
+        "try: cli.main(['tune', 'model.py'])\n"
+        "except SystemExit as end: code = end.code\n"
+        f"{HEAVY}; sys.exit(code)"
+    )
+    done = fresh(code, RANK="1")
+    assert done.returncode == 2
+    assert done.stdout.strip() == "[]"
+    assert "one rank" in done.stderr

@@ -1,0 +1,221 @@
+"""The probes on the machine the tests run on, with real masks, control groups and mounts."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.probes import budget, cpu, memory
+from autotune.probes.budget import Group, ancestors
+from autotune.probes.inventory import probe
+from autotune.probes.processes import processes
+from autotune.probes.system import CommandResult, System, _is_stopped
+from autotune.profiles.format import machine_type
+from autotune.profiles.records import as_data
+
+ROOT = Path(__file__).resolve().parents[3]
+CODE = """
+import dataclasses, json
+from autotune.probes import budget, cpu, memory
+from autotune.probes.system import System
+s = System()
+facts = budget.probe(s, cpu.probe(s)), memory.probe(s), budget.resource_limits(s)
+print(json.dumps([*map(dataclasses.asdict, facts), memory.oom_kills(s)]))
+"""
+
+
+def probed(prefix: Sequence[str] = (), before: Callable[[], None] | None = None) -> tuple[Any, Any, Any, Any]:
+    """Budget, memory, limits and OOM kills as a child in another environment sees them."""
+    command = [*prefix, sys.executable, "-c", CODE]
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=before, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found, host, limit, kills = json.loads(done.stdout)
+    return found, host, limit, kills
+
+
+@contextlib.contextmanager
+def group(controller: str, files: dict[int, dict[str, str]]) -> Iterator[Group]:
+    """A control group below our own with limits by version; skips, naming the errno, where that is not permitted."""
+    folder: Path | None = None
+    try:
+        own = next(iter(ancestors(System(), controller)), None)
+        if own is None:
+            pytest.skip(f"no {controller} group is visible")
+        folder = Path(own.folder) / f"probe-{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
+        for name, text in files[own.version].items():
+            (folder / name).write_text(text, encoding="ascii")
+        yield Group(str(folder), own.version)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EACCES, errno.EROFS, errno.EBUSY, errno.ENOENT, errno.ENOSPC):
+            pytest.skip(f"control groups cannot be made here: {errno.errorcode[error.errno]}")
+        raise
+    finally:
+        if folder is not None and folder.exists():
+            folder.rmdir()
+
+
+def join(folder: str) -> Callable[[], None]:
+    """For ``preexec_fn``: put the child into the group."""
+
+    def enter() -> None:
+        Path(folder, "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+
+    return enter
+
+
+def test_this_machine() -> None:
+    found = probe()
+    assert 1 <= found.budget.threads <= len(found.cpu.logical)
+    assert set(found.budget.cpus) <= {c.id for c in found.cpu.logical}
+    assert 0 < found.memory.available <= found.memory.limit <= found.memory.total
+    assert not [note for note in found.notes if "failed" in note]
+
+
+def test_probing_imports_no_torch() -> None:
+    code = "from autotune.probes.inventory import probe; probe()\n"
+    code += "import sys; print({'torch', 'numpy'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_this_pytorch() -> None:
+    found = probe().software
+    assert found.torch is not None
+    assert {backend.name for backend in found.backends} == {"gloo", "nccl", "mpi", "ccl"}
+    assert all(backend.reason for backend in found.backends)
+    assert (found.default_threads or 0) >= 1
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
+def test_mask_of_one_cpu() -> None:
+    system = System()
+    last = max(budget.probe(system, cpu.probe(system)).cpus)
+    found = probed(["taskset", "-c", str(last)])[0]
+    assert (found["threads"], found["cpus"]) == (1, [last])
+
+
+def test_open_files_limit() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = probed(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard)))[2]
+    assert (found["open_files_soft"], soft >= 64) == (64, True)
+
+
+@pytest.mark.root
+def test_half_a_cpu_is_a_budget_of_one() -> None:
+    files = {1: {"cpu.cfs_quota_us": "50000"}, 2: {"cpu.max": "50000 100000"}}
+    with group("cpu", files) as made:
+        found = probed(before=join(made.folder))[0]
+    assert (found["threads"], found["quota"], found["limit"]) == (1, 0.5, "cgroup CPU quota 0.5")
+
+
+@pytest.mark.root
+def test_memory_limit_and_kills() -> None:
+    files = {1: {"memory.limit_in_bytes": str(256 << 20)}, 2: {"memory.max": str(256 << 20)}}
+    with group("memory", files) as made:
+        _, found, _, before = probed(before=join(made.folder))
+        hog = [sys.executable, "-c", "x = bytearray(600 << 20)"]
+        killed = subprocess.run(hog, preexec_fn=join(made.folder), stderr=subprocess.DEVNULL, check=False).returncode
+        after = probed(before=join(made.folder))[3]
+    assert found["limit"] == 256 << 20
+    assert found["available"] <= 256 << 20
+    assert killed == -signal.SIGKILL
+    assert after > before
+
+
+@pytest.mark.root
+def test_pids_limit() -> None:
+    with group("pids", {1: {"pids.max": "24"}, 2: {"pids.max": "24"}}) as made:
+        found = probed(before=join(made.folder))[2]
+    assert (found["processes"], found["processes_source"]) == (24, "cgroup pids.max")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_tiny_shared_memory() -> None:
+    mount = "mount -t tmpfs -o size=1m tmpfs /dev/shm"
+    tried = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"mounts are not permitted here: {tried.stderr.strip()}")
+    found = probed(["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh"])[1]
+    assert found["shm_total"] == 1 << 20
+
+
+def test_the_counters_answer_on_this_machine() -> None:
+    system = System()
+    assert (memory.oom_kills(system) or 0) >= 0
+    assert (budget.resource_limits(system).processes or 1) >= 1
+
+
+def test_commands_never_raise() -> None:
+    system = System()
+    assert system.run([sys.executable, "-c", "print('hello')"]) == CommandResult(0, "hello\n", "")
+    assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
+    assert system.run(["/no/such/program"]).returncode == 127
+    assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124
+
+
+def test_commands_see_the_environment_given() -> None:
+    system = System(env={"ONLY": "this"})
+    assert system.run([sys.executable, "-c", "import os; print(os.environ['ONLY'])"]).stdout == "this\n"
+
+
+def test_a_stopped_child_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit is two minutes for software that is slow to import; a stopped process does not come to an end."""
+    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.05)
+    child = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
+    done = System().run(child, timeout=600)
+    assert done.returncode == 124
+    assert "was stopped" in done.stderr
+
+
+def test_a_child_that_was_waited_for_is_not_stopped() -> None:
+    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    child.wait()
+    assert not _is_stopped(child.pid)
+
+
+def test_a_child_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.probes.system.STOPPED_SECONDS", 0.01)
+    child = [sys.executable, "-c", "import sys, time; time.sleep(0.1); print(7); print(8, file=sys.stderr)"]
+    assert System().run(child, timeout=60) == CommandResult(0, "7\n", "8\n")
+
+
+def test_real_processes_are_read() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        seen = {each.pid: each for each in processes()}
+    finally:
+        child.communicate(b"\n")
+    assert seen[child.pid].parent == os.getpid()
+    assert seen[child.pid].name.startswith("python")
+    assert seen[os.getpid()].seconds > 0
+
+
+def test_the_type_of_this_machine_holds_no_host_or_user() -> None:
+    text = json.dumps(as_data(machine_type(probe()))).lower()
+    host = platform.node().lower()
+    for name in {host, host.split(".")[0], str(Path.home()).lower()}:
+        assert not re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text) or len(name) < 3
+    user = getpass.getuser()
+    assert user == "root" or user not in text
+    assert "/" not in text.replace("n/a", "")

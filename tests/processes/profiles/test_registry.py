@@ -1,0 +1,225 @@
+"""Registries at URLs, on real servers: http and S3; copies for offline; servers that are down, slow or lie."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import ProfileError
+from autotune.profiles import file, registry
+from autotune.profiles.match import COMPATIBLE, EXACT
+from autotune.profiles.registry import Registry
+from tests.doubles.profiles import MACHINE, find, here, profile, put
+from tests.doubles.servers import Lying, folder_server, serving
+
+pytest.importorskip("aiohttp")
+NEAR = replace(MACHINE, key="amd-epyc-zen4-4c-32g", threads=4, cores=4)
+NAME = f"{MACHINE.key}/resnet.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_nothing_of_it_is_imported_without_a_url() -> None:
+    heavy = "{'fsspec', 'aiohttp', 'pydantic', 'torch'}"
+    code = f"import sys, autotune.profiles.registry; print({heavy} & set(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(file.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
+    root = tmp_path / "shared"
+    put(root)
+    with folder_server(root) as (url, asked):
+        match = find(here(), [url])
+        assert match is not None
+        assert (match.verdict, match.source) == (EXACT, f"{url}/{NAME}")
+        assert asked == [f"/{NAME}"]
+        assert find(here(NEAR), [url]) is None  # it is not listed
+        with pytest.raises(ProfileError, match=f"^{url}: a web server is not listed"):
+            Registry(url).names()
+        assert find(here(), [f"{url}?token=secret-word"]) is not None
+        assert asked[-1] == f"/{NAME}?token=secret-word"
+    assert match.path.is_relative_to(tmp_path / "cache")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (match.path, match.path.parent)]
+    assert modes == [0o600, 0o700]
+    again = registry.search(here(), [url])
+    assert again.match is not None
+    assert (again.match.profile, again.match.source) == (profile(), match.source)
+    assert "only copies of what was read before are used" in again.notes[0]
+    assert find(here(NEAR), [url]).profile == profile()  # type: ignore[union-attr]  # among the copies
+    assert find(here(target="other"), [url]) is None
+
+
+def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def down(url: str, _most: int = 0) -> bytes:
+        asked.append(url)
+        raise registry.Unreachable("down")
+
+    monkeypatch.setattr(registry, "read_url", down)
+    found = registry.search(here(), ["http://127.0.0.1:9"])
+    assert (found.match, len(asked)) == (None, 1)
+    assert found.notes == ("down; only copies of what was read before are used",)
+
+
+def test_a_registry_that_may_not_be_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "read_url", lambda *_: None)
+
+    def forbidden(url: str) -> list[str]:
+        raise registry.Unreachable(f"{url}: cannot be read or written (PermissionError)")
+
+    monkeypatch.setattr(registry, "list_url", forbidden)
+    found = registry.search(here(), ["s3://bucket/x"])
+    assert (found.match, found.notes) == (None, ("s3://bucket/x: cannot be read or written (PermissionError)",))
+
+
+def test_what_is_gone_there_is_forgotten_here_and_poison_replaces_no_copy(tmp_path: Path) -> None:
+    root = tmp_path / "shared"
+    path = put(root)
+    with folder_server(root) as (url, _asked):
+        assert find(here(), [url]) is not None
+        good = path.read_text()
+        path.write_text("!!python/object/apply:os.system [exit]")
+        found = registry.search(here(), [url])
+        assert found.match is None
+        assert "tags are not allowed" in found.notes[0]
+        copy = Registry(url).path(NAME)
+        assert copy.read_text() == good
+        path.unlink()
+        assert find(here(), [url]) is None
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize("cache", ["none", "read only"])
+def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    where = Path("/proc/none") if cache == "read only" else None
+    monkeypatch.setattr(registry, "cache_folder", lambda: where)
+    put(tmp_path / "shared")
+    with folder_server(tmp_path / "shared") as (url, _asked):
+        match = find(here(), [url])
+    assert match is not None
+    assert file.read(match.path) == profile()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torch-autotune-")] == ["shared"]
+
+
+@pytest.fixture
+def liar(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that lies, and time limits that suit a test."""
+    monkeypatch.setattr(registry, "SECONDS", 0.5)
+    stop = threading.Event()
+    before = set(threading.enumerate())
+    with serving(type("Handler", (Lying,), {"stop": stop})) as url:
+        yield url
+        stop.set()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == "autotune-registry":
+                thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("garbage", "is not UTF-8 text"),
+        ("endless", "is larger than 64 KB"),
+        ("slow", "no answer within 0.5 s"),
+        ("around", "cannot be read or written (TooManyRedirects)"),
+        ("broken", "cannot be read or written (HTTP status 500)"),
+        ("short", "cannot be read or written (ClientPayloadError)"),
+    ],
+)
+def test_a_lying_server_is_named_and_skipped(path: str, words: str, liar: str) -> None:
+    found = registry.search(here(), [f"{liar}/{path}"])
+    assert found.match is None
+    assert words in found.notes[0]
+    assert f"{liar}/{path}" in found.notes[0]
+    assert "secret-word" not in "".join(found.notes)
+
+
+def test_no_message_and_no_log_holds_credentials(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = "http://user:secret-word@127.0.0.1:9/profiles?token=secret-word#secret-word"
+    found = registry.search(here(), [url])
+    with pytest.raises(ProfileError) as error:
+        registry.read_url(url, 10)
+    said = "".join([*found.notes, str(error.value), Registry(url).shown, *capfd.readouterr()])
+    assert "secret-word" not in said
+    assert "http://127.0.0.1:9/profiles" in said
+    assert "secret-word" not in "".join(record.getMessage() for record in caplog.records if record.name != "asyncio")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://example.org/p", "https://example.org/p: files can only be read there"),
+        ("memory://p", "memory://p: files can only be read there"),
+        ("foo://x", "foo://x/k/t.yaml: foo:// is no scheme that fsspec knows$"),
+        ("htp://x", r"htp:// is no scheme that fsspec knows; did you mean http\?$"),
+        ("gs://bucket/x", r"gs://bucket/x/k/t.yaml: a package is missing \(.*torch-autotune\[remote\]"),
+    ],
+)
+def test_what_cannot_be_written_is_said(url: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # type: ignore[arg-type]
+    with pytest.raises(ProfileError, match=words):
+        Registry(url).write("k/t.yaml", "")
+    with pytest.raises(ProfileError, match=words):
+        Registry(url).remove("k/t.yaml")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket on a real S3 server, as the environment names it."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server")
+    boto3 = pytest.importorskip("boto3")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    address, port = running.get_host_and_port()
+    patch = pytest.MonkeyPatch()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret-word",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{address}:{port}",
+    }.items():
+        patch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="profiles")
+    yield "s3://profiles/team"
+    patch.undo()
+    running.stop()
+
+
+def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
+    one = Registry(bucket)
+    assert (one.names(), one.read(NAME)) == ([], None)
+    one.write(NAME, file.dump(profile(), "resnet.yaml"))
+    one.write(f"{NEAR.key}/other.yaml", "")
+    match = find(here(), [bucket])
+    assert match is not None
+    assert (match.profile, match.verdict, match.source) == (profile(), EXACT, f"{bucket}/{NAME}")
+    assert one.names() == [f"{NEAR.key}/other.yaml", NAME]
+    near = find(here(NEAR), [bucket])
+    assert near is not None
+    assert (near.verdict, near.path.is_file()) == (COMPATIBLE, True)
+    one.remove(NAME)
+    assert find(here(), [bucket]) is None
+    assert one.names() == [f"{NEAR.key}/other.yaml"]

@@ -1,0 +1,209 @@
+"""A script started through the entry sees and shows what ``python script.py`` shows; real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune.environment import TIMEOUT_VARIABLE
+from autotune.launch.command import ENTRY
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
+from autotune.runtime.entry import as_main
+from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
+
+ROOT = Path(__file__).resolve().parents[4]
+PROBE = Path(__file__).with_name("probe_script.py")
+SHOW = "import sys, os\nprint(__file__, __doc__, __spec__, sys.argv, sys.path, os.getenv('PYTHONPATH'), sys.flags)\n"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended. The order of the two streams counts where they are one."""
+
+    code: int
+    out: str
+    err: str
+
+
+def python(
+    *words: str | Path, entry: str | None = None, folder: Path | None = None, mpi: bool = False, **env: str
+) -> Ended:
+    """Run ``python FLAGS script ARGS``, or the same through the entry for backend ``entry``; ``mpi``: under mpiexec."""
+    line = [str(word) for word in words]
+    flags = next(place for place, word in enumerate(line) if not word.startswith("-"))
+    line[flags:flags] = ["-m", ENTRY, entry] if entry else []
+    start = [mpiexec(System()) or "mpiexec", "-launcher", "fork", "-n", "1"] if mpi else []
+    done = subprocess.run(
+        [*start, sys.executable, *line],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if mpi else subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
+    )
+    out, err = (re.sub("0x[0-9a-f]{4,}|PID [0-9]+", "", text or "") for text in (done.stdout, done.stderr))
+    return Ended(done.returncode, out, err)
+
+
+def seen(ended: Ended) -> dict[str, object]:
+    """The probe's answer, one row for each thing."""
+    assert ended.code == 0, ended
+    groups: dict[str, dict[str, object]] = json.loads(ended.out)
+    return {f"{group}: {name}": value for group, rows in groups.items() for name, value in rows.items()}
+
+
+def compare(ours: Mapping[str, object], plain: Mapping[str, object], but: tuple[str, ...] = ()) -> None:
+    assert list(ours) == list(plain)
+    differing = {name: (ours[name], plain[name]) for name in plain if ours[name] != plain[name]}
+    assert sorted(differing) == sorted(but), differing
+
+
+def test_a_script_sees_what_plain_python_shows() -> None:
+    words = (PROBE, "workers", "a b", "--lr=1")
+    compare(seen(python(*words, entry="gloo")), seen(python(*words)))
+
+
+@pytest.mark.torch
+def test_a_watched_script_sees_it_too_once_it_imports_torch() -> None:
+    words, watched = (PROBE, "torch", "three threads"), {TIMEOUT_VARIABLE: "60"}
+    compare(seen(python(*words, entry="gloo", **watched)), seen(python(*words, **watched)))
+
+
+def test_where_python_reads_no_variables_only_the_stack_differs() -> None:
+    words = ("-E", PROBE, "workers")
+    compare(seen(python(*words, entry="gloo")), seen(python(*words)), but=("stack: files",))
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_under_mpi_a_script_sees_the_same_but_for_what_mpi_brings() -> None:
+    words = (PROBE, "torch", "workers")
+    ours, plain = seen(python(*words, entry="mpi", mpi=True)), seen(python(*words, mpi=True))
+    # Lines must come at once; mpi4py finds its library by a finder; our frames stand below.
+    compare(ours, plain, but=("buffering: stdout", "interpreter: finders", "stack: files"))
+
+
+@pytest.mark.parametrize("name", [*NATIVE, *DEEP])
+def test_a_script_ends_like_under_plain_python(tmp_path: Path, name: str) -> None:
+    script = written(tmp_path / "script.py", {**ORDERLY, **DEEP}[name])
+    assert python(script, entry="gloo") == python(script)
+
+
+@pytest.mark.parametrize("name", ORDERLY)
+def test_a_script_that_our_process_runs_ends_the_same(tmp_path: Path, name: str) -> None:
+    script = written(tmp_path / "script.py", ORDERLY[name])
+    assert python("-S", script, entry="gloo") == python("-S", script)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("name", UNDER_MPI)
+def test_under_mpi_a_script_ends_the_same(tmp_path: Path, name: str) -> None:
+    """A failure ends the job at once: what plain Python does after the script is left out then."""
+    script = written(tmp_path / "script.py", ORDERLY[name])
+    ours, plain = python(script, entry="mpi", mpi=True), python(script, mpi=True)
+    assert (ours.code, ours.err) == (plain.code, plain.err)
+    assert ours.out == plain.out.replace("handler\n", "")
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("flags", [(), ("-E",)])
+@pytest.mark.parametrize(
+    "script", ["s.py", "./s.py", "a b/é.py", "a b/../s.py", "link.py", "folder", "./folder/", "s.zip", "none.py"]
+)
+def test_any_way_to_name_a_script(tmp_path: Path, script: str, flags: tuple[str, ...]) -> None:
+    written(tmp_path / "s.py", SHOW)
+    written(tmp_path / "a b" / "é.py", SHOW)
+    (tmp_path / "link.py").symlink_to("a b/é.py")
+    written(tmp_path / "folder" / "__main__.py", SHOW + "1 / 0\n")
+    with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive:
+        archive.writestr("__main__.py", SHOW + "sys.exit(3)\n")
+    words = (*flags, script, "x")
+    ours = python(*words, entry="gloo", folder=tmp_path)
+    assert ours == python(*words, folder=tmp_path)
+    assert (ours.code == 2) == (script == "none.py")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["-O", "-OO", "-W error", "-X utf8", "-X dev", "-u", "-B", "-s", "-I", "-b -v"]
+    + ["-P"] * (sys.version_info >= (3, 11)),
+)
+def test_flags_of_the_interpreter_reach_the_script(tmp_path: Path, flags: str) -> None:
+    script = written(tmp_path / "script.py", f"{SHOW}print(sys._xoptions, sys.warnoptions, __debug__, sys.orig_argv)\n")
+    words = (*flags.replace("-W ", "-W").replace("-X ", "-X").replace(" -v", "").split(), script)
+    assert python(*words, entry="gloo") == python(*words)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYTHONPATH", f"{ROOT}{os.pathsep}relative{os.pathsep}"),
+        ("PYTHONSAFEPATH", "1"),
+        ("PYTHONOPTIMIZE", "1"),
+        ("PYTHONWARNINGS", "error::UserWarning,ignore"),
+        ("PYTHONUNBUFFERED", "1"),
+        ("PYTHONHASHSEED", "0"),
+        ("PYTHONNOUSERSITE", "1"),
+    ],
+)
+def test_variables_of_the_interpreter_reach_the_script(tmp_path: Path, name: str, value: str) -> None:
+    script = written(tmp_path / "script.py", f"{SHOW}print(sys.warnoptions, __debug__, sorted(os.environ))\n")
+    found = python(script, entry="gloo", folder=tmp_path, **{name: value})
+    assert found == python(script, folder=tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_no_path_of_the_users_stays_none(tmp_path: Path, value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout that is on no path, so that the script itself cannot import it."""
+    script = written(tmp_path / "script.py", SHOW)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment = {**os.environ, **({} if value is None else {"PYTHONPATH": value})}
+    lines = ([sys.executable, script], [sys.executable, "-m", ENTRY, "gloo", script])
+    plain, ours = (subprocess.check_output(line, env=environment, cwd=ROOT, text=True) for line in lines)
+    assert ours == plain
+
+
+@pytest.mark.parametrize(
+    "text", ["print('mine', __file__, __name__)", "1 / 0", "import missing", "import sitecustomize"]
+)
+def test_the_users_own_customisation_is_kept(tmp_path: Path, text: str) -> None:
+    written(tmp_path / "own" / "sitecustomize.py", text)
+    script = written(tmp_path / "script.py", "import sys\nprint(sys.modules.get('sitecustomize'))\n")
+    path = {"PYTHONPATH": f"{tmp_path / 'own'}{os.pathsep}{ROOT}"}
+    ours, plain = python(script, entry="gloo", **path).out, python(script, **path).out
+    assert ours.replace(plain, "", 1) in ("", plain.replace(plain.splitlines()[-1] + "\n", "")), "the entry's own start"
+    assert ours.endswith(plain)
+
+
+def test_a_compiled_script_is_refused_where_our_process_runs_it(tmp_path: Path) -> None:
+    ended = python("-S", written(tmp_path / "script.pyc", ""), entry="gloo")
+    assert ended.code == 1
+    assert ended.out.endswith("script.pyc is compiled; under mpiexec only source runs, give the .py file\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(None, 0), (True, 1), (7, 7), (256, 0), (-1, 255), (2**31, 0), (2**64 + 3, 255), ("words", 1), (2.0, 1)],
+)
+def test_the_status_that_a_parent_sees(code: object, status: int) -> None:
+    assert as_main.exit_status(code) == status

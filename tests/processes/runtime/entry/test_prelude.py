@@ -1,0 +1,126 @@
+"""What the entry prepares in a script's process, and when."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.settings import Settings
+from autotune.launch.command import ENTRY
+from autotune.runtime import watchdog
+from autotune.runtime.entry import prelude, startup
+from autotune.scripts.apply import Order
+
+ROOT = Path(__file__).resolve().parents[4]
+LOOKS = """
+import importlib.util, sys
+from autotune.runtime.entry.prelude import Torch
+finders = list(sys.meta_path)
+sys.meta_path.insert(0, Torch(lambda: print("before"), lambda: print("after", sys.modules["torch"].ready)))
+print(importlib.util.find_spec("torch").name, importlib.util.find_spec("torchvision"))
+import json
+import torch.nn
+assert sys.meta_path == finders
+print(vars(torch.__loader__), importlib.reload(torch).ready)
+"""
+
+
+def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_first_import_of_torch_is_waited_for_not_a_look_at_it(tmp_path: Path) -> None:
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("print('torch')\nready = 1\n")
+    (folder / "nn.py").write_text("print('nn')\n")
+    done = run("-c", LOOKS, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    loader = {"name": "torch", "path": str(folder / "__init__.py")}
+    assert done.stdout == f"torch None\nbefore\ntorch\nafter 1\nnn\ntorch\n{loader} 1\n", done.stderr
+
+
+def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import autotune\nprint(autotune.load.__name__)\n")
+    order = Order(Settings(malloc="keep"), Settings(), Fingerprint(), device="cpu")
+    done = run("-m", ENTRY, "gloo", str(script), **{SCRIPT_VARIABLE: order.as_text()})
+    assert done.stdout == "load\n", done.stderr
+
+
+def test_a_script_that_hangs_before_it_imports_torch_ends_too(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import signal\ndef hang():\n    signal.pause()\nhang()\n")
+    done = run("-m", ENTRY, "gloo", str(script), **{TIMEOUT_VARIABLE: "0.2"})
+    assert done.returncode == 1
+    assert f'File "{script}", line 3 in hang' in done.stderr
+    assert "autotune" not in done.stderr.replace(str(tmp_path), "")
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", "nan"])
+def test_what_is_no_duration_watches_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TIMEOUT_VARIABLE, text)
+    monkeypatch.setattr(watchdog, "watch", lambda seconds: pytest.fail("watched"))
+    prelude._watch_without_torch()
+    prelude._with_torch("gloo", os.getpid())
+
+
+@pytest.mark.parametrize(("process", "watched"), [(os.getpid(), [30.0]), (os.getpid() + 1, [])], ids=["own", "another"])
+def test_only_the_process_of_the_script_is_watched(
+    process: int, watched: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[float] = []
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "30")
+    monkeypatch.setattr(watchdog, "watch", found.append)
+    prelude._with_torch("gloo", process)
+    assert found == watched
+
+
+@pytest.mark.parametrize("own", [None, "", "/a:b:"])
+def test_marks_are_taken_away_again(own: str | None) -> None:
+    environment = {"HOME": "/", **({} if own is None else {"PYTHONPATH": own})}
+    marked = dict(environment)
+    startup.mark(marked, "ccl")
+    assert marked["PYTHONPATH"] == (f"{startup.FOLDER}:{own}" if own else startup.FOLDER)
+    assert startup.unmark(marked) == "ccl"
+    assert marked == environment
+    assert startup.unmark(marked) is None
+    assert marked == environment
+
+
+def test_a_preparation_that_fails_ends_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('runs')\n")
+    done = run(str(script), PYTHONPATH=startup.FOLDER, **{startup.BACKEND: "nonsense"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "KeyError: 'nonsense'" in done.stderr
+
+
+@pytest.mark.torch
+def test_a_backend_is_in_place_as_soon_as_torch_is_there(tmp_path: Path) -> None:
+    """A stand-in for oneCCL's module: what it registers is started, whatever the script names."""
+    (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(
+        "import torch.distributed as dist\n"
+        "def create(*_):\n"
+        "    raise SystemExit('ccl was started')\n"
+        "dist.Backend.register_backend('ccl', create, devices=['cpu'])\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from torch.distributed import init_process_group\n"
+        "init_process_group('gloo', init_method='tcp://127.0.0.1:0', rank=0, world_size=1)\n"
+    )
+    done = run("-m", ENTRY, "ccl", str(script), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "ccl was started"), done.stderr

@@ -1,0 +1,460 @@
+"""Loops that several processes must run as one process does. Each returns numbers that say what came out.
+
+Every process draws other random numbers of its own: what rank 0 draws must decide.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
+
+from autotune.runtime.session import Session
+from tests.torch.records import dataset, network
+
+Scene = Callable[[Session], list[float]]
+SCENES: dict[str, Scene] = {}
+LOSS = nn.functional.mse_loss
+NOT_OVERLAPPED = (
+    *("two heads", "inner steps", "parts that take turns"),
+    *("a batch is skipped by its loss", "a batch is skipped since a sample is broken"),
+)
+"""What `DistributedDataParallel` cannot do, and so several GPUs cannot: it raises."""
+
+
+def scene(function: Scene) -> Scene:
+    """Register ``function`` under its name."""
+
+    def seeded(session: Session) -> list[float]:
+        torch.manual_seed(10 + session.rank)
+        return function(session)
+
+    SCENES[function.__name__.replace("_", " ")] = seeded
+    return seeded
+
+
+def numbers(*models: nn.Module) -> list[float]:
+    """All parameters."""
+    return [float(value) for model in models for p in model.parameters() for value in p.detach().flatten()]
+
+
+def fitted(
+    session: Session, loader: DataLoader[Any], epochs: int = 2, before: Callable[[Any], None] | None = None
+) -> Any:
+    """A small network after a plain training on ``loader``."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model, optimizer, loader = session.prepare(model, optimizer, loader)
+    for _ in range(epochs):
+        if before is not None:
+            before(loader)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            session.backward(LOSS(model(inputs), targets))
+            optimizer.step()
+    return numbers(model)
+
+
+class Own(Sampler[int]):
+    """Draws from PyTorch's random numbers and has no length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(torch.randperm(22).tolist())
+
+
+class Stream(IterableDataset[Any]):
+    """Samples in random order."""
+
+    def __iter__(self) -> Iterator[Any]:
+        data = dataset(22)
+        return (data[index] for index in torch.randperm(22).tolist())
+
+
+class OwnLoader(DataLoader[Any]):
+    """A user's subclass."""
+
+
+@scene
+def shuffled_without_a_generator(session: Session) -> list[float]:
+    return fitted(session, DataLoader(dataset(22), batch_size=8, shuffle=True))
+
+
+@scene
+def sampler_without_length(session: Session) -> list[float]:
+    return fitted(session, DataLoader(dataset(22), batch_size=8, sampler=Own()))
+
+
+@scene
+def batch_sampler(session: Session) -> list[float]:
+    return fitted(session, DataLoader(dataset(22), batch_sampler=BatchSampler(Own(), 5, False)))
+
+
+@scene
+def stream(session: Session) -> list[float]:
+    return fitted(session, DataLoader(Stream(), batch_size=8))
+
+
+@scene
+def subclass_of_the_loader(session: Session) -> list[float]:
+    return fitted(session, OwnLoader(dataset(22), batch_size=8, shuffle=True))
+
+
+@scene
+def evaluation_in_between(session: Session) -> list[float]:
+    """Also by rank 0 alone, and also on the loader that is trained on."""
+
+    def evaluate(loader: Any) -> None:
+        with torch.no_grad():
+            assert sum(len(inputs) for inputs, _ in loader) == 22
+            if session.is_main:
+                assert sum(len(inputs) for inputs, _ in loader) == 22
+
+    return fitted(session, DataLoader(dataset(22), batch_size=8), before=evaluate)
+
+
+@scene
+def a_look_by_rank_zero(session: Session) -> list[float]:
+    """In fixed order, since one process draws another order after a look."""
+
+    def look(loader: Any) -> None:
+        if session.is_main:
+            next(iter(loader))
+
+    return fitted(session, DataLoader(dataset(22), batch_size=8), before=look)
+
+
+@scene
+def training_in_eval_mode(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    model.eval()
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def normalised_ragged_batch(session: Session) -> list[float]:
+    """Nine samples in batches of eight: BatchNorm cannot normalise over one. Compared is that it trains at all."""
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(10), batch_size=8))
+    taken = 0
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
+        taken += 1
+    return [taken]
+
+
+@scene
+def unfreezing_and_freezing(session: Session) -> list[float]:
+    model = network()
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    for epoch in range(4):
+        for parameter in model[epoch % 3].parameters():
+            parameter.requires_grad_(epoch != 2)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            session.backward(LOSS(model(inputs), targets))
+            optimizer.step()
+    return numbers(model)
+
+
+@scene
+def teacher_and_average(session: Session) -> list[float]:
+    """A frozen teacher, made apart on every rank, and a copy of the model that follows it."""
+    teacher = nn.Linear(8, 1).requires_grad_(False)
+    model, teacher, loader = session.prepare(network(), teacher, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    optimizer = session.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
+    average = copy.deepcopy(model)
+    for inputs, _targets in loader:
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), teacher(inputs)))
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
+                slow.lerp_(fast, 0.5)
+    return numbers(model, average)
+
+
+@scene
+def two_backward_passes_and_a_method(session: Session) -> list[float]:
+    """Gradients that reach the parameters past the model's call."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        outputs = model(inputs)
+        session.backward(LOSS(outputs, targets), retain_graph=True)
+        session.backward(outputs.square().mean())
+        session.backward(model.forward(inputs).abs().mean())
+        session.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def accumulation_by_the_user(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for apart in (False, True):
+        for k, (inputs, targets) in enumerate(loader):
+            if apart and k % 2 == 0:
+                with session.no_sync():
+                    session.backward(LOSS(model(inputs), targets) / 2)
+            else:
+                session.backward(LOSS(model(inputs), targets) / 2)
+            if k % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+    return numbers(model)
+
+
+@scene
+def adversaries(session: Session) -> list[float]:
+    """A GAN as in the textbooks: two optimizers, the discriminator frozen while the generator trains."""
+    torch.manual_seed(3)
+    maker, judge = nn.Linear(2, 8), nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+    makes, judges = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (maker, judge))
+    loader = DataLoader(TensorDataset(dataset(22)[:][0], torch.randn(22, 2)), batch_size=8, shuffle=True)
+    maker, judge, makes, judges, loader = session.prepare(maker, judge, makes, judges, loader)
+    for real, noise in loader:
+        judge.requires_grad_(True)
+        judges.zero_grad()
+        session.backward(judge(real).sigmoid().log().neg().mean())
+        fake = maker(noise)
+        session.backward((1 - judge(fake.detach()).sigmoid()).log().neg().mean())
+        judges.step()
+        judge.requires_grad_(False)
+        makes.zero_grad()
+        session.backward(judge(fake).sigmoid().log().neg().mean())
+        makes.step()
+    return numbers(maker, judge)
+
+
+@scene
+def a_bad_batch_is_left_out(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for k, (inputs, targets) in enumerate(loader):
+        if k == 1:
+            continue
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        if k != 2:
+            optimizer.step()
+    for inputs, targets in loader:
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
+        break
+    return numbers(model)
+
+
+class Odd(Dataset[Any]):
+    """Samples of which one is not a number, or cannot be read."""
+
+    def __init__(self, *, broken: bool) -> None:
+        self.data, self.broken = dataset(32), broken
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, targets = self.data[index]
+        if index == 9 and self.broken:
+            raise ValueError("this sample is broken")
+        return inputs, targets * float("nan") if index == 9 else targets
+
+
+@scene
+def a_batch_is_skipped_by_its_loss(session: Session) -> list[float]:
+    """Only one process sees that it is not a number."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(Odd(broken=False), batch_size=8))
+    for inputs, targets in loader:
+        loss = LOSS(model(inputs), targets)
+        if not torch.isfinite(loss):
+            continue
+        optimizer.zero_grad()
+        session.backward(loss)
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def a_batch_is_skipped_since_a_sample_is_broken(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(Odd(broken=True), batch_size=8))
+    batches = iter(loader)
+    while True:
+        try:
+            inputs, targets = next(batches)
+        except ValueError:
+            continue
+        except StopIteration:
+            return numbers(model)
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
+
+
+class Heads(nn.Module):
+    """Two outputs of one trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.left, self.right = network()[0], nn.Linear(16, 1), nn.Linear(16, 1)
+        with torch.no_grad():
+            for parameter in (*self.left.parameters(), *self.right.parameters()):
+                parameter.fill_(0.1)
+
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both."""
+        hidden = self.trunk(inputs).tanh()
+        return self.left(hidden), self.right(hidden)
+
+
+@scene
+def two_heads(session: Session) -> list[float]:
+    """One backward pass for each output of one call."""
+    model = Heads()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        left, right = model(inputs)
+        session.backward(LOSS(left, targets), retain_graph=True)
+        session.backward(LOSS(right, -targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def parts_that_take_turns(session: Session) -> list[float]:
+    """A part of the model takes no part in every second loss."""
+    model = Heads()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for k, (inputs, targets) in enumerate(loader):
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs)[k % 2], targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def inner_steps(session: Session) -> list[float]:
+    """As in MAML: the loss of parameters that are themselves one step away."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
+    for inputs, targets in loader:
+        fast = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
+        optimizer.zero_grad()
+        session.backward(LOSS(torch.func.functional_call(model, fast, (inputs,)), targets))
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def parameters_beside_the_model(session: Session) -> list[float]:
+    """In the optimizer, and in no model that is prepared; one comes later."""
+    scale = nn.Parameter(torch.rand(1))
+    later = nn.Parameter(torch.rand(1))
+    model = network()
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for k, (inputs, targets) in enumerate(loader):
+        if k == 2:
+            optimizer.add_param_group({"params": [later]})
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs) * scale + (later.detach() * 0 + k // 2 * later * 0.1), targets))
+        optimizer.step()
+    return [*numbers(model), scale.item()]
+
+
+@scene
+def gradients_by_hand(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        own = list(model.parameters())
+        for parameter, gradient in zip(own, torch.autograd.grad(LOSS(model(inputs), targets), own), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return numbers(model)
+
+
+@scene
+def a_closure_decides_by_its_loss(session: Session) -> list[float]:
+    model = network().double()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, line_search_fn="strong_wolfe")
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=16))
+    for inputs, targets in loader:
+
+        def closure(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = LOSS(model(inputs.double()), targets.double())
+            session.backward(loss)
+            return loss
+
+        optimizer.step(closure)
+    return numbers(model)
+
+
+@scene
+def the_schedule_follows_the_whole_batch(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = LOSS(model(inputs), targets)
+        session.backward(loss)
+        optimizer.step()
+        plateau.step(session.mean(loss))
+    return [*numbers(model), optimizer.param_groups[0]["lr"]]
+
+
+@scene
+def a_split_at_random(session: Session) -> list[float]:
+    """Each process splits the data its own way; rank 0's counts."""
+    part, _rest = torch.utils.data.random_split(dataset(32), [22, 10])
+    return fitted(session, DataLoader(part, batch_size=8, shuffle=True))
+
+
+@scene
+def a_layer_replaced_later(session: Session) -> list[float]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(22), batch_size=8))
+    for k, (inputs, targets) in enumerate(loader):
+        if k == 1:
+            model[2] = nn.Linear(16, 1)
+            with torch.no_grad():
+                for parameter in model[2].parameters():
+                    parameter.fill_(0.2 + session.rank)
+            optimizer.add_param_group({"params": list(model[2].parameters())})
+        optimizer.zero_grad()
+        session.backward(LOSS(model(inputs), targets))
+        optimizer.step()
+    return numbers(model)

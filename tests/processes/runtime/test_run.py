@@ -1,0 +1,136 @@
+"""A script under `autotune run`: what it sees, how it trains and how it ends are those of plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from tests.unit.records import profile
+
+pytestmark = pytest.mark.torch
+ROOT = Path(__file__).resolve().parents[3]
+SURROUNDING = {
+    "ACCELERATE_MIXED_PRECISION": "bf16",
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "8",
+    "OMPI_COMM_WORLD_RANK": "5",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+"""What the user's job has set: a sweep, and a process group of one."""
+
+TRAINS = """
+import faulthandler, json, os, sys, time
+if "timer" in sys.argv:
+    faulthandler.dump_traceback_later(0.5, exit=True)
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+if "timer" in sys.argv:
+    time.sleep(60)
+names = ("ACCELERATE_", "SLURM_", "OMPI_", "RANK", "WORLD_SIZE", "MASTER_", "AUTOTUNE_", "PYTHONPATH")
+found = {"variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(names)}}
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.rand(16, 4), torch.rand(16, 1)), batch_size=4, shuffle=True)
+attributes = [set(vars(each)) for each in (model, optimizer, loader)]
+found["losses"] = []
+for inputs, targets in loader:
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    found["losses"].append(loss.item())
+found["attributes"] = [sorted(set(vars(each)) - old) for each, old in zip((model, optimizer, loader), attributes)]
+owners = (DataLoader, torch.optim.Optimizer, torch.optim.AdamW, nn.Module, nn.Linear, torch.autograd, torch, dist)
+found["patched"] = [
+    f"{owner.__name__}.{name}" for owner in owners for name, value in vars(owner).items()
+    if type(value).__name__ == "function" and value.__code__.co_filename.startswith(sys.argv[-1])
+]
+dist.destroy_process_group()
+print(json.dumps(found))
+sys.exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("own") / "train.py"
+    path.write_text(TRAINS)
+    return path
+
+
+def start(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    own = {**os.environ, **SURROUNDING, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, *map(str, words)]
+    return subprocess.run(line, env=own, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def plain(script: Path) -> dict[str, Any]:
+    """What the script prints in plain Python."""
+    done = start(script, ROOT / "autotune")
+    assert done.returncode == 3, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def written(path: Path, name: str = "train", compared: Fingerprint | None = None, **changes: Any) -> Path:
+    """Write a profile of a script, which changes what is named."""
+    baseline = Settings(batch_size=4, threads=os.cpu_count() or 1)
+    made = profile(baseline.but(**changes))
+    target = dataclasses.replace(made.target, name=name, script="batches", compared=compared or Fingerprint())
+    return profiles.write(path, dataclasses.replace(made, target=target, baseline=baseline))
+
+
+def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+    done = start(
+        "-m",
+        "autotune.cli",
+        "run",
+        "--profile",
+        written(tmp_path / "own.yaml", malloc="keep"),
+        script,
+        ROOT / "autotune",
+    )
+    assert done.returncode == 3, done.stderr
+    found = json.loads(done.stdout)
+    assert found == plain
+    assert found["patched"] == []
+    assert found["variables"] == {**SURROUNDING, "PYTHONPATH": str(ROOT)}
+
+
+def test_a_timer_of_the_scripts_goes_off(script: Path, tmp_path: Path) -> None:
+    made = written(tmp_path / "own.yaml", malloc="keep")
+    done = start("-m", "autotune.cli", "run", "--profile", made, script, "timer", ROOT / "autotune")
+    assert done.returncode == 1
+    assert "Timeout (0:00:00.500000)!" in done.stderr
+
+
+def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+    made = written(tmp_path / "own.yaml", "other", processes=2, backend="gloo", batch_size=2)
+    done = start("-m", "autotune.cli", "run", "--profile", made, script, ROOT / "autotune")
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout)["losses"] == plain["losses"], "it trains once"
+    assert "train is started as one process: the profile is of other" in done.stderr
+
+
+def test_torchrun_ends_as_the_process_that_failed(tmp_path: Path) -> None:
+    ends = tmp_path / "ends.py"
+    ends.write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
+    options = ("--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
+    assert start("-m", "autotune.launch.torchrun", *options, ends).returncode == 3

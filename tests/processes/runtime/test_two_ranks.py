@@ -1,0 +1,233 @@
+"""Two real processes train as one does, over gloo and over MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from autotune.knobs.settings import Settings
+from autotune.launch.command import command
+from autotune.probes.software import mpiexec
+from autotune.probes.system import System
+from autotune.runtime import processes
+from autotune.runtime.session import Session
+from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.torch.records import quiet, shuffled, train
+
+ROOT = Path(__file__).resolve().parents[3]
+CASES = {"equal": (192, 64), "ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
+
+
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+def ranks(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """What two real ranks made of `two_ranks.py`."""
+    folder = tmp_path_factory.mktemp("ranks")
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    script = [str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    (by_gloo if request.param == "gloo" else by_mpi)(script, own)
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def by_gloo(script: list[str], environment: dict[str, str]) -> None:
+    """Start ``script`` twice, as torchrun would."""
+    own = {**environment, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen([sys.executable, *script], env={**own, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
+
+
+def by_mpi(script: list[str], environment: dict[str, str]) -> None:
+    """Start ``script`` unchanged under mpiexec: its settings say gloo, MPI takes its place."""
+    line = command(
+        Settings(processes=2, backend="mpi"), script[0], script[1:], sys.executable, mpiexec=mpiexec(System()) or ""
+    )
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_two_ranks_train_as_one_process(case: str, ranks: list[dict[str, Any]]) -> None:
+    samples, batch = CASES[case]
+    with Session(quiet(batch_size=batch), device="cpu") as session:
+        parameters, losses = train(session, shuffled(samples, batch))
+    for rank in ranks:
+        assert rank[case]["losses"] == pytest.approx(losses, rel=1e-3, abs=1e-6)
+        for ours, theirs in zip(parameters, rank[case]["parameters"], strict=True):
+            torch.testing.assert_close(ours.flatten(), torch.tensor(theirs), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.torch
+def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["place"] for rank in ranks] == [[0, 2, True], [1, 2, False]]
+    assert [rank["left"] for rank in ranks] == [True, True]
+    assert [rank["not_applied"] for rank in ranks] == [[], []]
+
+
+@pytest.mark.torch
+def test_an_unseeded_shuffle_is_shared_out_and_changes(ranks: list[dict[str, Any]]) -> None:
+    for epoch in (0, 1):
+        assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(12))
+    assert ranks[0]["orders"][0] != ranks[0]["orders"][1]
+
+
+@pytest.mark.torch
+def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dict[str, Any]]) -> None:
+    for epoch in (0, 1):
+        seen = [rank["sampler of its own"][epoch] for rank in ranks]
+        assert sorted(seen[0] + seen[1]) == list(range(8))
+    assert ranks[0]["sampler of its own"][0] != ranks[0]["sampler of its own"][1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("scene", "way"),
+    [(scene, way) for way in ("scenes", "scenes, overlapped") for scene in sorted(SCENES)],
+)
+def test_two_ranks_do_what_one_process_does(scene: str, way: str, ranks: list[dict[str, Any]]) -> None:
+    if way == "scenes, overlapped" and scene in NOT_OVERLAPPED:
+        pytest.skip("DistributedDataParallel does not serve it")
+    with Session(None, device="cpu") as session:
+        expected = SCENES[scene](session)
+    first, second = (rank[way][scene] for rank in ranks)
+    assert first == second, "the ranks are apart"
+    torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.torch
+def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
+        assert rank["unused"][1:] == ["fine", "fine"]
+
+
+@pytest.mark.torch
+def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[str, Any]]) -> None:
+    (own, after), (other, later) = (rank["noise"] for rank in ranks)
+    assert len({*own, *other}) == 4
+    assert after == later
+
+
+@pytest.mark.torch
+def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0]["buffers"] == ranks[1]["buffers"]
+    assert any(ranks[0]["buffers"][1])
+
+
+@pytest.mark.torch
+def test_data_that_were_split_otherwise_are_rank_zeros(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert "processes hold different datasets" in rank["split"]["reason"]
+        assert sorted(number for batch in rank["split"]["seen"] for number in batch) == sorted(ranks[0]["split"]["own"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "single"),
+    [
+        ({}, 1, True),
+        ({"WORLD_SIZE": "4"}, 1, True),  # a scheduler's leftover: no rank, no group
+        ({"WORLD_SIZE": "4", "RANK": "0"}, 4, True),
+        ({"WORLD_SIZE": "4", "RANK": "0", "LOCAL_WORLD_SIZE": "2"}, 4, False),
+        ({"WORLD_SIZE": "4", "RANK": "0", "MASTER_ADDR": "node7"}, 4, False),
+        ({"WORLD_SIZE": "four", "RANK": "0"}, 1, True),
+    ],
+)
+def test_the_launch_is_read_from_the_environment(environment: dict[str, str], size: int, single: bool) -> None:
+    assert processes.world_size(environment) == size
+    assert processes.single_node(environment) is single
+
+
+@pytest.mark.parametrize(
+    ("backend", "environment", "words"),
+    [
+        (None, {}, None),
+        ("gloo", {"WORLD_SIZE": "2", "RANK": "0"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "2"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, None),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0"}, "not started by mpiexec"),
+        ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "4"}, "not started by mpiexec"),
+    ],
+)
+def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[str, str], words: str | None) -> None:
+    reason = processes.unreachable(backend, environment)
+    assert reason is None if words is None else words in (reason or "")
+
+
+def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr("importlib.import_module", imported.append)
+    assert processes.registered("gloo") == "gloo"
+    assert processes.registered("ccl") == "ccl"
+    assert imported == ["oneccl_bindings_for_pytorch"]
+
+
+def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
+    assert processes.own_device("cuda", {}) == torch.device("cuda")
+    assert processes.own_device("cpu", environment) == torch.device("cpu")
+
+
+def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    undo = processes._on_loopback()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == processes.LOOPBACK
+    undo()
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
+    processes._on_loopback()()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs threads of lower priority")
+def test_late_threads_of_gloo_do_not_abort_a_finished_training() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "AUTOTUNE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    script = str(Path(__file__).with_name("late_gloo.py"))
+    by_gloo([script], {**os.environ, **meeting, "PYTHONPATH": str(ROOT)})
+
+
+def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
+    for task, stat in {"1": "1 (python) R 0", "2": "2 (pt_gloo_runloop) S 0", "3": "gone"}.items():
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "stat").write_text(stat)
+    assert not processes._gloo_runs(tmp_path)
+    (tmp_path / "2" / "stat").write_text("2 (pt_gloo_runloop) R 0")
+    assert processes._gloo_runs(tmp_path)
+    processes.settle(0.01, tmp_path)
+
+
+def test_a_failed_start_puts_switches_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with (
+        mock.patch("torch.distributed.init_process_group", side_effect=RuntimeError("no peers")),
+        pytest.raises(RuntimeError, match="no peers"),
+    ):
+        Session(Settings(processes=2), device="cpu")
+
+
+def test_a_backend_that_is_not_installed_is_said_and_another_takes_its_place(tmp_path: Path) -> None:
+    environment = {"WORLD_SIZE": "1", "RANK": "0"}
+    assert "oneccl_bindings_for_pytorch" in (processes.unreachable("ccl", environment) or "")
+
+
+def test_each_rank_that_sees_one_gpu_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "3"}
+    assert processes.own_device("cuda", environment) == torch.device("cuda", 0)

@@ -1,0 +1,196 @@
+"""Run by `test_two_ranks` as each of two ranks: trains in several ways and writes what came out.
+
+python two_ranks.py FOLDER          with RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+from autotune.knobs.settings import Settings
+from autotune.runtime import gradient_sync
+from autotune.runtime.session import Session
+from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.torch.records import dataset, network, shuffled, train
+
+ON_GPUS = ("cpu",)
+"""Exchange during the backward pass, as on GPUs."""
+SETTINGS = Settings(processes=2, batch_size=32)
+
+
+def main(folder: Path) -> None:
+    """Everything two ranks are asked, in one group."""
+    result: dict[str, Any] = {}
+    with Session(SETTINGS, device="cpu", init_method=f"file://{folder}/meet", timeout=60) as session:
+        result["place"] = [session.rank, session.world_size, session.is_main]
+        result["not_applied"] = session.not_applied
+        for name, settings, samples, batch in (
+            ("equal", SETTINGS, 192, 64),
+            ("ragged", SETTINGS, 193, 64),
+            ("long tail", SETTINGS, 150, 64),
+            ("odd batch", SETTINGS.but(batch_size=13), 100, 25),
+            ("tiny", SETTINGS.but(batch_size=2), 10, 4),
+        ):
+            result[name] = run(settings, samples, batch)
+        result["orders"] = orders()
+        result["scenes"] = scenes(())
+        result["scenes, overlapped"] = scenes(ON_GPUS)
+        result["sampler of its own"] = own_sampler()
+        result["unused"] = unused()
+        result["noise"] = noise()
+        result["buffers"] = buffers()
+        result["split"] = split()
+    result["left"] = not dist.is_initialized()
+    (folder / f"rank{session.rank}.json").write_text(json.dumps(result))
+
+
+def run(settings: Settings, samples: int, batch: int) -> dict[str, Any]:
+    """Parameters and rank-averaged losses; the group exists already and is not this session's to leave."""
+    with Session(settings, device="cpu", level="safe") as session:
+        parameters, losses = train(session, shuffled(samples, batch))
+        total = torch.tensor(losses)
+        dist.all_reduce(total)
+        return {"parameters": [p.flatten().tolist() for p in parameters], "losses": (total / 2).tolist()}
+
+
+def scenes(overlaps: tuple[str, ...]) -> dict[str, list[float]]:
+    """What each scene ends with, though this rank is seeded apart."""
+    found = {}
+    for name, scene in SCENES.items():
+        if overlaps and name in NOT_OVERLAPPED:
+            continue
+        changed = mock.patch.object(gradient_sync, "OVERLAPS", overlaps)
+        with changed, Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
+            found[name] = scene(session)
+    return found
+
+
+def orders() -> list[list[int]]:
+    """What this rank sees in two epochs of an unseeded shuffle, though ranks are seeded apart."""
+    torch.manual_seed(dist.get_rank())
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
+        loader = DataLoader(list(range(12)), batch_size=4, shuffle=True)
+        model, optimizer, loader = session.prepare(model, optimizer, loader)
+        found: list[list[int]] = []
+        for _ in range(2):
+            found.append([])
+            for batch in loader:
+                found[-1] += batch.tolist()
+                session.backward(model(torch.ones(2, 8)).sum())
+                optimizer.step()
+        return found
+
+
+def own_sampler() -> list[list[int]]:
+    """A script that shares its data out itself: its batch size is per process, and epochs are its own."""
+    data = list(range(8))
+    with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
+        sampler = DistributedSampler(data, seed=1)
+        loader = session.prepare(DataLoader(data, batch_size=2, sampler=sampler))
+        assert loader.batch_size == 2
+        found = []
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            found.append([int(x) for batch in loader for x in batch])
+        return found
+
+
+def noise() -> list[list[float]]:
+    """Numbers that the loop draws for its batches, and one that it draws afterwards."""
+    torch.manual_seed(1)
+    model = network()
+    found: list[list[float]] = [[], []]
+    with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, loader = session.prepare(
+            model, optimizer, DataLoader(dataset(16), batch_size=8, shuffle=True)
+        )
+        for inputs, targets in loader:
+            drawn = torch.randn_like(inputs)
+            found[0].append(float(drawn.sum()))
+            session.backward(nn.functional.mse_loss(model(inputs + drawn), targets))
+            optimizer.step()
+        found[1].append(float(torch.rand(())))
+    return found
+
+
+class Centred(nn.Module):
+    """Buffers that forward assigns anew, and changes behind autograd's back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+        self.register_buffer("center", torch.zeros(1))
+        self.register_buffer("counts", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The centred output."""
+        y = self.layer(x)
+        self.center = self.center * 0.9 + y.detach().mean(0) * 0.1
+        self.counts.data.add_(x.mean(0))
+        return y - self.center
+
+
+def buffers() -> list[list[float]]:
+    """What they hold after training."""
+    with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
+        model = Centred()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            session.backward(nn.functional.mse_loss(model(inputs), targets))
+            optimizer.step()
+        return [model.center.tolist(), model.counts.tolist()]
+
+
+def split() -> dict[str, Any]:
+    """Data that each process has split in its own way, before the session began."""
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(dist.get_rank())).tolist()
+    data = [{"inputs": dataset(16)[index][0], "number": index} for index in order[:8]]
+    with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
+        loader = session.prepare(DataLoader(data, batch_size=4))
+        seen = [batch["number"].tolist() for batch in loader]
+        return {"seen": seen, "own": order[:8], "reason": dict(session.not_applied).get("processes")}
+
+
+class Branches(nn.Module):
+    """Half of it never takes part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = network(), network()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """The used half's output."""
+        return self.used(x)
+
+
+def unused() -> list[str]:
+    """On GPUs the error without the flag, and two steps that pass with it; on CPUs there is nothing to say."""
+    said = []
+    for overlaps, flag in ((ON_GPUS, False), (ON_GPUS, True), ((), False)):
+        with mock.patch.object(gradient_sync, "OVERLAPS", overlaps), Session(SETTINGS, device="cpu") as session:
+            model = session.prepare(Branches(), find_unused_parameters=flag)
+            try:
+                for _ in range(2):
+                    session.backward(model(dataset(4)[:][0]).sum())
+                said.append("fine")
+            except RuntimeError as error:
+                said.append(str(error))
+    return said
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,104 @@
+"""What only a real GPU can show. Skipped where there is none; run wherever there is one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotune.knobs.settings import Settings
+from autotune.probes import inventory
+from autotune.stats.outcome import Completed
+from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
+from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
+from autotune.trial.paths import StudyPaths
+from tests.slow.harness import autotune
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+
+CONVOLUTIONS = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+CURRENT = dict(batch_size=64, num_workers=0)
+
+
+def build_model():
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )
+
+
+def build_dataset():
+    images = torch.randn(2048, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(images, torch.arange(2048) % 10)
+
+
+def compute_loss(model, batch):
+    images, labels = batch
+    return nn.functional.cross_entropy(model(images), labels)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(CONVOLUTIONS)
+    return tmp_path
+
+
+def test_the_probe_agrees_with_torch() -> None:
+    gpus = inventory.probe().gpus
+    assert len(gpus) == torch.cuda.device_count()
+    for gpu in gpus:
+        properties = torch.cuda.get_device_properties(gpu.index)
+        assert gpu.capability == (properties.major, properties.minor)
+        assert abs(gpu.memory_total - properties.total_memory) < 0.05 * properties.total_memory
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(threads=1, batch_size=64),
+        Settings(threads=1, batch_size=64, pin_memory=True, num_workers=2),
+        Settings(threads=1, batch_size=64, channels_last=True, cudnn_benchmark=True, optimizer_impl="fused"),
+        Settings(threads=1, batch_size=64, precision="tf32"),
+        Settings(threads=1, batch_size=64, precision="bf16"),
+        Settings(threads=1, batch_size=64, precision="fp16"),
+        Settings(threads=1, batch_size=64, num_workers=2),
+    ],
+    ids=lambda settings: ",".join(f"{k}={v}" for k, (v, _) in settings.difference(Settings(batch_size=64)).items()),
+)
+def test_trials_run_forked_on_the_device(folder: Path, settings: Settings) -> None:
+    paths = StudyPaths.create()
+
+    def environment(_: Settings) -> dict[str, str]:
+        return trial_environment(os.environ, paths, threads=2, memory=2**34)
+
+    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
+        facts = runner.describe()
+        bench = TrialBench(runner, Settings(threads=1, batch_size=64))
+        bench.measure(bench.baseline, 0.0, float("inf"))
+        outcome = bench.measure(settings, 0.0, float("inf"))
+    assert facts.device == "cuda"
+    assert bench.no_fork_reason == ""
+    assert isinstance(outcome, Completed), outcome
+
+
+def test_tuning_ends_with_a_profile(folder: Path) -> None:
+    done = autotune(folder, "tune", "model.py", "--budget", "90s", "--json")
+    assert done.code == 0, done.err
+    assert done.profile["target"]["device"] == "cuda"
+    assert done.profile["levels"]["safe"]["settings"]["precision"] == "fp32"
+
+
+def test_data_parallel_is_measured_beside_processes(folder: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("torch.nn.DataParallel needs several GPUs")
+    done = autotune(folder, "tune", "model.py", "--budget", "120s", "--json")
+    assert done.code == 0, done.err
+    assert any("torch.nn.DataParallel reached" in line for line in done.profile["evidence"]["warnings"])

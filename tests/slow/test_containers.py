@@ -1,0 +1,117 @@
+"""Small machines for real: one CPU, half a CPU, a tiny /dev/shm, little memory. Each ends with a profile that fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.tuning.options import Options
+from benchmarks.simulation.recorded import recorded_inventory
+from benchmarks.simulation.simulator import context
+from tests.slow.harness import MLP, Finished, autotune, cgroup, inside
+
+pytestmark = [pytest.mark.torch, pytest.mark.root]
+
+BIG_BATCHES = """
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+CURRENT = dict(batch_size=32, num_workers=2)
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        return torch.full((65536,), float(index)), index % 3  # 256 KiB: 8 MiB a batch
+
+
+def build_dataset():
+    return Images()
+
+
+def build_model():
+    return nn.Linear(65536, 3)
+
+
+def compute_loss(model, batch):
+    inputs, targets = batch
+    return nn.functional.cross_entropy(model(inputs), targets)
+"""
+
+
+FEW = "--only processes --only num_workers --fix prefetch_factor=2"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MLP)
+    return tmp_path
+
+
+def tuned(folder: Path, options: str, prefix: tuple[str, ...]) -> Finished:
+    """A run that ends when it has tried what ``options`` leave free and the machine allows."""
+    done = autotune(folder, "tune", "model.py", "--budget", "59s", *options.split(), "--json", prefix=prefix)
+    assert done.code == 0, done.err
+    return done
+
+
+def every_settings(done: Finished) -> Iterator[dict]:
+    for level in done.profile["levels"].values():
+        yield level["settings"]
+
+
+def test_one_cpu(folder: Path) -> None:
+    done = tuned(folder, FEW, ("taskset", "-c", str(min(os.sched_getaffinity(0)))))
+    assert "affinity mask" in done.err
+    for settings in every_settings(done):
+        assert (settings["processes"], settings["threads"]) == (1, 1)
+        assert settings["num_workers"] <= 1
+
+
+def test_half_a_cpu(folder: Path) -> None:
+    """Of all settings that a run there may try, not only of those that one run would choose."""
+    try:
+        group = cgroup("cpu", cpu__cfs_quota_us="50000")
+    except OSError as error:
+        pytest.skip(f"cannot make a CPU cgroup: {error}")
+    try:
+        done = autotune(folder, "probe", "--json", prefix=inside(group))
+    finally:
+        group.rmdir()
+    assert done.code == 0, done.err
+    inventory = recorded_inventory({name: value for name, value in done.answer.items() if name != "key"})
+    assert inventory.budget.quota == 0.5
+    space = Options().spaces(context(inventory, 64))["max"]
+    assert (space.values["processes"], space.values["threads"]) == ((1,), (1,))
+    assert max(space.values["num_workers"]) <= 1
+
+
+def test_a_tiny_shared_memory(folder: Path) -> None:
+    (folder / "model.py").write_text(BIG_BATCHES)
+    probe = os.system("unshare -m true 2>/dev/null")
+    if probe != 0:
+        pytest.skip(f"unshare -m is not permitted (status {probe})")
+    mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh")
+    done = tuned(folder, "--only num_workers --fix prefetch_factor=2", mount)
+    assert "/dev/shm" in done.err
+    for settings in every_settings(done):
+        assert settings["num_workers"] == 0
+
+
+def test_little_memory(folder: Path) -> None:
+    try:
+        group = cgroup("memory", memory__limit_in_bytes=str(2 * 2**30))
+    except OSError as error:
+        pytest.skip(f"cannot make a memory cgroup: {error}")
+    try:
+        done = tuned(folder, "--only precision", inside(group))
+    finally:
+        group.rmdir()
+    assert "2.0 GiB" in done.err or "2 GiB" in done.err
+    assert done.profile["machine"]["facts"]["memory_gib"] == 2

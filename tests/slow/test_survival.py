@@ -1,0 +1,160 @@
+"""Faults of the machine while a run measures: memory, CPUs, signals, SIGKILL. 0 lost, 0 left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from autotune.trial.process_tree import descendants, kill_tree
+from benchmarks.simulation.profiles import profile
+from tests.slow.harness import (
+    MLP,
+    autotune,
+    begin,
+    cgroup,
+    environment,
+    inside,
+    left,
+    read_until,
+    temporary_folder,
+)
+
+pytestmark = pytest.mark.torch
+
+HUNGRY = MLP.replace(
+    "    inputs, targets = batch",
+    "    inputs, targets = batch\n    if len(inputs) > 64:\n        torch.ones(2**29).sum()  # 2 GiB, touched",
+)
+LEAST = ("--budget", "60s", "--only", "batch_size")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MLP)
+    return tmp_path
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that has begun; it is ended with all its processes."""
+    process = begin(folder, "tune", "model.py", "--budget", "55s", "--profile", "out.yaml")
+    read_until(process, r"loading the task")
+    yield process
+    process.kill()
+    process.communicate()
+    assert left() == set()
+
+
+def scratch() -> list[Path]:
+    """Scratch folders of these tests' runs."""
+    return list(temporary_folder().glob("autotune-*"))
+
+
+def test_what_runs_killed_at_once_leave_is_removed_by_the_next(running: subprocess.Popen[str], folder: Path) -> None:
+    """Tuner and trial server get SIGKILL together, as in a pod that is removed: nobody is left to clean up."""
+    kill_tree(running.pid)
+    running.wait()
+    assert left() == set()
+    assert len(scratch()) == 1
+    (folder / "model.py").write_text("raise SystemExit('no task')\n" + MLP)
+    assert autotune(folder, "tune", "model.py", "--budget", "60s").code == 3
+    assert scratch() == []
+
+
+def leave_one_cpu(process: subprocess.Popen[str]) -> None:
+    """To ``process`` and all that it has started."""
+    for pid in (*descendants(process.pid), process.pid):
+        subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
+
+
+def test_cpus_taken_away_are_named_and_nothing_is_claimed(running: subprocess.Popen[str], folder: Path) -> None:
+    """The user's two threads on one CPU are so slow that one thread was proven as a gain of 12x."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU")
+    leave_one_cpu(running)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 4, err
+    assert "the CPUs of this run changed" in err
+    assert "affinity mask (1 of" in err
+    assert not (folder / "out.yaml").exists()
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("check", "claimed.yaml")], ids=lambda words: words[0])
+def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...], folder: Path) -> None:
+    """A diagnosis blamed the update, and a check denied a claim, both of a machine that was there no more."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU")
+    profiles.write(folder / "claimed.yaml", profile(Settings(threads=2, batch_size=64)))
+    words = [*command, "model.py", "--budget", "60s", *(["--force"] if len(command) > 1 else [])]
+    process = begin(folder, *words)
+    read_until(process, r"loading the task|check")
+    leave_one_cpu(process)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 4, err
+    assert "the CPUs of this run changed" in err
+    assert "Start it again." in err
+    assert out == ""
+    assert left() == set()
+    assert scratch() == []
+
+
+def test_a_run_stopped_and_continued_goes_on(running: subprocess.Popen[str], folder: Path) -> None:
+    """As a laptop that sleeps, or a terminal's Ctrl-Z."""
+    tree = [running.pid, *descendants(running.pid)]
+    for signum in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in tree:
+            os.kill(pid, signum)
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode in (130, 143), err
+    assert scratch() == []
+
+
+@pytest.mark.root
+def test_the_kernel_takes_the_trial_and_not_the_tuner(folder: Path) -> None:
+    (folder / "model.py").write_text(HUNGRY)
+    try:
+        group = cgroup("memory", memory__limit_in_bytes=str(1500 * 2**20))
+    except OSError as error:
+        pytest.skip(f"cannot make a memory cgroup: {error}")
+    try:
+        done = autotune(folder, "tune", "model.py", *LEAST, "--json", prefix=inside(group))
+        kills = (group / "memory.oom_control").read_text()
+    finally:
+        assert left() == set()
+        group.rmdir()
+    assert done.code == 0, done.err
+    assert "oom_kill 0" not in kills
+    assert "out-of-memory" in done.err
+    assert all(found["settings"]["batch_size"] <= 64 for found in done.profile["levels"].values())
+    assert scratch() == []
+
+
+@pytest.mark.root
+def test_other_users_cannot_see_into_a_run(running: subprocess.Popen[str]) -> None:
+    """Another user lists, writes, renames and removes: none of it succeeds."""
+    folder = next(iter(scratch()))
+    os.chmod(temporary_folder(), 0o1777)
+    tries = [
+        f"ls {folder}",
+        f"touch {folder}/x",
+        f"mv {folder} {folder}x",
+        f"rm -r {folder}",
+        f"cat /proc/{running.pid}/environ",
+    ]
+    for line in tries:
+        other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", line]
+        try:
+            done = subprocess.run(other, cwd="/", env=environment(), capture_output=True, text=True)
+        except OSError as error:
+            pytest.skip(f"cannot become another user: {error}")
+        assert done.returncode != 0, line
+        assert "ermi" in done.stderr, done.stderr  # "Permission denied", "Operation not permitted"
+    assert folder.is_dir()

@@ -1,0 +1,164 @@
+"""Two machines for real: network namespaces joined by a cable of their own, with host names that resolve to nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from tests.slow.harness import PATIENCE
+from tests.unit.records import profile
+
+pytestmark = [pytest.mark.torch, pytest.mark.root]
+SCRIPT = Path(__file__).parent / "two_machines_train.py"
+FIRST, SECOND = "10.213.0.1", "10.213.0.2"
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[str, str]]:
+    """Names of two network namespaces that reach each other and nothing else."""
+    if shutil.which("ip") is None or shutil.which("unshare") is None:
+        pytest.skip("ip (iproute2) or unshare is missing")
+    names = (f"autotune{os.getpid()}a", f"autotune{os.getpid()}b")
+    cables = (f"at{os.getpid()}a", f"at{os.getpid()}b")
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+        _ip("link", "add", cables[0], "netns", names[0], "type", "veth", "peer", "name", cables[1], "netns", names[1])
+        for name, cable, address in zip(names, cables, (FIRST, SECOND), strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", cable)
+            _ip("-n", name, "link", "set", cable, "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        yield names
+    except subprocess.CalledProcessError as refused:
+        pytest.skip(f"no network namespaces here: {refused.stderr.strip()}")
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def inside(name: str, command: list[str]) -> list[str]:
+    """``command`` on machine ``name``, whose own host name resolves to nothing."""
+    script = f'hostname {name}.invalid; exec "$@"'
+    return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", script, "sh", *command]
+
+
+def train(
+    machines: tuple[str, str], folder: Path, saved: Path, how: str, port: int
+) -> list[subprocess.CompletedProcess[str]]:
+    """Start both machines and wait for both."""
+    started = []
+    for name in machines:
+        own = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved), "--nnodes", "2"]
+        own += ["--rdzv-endpoint", f"{FIRST}:{port}", str(SCRIPT), str(folder), how]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(inside(name, own), stdout=pipe, stderr=pipe, text=True, cwd=folder))
+    done = []
+    try:
+        for process in started:
+            out, err = process.communicate(timeout=PATIENCE)
+            done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return done
+
+
+TAKEN = """
+import socket, subprocess, sys
+held = [socket.create_server(("0.0.0.0", port)) for port in (29400, 29500)]
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+
+
+def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, str], tmp_path: Path) -> None:
+    """Two processes on one machine, which needs no name and no fixed port."""
+    saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(processes=2, threads=1, batch_size=6)))
+    line = [sys.executable, "-c", TAKEN, sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved)]
+    done = subprocess.run(
+        inside(machines[0], [*line, str(SCRIPT), str(tmp_path), "well"]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("[01].json"))) == 2
+
+
+PORTS = itertools.count(29400)
+
+
+def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str], tmp_path: Path) -> None:
+    processes = 2
+    settings = Settings(processes=processes, threads=1, batch_size=12 // processes)
+    saved = profiles.write(tmp_path / "tuned.yaml", profile(settings))
+    for run in train(machines, tmp_path, saved, "well", next(PORTS)):
+        assert run.returncode == 0, run.stderr
+        assert f"2 machines x {processes} processes share the global batch of 12" in run.stderr
+    seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2 * processes)]
+    assert {found["world"] for found in seen} == {2 * processes}
+    assert {found["threads"] for found in seen} == {1}
+    assert all(found["interface"].startswith(f"at{os.getpid()}") for found in seen)
+    assert all(found["weights"] == seen[0]["weights"] for found in seen)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    plain = {"PATH": os.environ["PATH"], "HOME": str(alone), "AUTOTUNE_PROFILE": str(saved)}
+    subprocess.run([sys.executable, str(SCRIPT), str(alone), "well"], check=True, env=plain, capture_output=True)
+    expected = json.loads((alone / "0.json").read_text())["weights"]
+    for found, wanted in zip(seen[0]["weights"], expected, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-5)
+
+
+SSH = """#!/bin/sh
+# How mpiexec reaches another machine: ssh -x HOST COMMAND
+while [ "${{1#-}}" != "$1" ]; do shift; done
+host=$1; shift
+case $host in {first}) name={names[0]} ;; *) name={names[1]} ;; esac
+exec ip netns exec $name unshare --uts sh -c "hostname $name.invalid; $*"
+"""
+
+
+@pytest.mark.mpi
+def test_mpiexec_starts_both_machines_from_one(machines: tuple[str, str], tmp_path: Path) -> None:
+    settings = Settings(processes=2, threads=1, batch_size=6, backend="mpi")
+    saved = profiles.write(tmp_path / "tuned.yaml", profile(settings))
+    ssh = tmp_path / "ssh"
+    ssh.write_text(SSH.format(first=FIRST, names=machines))
+    ssh.chmod(0o755)
+    own = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved), "--hosts", f"{FIRST},{SECOND}"]
+    done = subprocess.run(
+        inside(machines[0], [*own, str(SCRIPT), str(tmp_path), "well"]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=PATIENCE,
+        check=False,
+        env=os.environ | {"HYDRA_LAUNCHER_EXEC": str(ssh)},
+    )
+    assert done.returncode == 0, done.stderr
+    seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    assert {found["world"] for found in seen} == {4}
+    assert all(found["weights"] == seen[0]["weights"] for found in seen)
+
+
+def test_an_error_on_one_machine_ends_both(machines: tuple[str, str], tmp_path: Path) -> None:
+    saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(threads=1, batch_size=12)))
+    runs = train(machines, tmp_path, saved, "fail", next(PORTS))
+    assert all(run.returncode != 0 for run in runs)
+    assert any("label of sample 3" in run.stderr for run in runs)

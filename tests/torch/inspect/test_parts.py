@@ -1,0 +1,115 @@
+"""All that one trial measures of a step, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch import nn  # noqa: E402
+
+from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofline  # noqa: E402
+from autotune.inspect.parts import Rates, parts, roofline  # noqa: E402
+from autotune.knobs.settings import Settings  # noqa: E402
+from autotune.runtime.session import Session  # noqa: E402
+from autotune.trial.child.rank import TrainingLoop  # noqa: E402
+from autotune.trial.child.task import LoadedTask  # noqa: E402
+from autotune.trial.messages import TrialSpec  # noqa: E402
+
+BATCH = 8
+
+
+class Task:
+    """A task file's functions."""
+
+    def __init__(self, model: Any) -> None:
+        self.build_model = lambda: model
+
+    @staticmethod
+    def build_dataset() -> Any:
+        return torch.utils.data.TensorDataset(torch.rand(64, 3, 8, 8), torch.arange(64) % 10)
+
+    @staticmethod
+    def compute_loss(model: Any, batch: Any) -> Any:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@pytest.fixture
+def sessions() -> Iterator[list[Session]]:
+    found: list[Session] = []
+    yield found
+    for session in found:
+        session.close()
+
+
+def inspected(model: Any, sessions: list[Session]) -> Inspection:
+    settings = Settings(batch_size=BATCH, threads=torch.get_num_threads())
+    sessions.append(Session(settings, device="cpu"))
+    spec = TrialSpec(settings=settings, max_seconds=0.05)
+    loop = TrainingLoop(LoadedTask(Task(model), "fake", "cpu"), sessions[0], spec, lambda: None)
+    loop.run(loop.block(2))
+    return Inspection.from_dict(json.loads(json.dumps(loop.run(parts(loop, 0.002)))))
+
+
+def test_every_part_is_measured(sessions: list[Session]) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 10))
+    found = inspected(model, sessions)
+    assert len(found.blocks) >= 3
+    assert all(block[part] > 0 for block in found.blocks for part in (Part.LOADER, Part.PASSES, Part.UPDATE))
+    assert found.step_seconds > 0
+    assert found.items == BATCH
+    assert len(found.slowest) == 3
+    assert found.sizes.parameters == sum(p.numel() for p in model.parameters()) * 4
+    assert found.sizes.optimizer_state >= 2 * found.sizes.parameters, "AdamW keeps two moments"
+    assert found.sizes.peak > found.sizes.step >= found.sizes.parameters, "gradients at least"
+    shares = (found.roofline.matrix_share, found.roofline.copy_share, found.roofline.clear_share)
+    assert all(0 <= share <= 1 for share in shares)
+    assert found.roofline.overhead > 0
+    assert found.loader in Bound
+
+
+class TestRoofline:
+    RATES = Rates(call_seconds=5e-6, flops=1e12, copied=1e10, cleared=1e9)
+
+    def bound(self, **values: float) -> Roofline:
+        operator = Operator("aten::mm", (), Part.PASSES, **({"calls": 1.0, "seconds": 0.002} | values))
+        return roofline([operator], 0.004, self.RATES)
+
+    @pytest.mark.parametrize(
+        ("values", "kind"),
+        [
+            ({"flops": 1e9, "bytes": 1e6}, "compute"),
+            ({"bytes": 1.5e7}, "bandwidth"),
+            ({"fresh": 1.5e6}, "bandwidth"),
+            ({"calls": 300.0}, "overhead"),
+            ({"flops": 1e8, "bytes": 1e6}, "other"),
+        ],
+        ids=["a product", "traffic", "new memory", "many calls", "neither explains it"],
+    )
+    def test_an_operator_is_bound_by_what_explains_its_time(self, values: dict[str, float], kind: str) -> None:
+        found = vars(self.bound(**values))
+        assert max(("overhead", "compute", "bandwidth", "other"), key=lambda name: found[name]) == kind
+
+    def test_no_time_is_lost(self) -> None:
+        found = self.bound(flops=1e9, calls=100.0)
+        assert found.overhead == pytest.approx(100 * 5e-6)
+        assert found.overhead + found.compute == pytest.approx(0.002)
+
+    def test_no_share_is_above_one(self) -> None:
+        """Seen: 142 % of the matrix rate, where the machine was slower when its rate was measured."""
+        found = roofline([Operator("aten::mm", (), Part.PASSES, 1.0, 0.002, 1e11, 1e12, 1e12)], 0.002, self.RATES)
+        assert (found.matrix_share, found.copy_share, found.clear_share) == (1.0, 1.0, 1.0)
+
+    def test_what_the_profiler_counts_elsewhere_or_not_at_all_still_computes(self) -> None:
+        """It counts a convolution's operations at one that takes no time itself, and for the forward pass only."""
+        counted = Operator("aten::conv2d", ((1, 3),), Part.PASSES, 1.0, 1e-6, flops=1e9)
+        slow = Operator("aten::mkldnn_convolution", (), Part.PASSES, 1.0, 0.002)
+        back = Operator("aten::convolution_backward", (), Part.PASSES, 1.0, 0.004)
+        found = roofline([counted, slow, back], 0.01, self.RATES)
+        assert found.compute == pytest.approx(0.006, rel=0.01)
+        assert found.matrix_share == pytest.approx(0.3)

@@ -1,0 +1,221 @@
+"""The clock of the parts of a step, and where in the user's code they are spent."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch import nn  # noqa: E402
+
+from autotune.inspect import step_clock as module  # noqa: E402
+from autotune.inspect.inspection import Part  # noqa: E402
+from autotune.inspect.step_clock import StackWatch, step_clock  # noqa: E402
+from autotune.trial.child.measured_loop import MeasuredLoop  # noqa: E402
+from autotune.trial.messages import Without  # noqa: E402
+
+
+class Loop:
+    """What the clock needs of a measured loop."""
+
+    next_batch = MeasuredLoop.next_batch
+    recorder = None
+
+    def __init__(self) -> None:
+        self.spec = SimpleNamespace(without=Without.NOTHING)
+        self.session = SimpleNamespace(device=torch.device("cpu"), sync=SimpleNamespace(exchange=lambda: None))
+
+    def made_step(self) -> None:
+        pass
+
+
+class Net(nn.Module):
+    """Calls another module, and takes time."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self.inner, self.work = nn.Linear(4, 1), work
+
+    def forward(self, inputs: Any) -> Any:
+        self.work()
+        return self.inner(inputs)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that only the test moves."""
+    found = SimpleNamespace(seconds=0.0)
+    times = SimpleNamespace(perf_counter=lambda: found.seconds, thread_time=lambda: found.seconds / 2)
+    monkeypatch.setattr(module, "time", times)
+    return found
+
+
+class Training:
+    """A loop like a user's, whose parts take as long as the test says."""
+
+    def __init__(self, now: SimpleNamespace) -> None:
+        self.now, self.loop = now, Loop()
+        self.model = Net(lambda: self.passes(3.0))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+
+    def passes(self, seconds: float) -> None:
+        self.now.seconds += seconds
+
+    def read(self) -> Any:
+        self.passes(2.0)
+        return torch.ones(8, 4)
+
+    def step(self, before_backward: Callable[[Any], None] = lambda loss: None) -> None:
+        batch = self.loop.next_batch(self.read)
+        self.passes(1.0)  # the user's own code
+        loss = self.model(batch).mean()
+        self.passes(0.5)  # the loss
+        before_backward(loss)
+        loss.register_hook(lambda gradient: self.passes(4.0))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.loop.session.sync.exchange()
+        self.optimizer.register_step_pre_hook(lambda *_: self.passes(5.0))
+        self.optimizer.step()
+        self.passes(6.0)
+        with torch.no_grad():
+            self.model(batch)  # an evaluation, of 3 seconds
+
+
+@pytest.fixture
+def training(now: SimpleNamespace) -> Training:
+    return Training(now)
+
+
+def test_each_second_belongs_to_its_part(training: Training) -> None:
+    with step_clock(training.loop) as clock:
+        training.step()
+        assert clock.take() == {
+            Part.LOADER: 2.0,
+            Part.PASSES: 3.0 + 0.5 + 4.0,
+            Part.UPDATE: 5.0,
+            Part.EXCHANGE: 0.0,
+            Part.LOOP: 1.0 + 6.0 + 3.0,
+        }
+        assert clock.loading == 1.0
+        assert clock.take() == dict.fromkeys(clock.take(), 0.0)
+
+
+def test_a_user_who_prints_or_waits_for_a_number_before_the_backward_pass_is_no_loss(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.print", lambda *_: training.passes(7.0))
+    with step_clock(training.loop) as clock:
+        training.step(lambda loss: print(loss.item()))
+        assert clock.take()[Part.LOOP] == 10.0 + 7.0
+
+
+def test_the_exchange_of_gradients_has_its_own_time(training: Training) -> None:
+    training.loop.session.sync.exchange = lambda: training.passes(8.0)
+    with step_clock(training.loop) as clock:
+        training.step()
+        assert clock.take()[Part.EXCHANGE] == 8.0
+
+
+def test_a_closure_runs_its_passes_within_the_update(training: Training) -> None:
+    def closure() -> Any:
+        loss = training.model(torch.ones(8, 4)).mean()
+        loss.backward()
+        return loss
+
+    optimizer = torch.optim.LBFGS(training.model.parameters(), max_iter=1)
+    with step_clock(training.loop) as clock:
+        training.model(torch.ones(8, 4))
+        clock.take()
+        optimizer.step(closure)
+        assert clock.take()[Part.PASSES] >= 3.0
+
+
+def test_a_script_without_a_model_computes_on_its_batches(training: Training) -> None:
+    with step_clock(training.loop) as clock:
+        for _ in range(3):
+            training.loop.next_batch(training.read)
+            training.passes(9.0)
+        assert clock.take()[Part.PASSES] == 18.0, "the first batch may come to a model yet"
+
+
+def test_a_transform_that_is_a_module_belongs_to_the_loader(training: Training) -> None:
+    crop = nn.Identity()
+    with step_clock(training.loop) as clock:
+        training.step()
+        clock.take()
+        training.loop.next_batch(lambda: crop(training.read()))
+        assert clock.take()[Part.LOADER] == 2.0
+
+
+def test_everything_is_put_back(training: Training) -> None:
+    owners: list[tuple[Any, str]] = [(nn.Module, "__call__"), (torch.autograd, "backward"), (torch.Tensor, "item")]
+    before = [getattr(owner, name) for owner, name in owners]
+    with pytest.raises(ZeroDivisionError), step_clock(training.loop):
+        training.step(lambda loss: 1 / 0)
+    assert [getattr(owner, name) for owner, name in owners] == before
+    assert training.loop.next_batch == Loop.next_batch.__get__(training.loop)
+
+
+class TestStackWatch:
+    """Real time, and code in this file as a user's."""
+
+    @pytest.fixture(autouse=True)
+    def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.0005)
+
+    def test_names_the_function_that_the_loop_calls(self) -> None:
+        training = Training(SimpleNamespace(seconds=0.0))
+        with step_clock(training.loop) as clock, StackWatch(clock) as watch:
+            for _ in range(3):
+                training.loop.next_batch(read_slowly)
+                clock.enter(Part.LOOP)
+                log_metrics()
+                busy(0.01)
+        found = watch.places()
+        assert found[Part.LOADER].function == "read_slowly"
+        assert (found[Part.LOOP].function, found[Part.LOOP].file) == ("log_metrics", "test_step_clock.py")
+        assert 0.5 < found[Part.LOOP].share < 1
+
+    def test_frames_of_the_loader_are_no_callers_of_the_loop(self) -> None:
+        """Seen: a function whose frame took the identity of a frame of ours that had ended was passed over."""
+        training = Training(SimpleNamespace(seconds=0.0))
+        with step_clock(training.loop) as clock:
+            training.loop.next_batch(lambda: None)
+            assert clock.callers == frozenset(map(id, own_frames()))
+
+    def test_a_part_without_the_users_code_has_no_place(self) -> None:
+        training = Training(SimpleNamespace(seconds=0.0))
+        with step_clock(training.loop) as clock, StackWatch(clock) as watch:
+            training.loop.next_batch(functools.partial(time.sleep, 0.05))
+        assert Part.LOADER not in watch.places()
+
+
+def own_frames() -> list[Any]:
+    """Those of this file and of pytest's plugins, without this function's."""
+    return [each for each in module._above(sys._getframe(1)) if module._is_users(each)]
+
+
+def busy(seconds: float) -> None:
+    """Compute for some time."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def log_metrics() -> None:
+    """What a loop may call each step."""
+    busy(0.05)
+
+
+def read_slowly() -> None:
+    """A slow data set."""
+    busy(0.02)

@@ -1,0 +1,156 @@
+"""Compiled calls: which calls they serve, what counts as a failure, and what the compiler's failures cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from autotune.knobs import compile as compiling
+from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs, tensor_shapes
+from autotune.knobs.knob import Training
+
+
+@pytest.fixture(autouse=True)
+def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    monkeypatch.setenv(CACHE_VARIABLE, "/nowhere")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model: nn.Module) -> Compiled:
+    return Compiled(model, "default", Training(torch.device("cpu")))
+
+
+def test_a_smaller_last_batch_runs_as_it_is() -> None:
+    model = nn.Linear(4, 2)
+    change = compiled(model)
+    for _ in range(5):
+        model(torch.ones(8, 4))
+    before = compiled_graphs()
+    assert torch.equal(model(torch.ones(3, 4)), model._call_impl(torch.ones(3, 4)))
+    assert compiled_graphs() == before == 1
+    assert change.why_not() is None
+
+
+def test_evaluation_runs_as_it_is() -> None:
+    model = nn.Linear(4, 2)
+    change = compiled(model)
+    with torch.no_grad():
+        model(torch.ones(8, 4))
+    assert compiled_graphs() == 0
+    assert change.why_not() is None
+
+
+def test_shapes_that_change_all_the_time_are_a_failure() -> None:
+    model = nn.Linear(4, 2)
+    change = compiled(model)
+    for size in (8, 7, 6, 5, 8):
+        model(torch.ones(size, 4))
+    assert compiled_graphs() == 1
+    assert change.why_not() == "3 of 5 calls had other shapes than the first and ran as before"
+
+
+class Mode(nn.Module):
+    """Computes otherwise in its fifth call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.doubled = nn.Linear(4, 2), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * 2 if self.doubled else self.linear(x)
+
+
+def test_compiling_again_after_the_first_steps_is_a_failure() -> None:
+    model = Mode()
+    change = compiled(model)
+    for number in range(5):
+        model.doubled = number == 4
+        model(torch.ones(8, 4))
+    assert "compiled again 1 times" in str(change.why_not())
+
+
+class CompilerError(Exception):
+    """As a C++ compiler's: the text of the program is an attribute."""
+
+    output = "In file included from x.h\nx.cpp:3: error: one\n\nx.cpp:4: error: two\nx.cpp:5: error: three\n"
+
+
+@pytest.mark.parametrize(("failures", "runs_plain"), [(1, False), (2, True)])
+def test_a_failing_compiler_is_tried_once_more_in_an_empty_cache(
+    failures: int, runs_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches: list[str] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        caches.append(os.environ[CACHE_VARIABLE])
+        if len(caches) <= failures:
+            raise CompilerError("C++ compile error")
+        return graph
+
+    monkeypatch.setattr(compiling, "BACKEND", backend)
+    model = nn.Linear(4, 2)
+    change = compiled(model)
+    assert torch.equal(model(torch.ones(8, 4)), model._call_impl(torch.ones(8, 4)))
+    assert len(caches) == 2
+    assert caches[0] == "/nowhere" != caches[1]
+    assert (change.why_not() is not None) == runs_plain
+    if runs_plain:
+        last = "last lines: x.cpp:3: error: one | x.cpp:4: error: two | x.cpp:5: error: three"
+        assert str(change.why_not()).endswith(last)
+    change.undo()
+    assert os.environ[CACHE_VARIABLE] == "/nowhere"
+    assert not Path(caches[1]).exists()
+
+
+def test_a_header_that_is_half_written_fails_one_compile_only(tmp_path: Path) -> None:
+    header = tmp_path / "torchinductor_me/precompiled_headers/x.h.gch"
+    header.parent.mkdir(parents=True)
+    header.write_text("half")
+    kept = tmp_path / "ab.so"
+    kept.write_text("whole")
+    compiling._drop_headers(str(tmp_path))
+    assert kept.exists()
+    assert not header.exists()
+
+
+def test_an_error_of_the_model_is_its_own() -> None:
+    model = nn.Linear(4, 2)
+    compiled(model)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        model(torch.ones(8, 5))
+
+
+def test_outputs_and_gradients_leave_the_memory_of_cuda_graphs() -> None:
+    model = nn.Linear(4, 2)
+    compiled(model).graphs = True
+    model(torch.ones(8, 4)).sum().backward()
+    first = model.weight.grad
+    outputs = model(torch.ones(8, 4))
+    assert model.weight.grad is not first
+    assert outputs.grad_fn is not None
+    assert outputs.grad_fn.name() == "CloneBackward0"
+    outputs.sum().backward()
+    assert model.weight.grad is not None
+    assert first is not None
+    assert torch.equal(model.weight.grad, 2 * first)
+
+
+def test_gradients_that_are_not_there_stay_away() -> None:
+    model = nn.Linear(4, 2)
+    compiling._keep_gradients(model)
+    assert model.weight.grad is None
+
+
+def test_shapes_are_found_in_nested_values() -> None:
+    batch = {"a": torch.ones(2), "b": [torch.ones(3, 1), (torch.ones(1), "text")]}
+    assert list(tensor_shapes((batch, 7))) == [(2,), (3, 1), (1,)]

@@ -1,0 +1,187 @@
+"""A prepared model stays the user's own object: seen from outside, only its call has changed."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import replicate
+
+from autotune.knobs import compile as compiling
+from autotune.knobs import data_parallel
+from autotune.knobs.model_call import SLOT, to_float32
+from autotune.runtime.session import Session
+from tests.torch.records import network, quiet
+
+SETTINGS = [{"precision": "bf16"}, {"compile": "default"}, {"compile": "default", "precision": "bf16"}]
+
+
+class Named(nn.Module):
+    """A model whose argument names matter to libraries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, input_values: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        """Scaled output of a small network."""
+        return self.inner(input_values) * scale
+
+    def __getstate__(self) -> dict[str, Any]:  # a class of the user's that copies everything it holds
+        return dict(vars(self))
+
+
+@pytest.fixture(autouse=True)
+def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+
+@pytest.mark.parametrize("changes", SETTINGS)
+def test_signature_names_and_methods_are_the_users_own(changes: dict[str, Any]) -> None:
+    model = Named()
+    before = inspect.getfullargspec(model.forward), list(model.state_dict()), model.forward.__func__
+    with Session(quiet(**changes), device="cpu") as session:
+        assert session.prepare(model) is model
+        assert (inspect.getfullargspec(model.forward), list(model.state_dict()), model.forward.__func__) == before
+        assert model(torch.ones(2, 8), scale=2.0).dtype is torch.float32
+
+
+@pytest.mark.parametrize("changes", SETTINGS)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+    ids=["copy", "deep", "pickle"],
+)
+def test_copies_are_plain_models(changes: dict[str, Any], copied: Any) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Session(quiet(**changes), device="cpu") as session:
+        session.prepare(model, optimizer)
+        session.backward(model(torch.ones(1, 8)).sum())
+        optimizer.step()
+        twin = copied(model)
+        assert SLOT not in vars(twin)
+        assert b"autotune" not in pickle.dumps(model)
+        torch.testing.assert_close(twin(torch.ones(1, 8)), model(torch.ones(1, 8)), rtol=0.02, atol=0.02)
+        twin.load_state_dict(model.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("changes", SETTINGS)
+def test_a_copy_that_holds_everything_runs_its_own_weights(changes: dict[str, Any]) -> None:
+    model = Named()
+    with Session(quiet(**changes), device="cpu") as session:
+        session.prepare(model)
+        model(torch.ones(1, 8))
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.zero_()
+        assert twin(torch.ones(1, 8)).item() == 0.0 != model(torch.ones(1, 8)).item()
+
+
+def test_a_model_that_its_user_compiles_keeps_its_graph() -> None:
+    model = network()
+    model.compile(backend="eager")
+    own = vars(model)[SLOT]
+    with Session(quiet(precision="bf16", compile="default"), device="cpu") as session:
+        session.prepare(model)
+        assert "compiles its model itself" in dict(session.not_applied)["compile"]
+        assert model(torch.ones(1, 8)).dtype is torch.float32
+    assert vars(model)[SLOT] is own
+
+
+def test_a_call_that_somebody_puts_there_later_stays() -> None:
+    model = network()
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        session.prepare(model)
+        model.compile(backend="eager")
+        own = vars(model)[SLOT]
+    assert vars(model)[SLOT] is own
+
+
+def test_a_compiled_model_runs_in_another_precision() -> None:
+    """And the graph that is compiled holds it."""
+    model, seen = network(), list[torch.dtype]()
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            outputs = graph(*inputs)
+            seen.extend(output.dtype for output in outputs)
+            return outputs
+
+        return run
+
+    with (
+        mock.patch.object(compiling, "BACKEND", backend),
+        Session(quiet(compile="default", precision="bf16"), device="cpu") as session,
+    ):
+        session.prepare(model)
+        for _ in range(2):
+            assert model(torch.ones(2, 8)).dtype is torch.float32
+        assert session.not_applied == ()
+    assert seen == [torch.bfloat16] * 2
+
+
+class Record(dict[str, Any]):
+    """A user's container with a constructor of its own."""
+
+    def __init__(self, config: int, **items: Any) -> None:
+        super().__init__(**items)
+        self.config = config
+
+
+def test_containers_of_the_users_keep_what_they_hold() -> None:
+    half = torch.ones(2, dtype=torch.bfloat16)
+    record = to_float32(Record(7, z=half))
+    assert (type(record), record.config, record["z"].dtype) == (Record, 7, torch.float32)
+    default = to_float32(defaultdict(list, z=half))
+    assert (default["new"], default["z"].dtype) == ([], torch.float32)
+    whole = {"numbers": [torch.ones(1)], "text": "text", "record": Record(1)}
+    assert to_float32(whole) is whole
+    assert half.dtype is torch.bfloat16
+
+
+def test_a_model_of_lower_precision_keeps_its_outputs() -> None:
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        model = session.prepare(network().to(torch.bfloat16))
+        assert model(torch.ones(1, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
+def test_a_replicated_model_trains_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own replicas, on a machine without GPUs: each runs in a thread of its own, as DataParallel has it."""
+    made: list[nn.DataParallel] = []
+
+    class Parallel(nn.DataParallel):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__(module)
+            made.append(self)
+
+    monkeypatch.setattr(data_parallel, "_idle", lambda _training: None)
+    monkeypatch.setattr(nn, "DataParallel", Parallel)
+    monkeypatch.setattr(
+        importlib.import_module("torch.nn.parallel.replicate"),
+        "_broadcast_coalesced_reshape",
+        lambda tensors, devices, detach: [[tensor.clone() for tensor in tensors] for _ in devices],
+    )
+    inputs, alone, own = torch.randn(8, 8), network(), network()
+    with Session(quiet(precision="bf16"), device="cpu") as session:
+        session.prepare(alone)(inputs).square().mean().backward()
+    with Session(quiet(data_parallel=True, precision="bf16"), device="cpu") as session:
+        assert session.prepare(own) is own
+        replicas = replicate(made[0].module, [0, 1])
+        with ThreadPoolExecutor(2) as threads:
+            parts = list(threads.map(lambda replica, share: replica(share), replicas, inputs.chunk(2)))
+        assert {part.dtype for part in parts} == {torch.float32}
+        session.backward(torch.cat(parts).square().mean())
+        assert session.not_applied == ()
+    for mine, other in zip(own.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=0.02, atol=1e-3)

@@ -1,0 +1,200 @@
+"""Precisions: switches come back, bf16 is autocast bit for bit, and fp16 scales gradients as a loop by hand does."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.knobs import precision_modes
+from autotune.knobs.knob import Training
+from autotune.knobs.model_call import to_float32
+from autotune.knobs.precision_modes import PRECISIONS
+from autotune.runtime.session import Session
+from tests.torch.conftest import differences, process_state
+from tests.torch.records import dataset, network, quiet
+
+CPU = torch.device("cpu")
+Pair = namedtuple("Pair", "left right")
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_switches_are_back_after_an_error_inside(name: str) -> None:
+    before = process_state()
+    change = PRECISIONS[name](CPU)
+    with pytest.raises(ZeroDivisionError), change.autocast():
+        divmod(1, 0)
+    change.undo()
+    assert differences(before, process_state()) == []
+
+
+def test_tf32_switches_are_on_inside_and_back_outside() -> None:
+    before = process_state()
+    change = PRECISIONS["tf32"](torch.device("cuda"))
+    assert torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+    change.undo()
+    assert differences(before, process_state()) == []
+
+
+@pytest.mark.parametrize(("name", "applied"), [("fp32", True), ("bf16", True), ("tf32", False), ("fp16", False)])
+def test_precision_is_read_back(name: str, applied: bool) -> None:
+    with Session(quiet(precision=name), device="cpu") as session:
+        assert ("precision" not in dict(session.not_applied)) is applied
+
+
+def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
+    data = dataset(64)
+    plain = network()
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    for start in range(0, 64, 16):
+        inputs, targets = data[start : start + 16]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            outputs = plain(inputs)
+        nn.functional.mse_loss(outputs.float(), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with Session(quiet(precision="bf16", batch_size=16), device="cpu") as session:
+        tuned = network()
+        model, ours, loader = session.prepare(
+            tuned,
+            torch.optim.AdamW(tuned.parameters(), lr=1e-2),
+            torch.utils.data.DataLoader(data, batch_size=16),
+        )
+        for inputs, targets in loader:
+            outputs = model(inputs)
+            assert outputs.dtype is torch.float32
+            session.backward(nn.functional.mse_loss(outputs, targets))
+            ours.step()
+            ours.zero_grad()
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tuned.parameters(), strict=True))
+    assert not torch.equal(next(plain.parameters()), next(network().parameters()))
+
+
+def test_outputs_in_containers_come_back_in_float32() -> None:
+    half = torch.ones(2, dtype=torch.bfloat16)
+    converted = to_float32(
+        {"pair": Pair(half, 1), "list": [half, "text"], "ordered": OrderedDict(a=half), "whole": torch.ones(1).long()}
+    )
+    assert converted["pair"].left.dtype is converted["list"][0].dtype is torch.float32
+    assert type(converted["pair"]) is Pair
+    assert type(converted["ordered"]) is OrderedDict
+    assert converted["ordered"]["a"].dtype is torch.float32
+    assert converted["whole"].dtype is torch.int64
+
+
+def test_a_session_without_a_precision_has_the_usual_one() -> None:
+    assert type(precision_modes.of(Training(CPU))) is precision_modes.Precision
+
+
+class Scaled:
+    """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
+
+    def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
+        self.plugin = precision_modes._Fp16(CPU)
+        self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        self.plugin._off = None
+        self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]
+        self.optimizers = [torch.optim.SGD([weight], lr=lr) for weight in self.weights]
+        for optimizer in self.optimizers:
+            self.plugin.on_optimizer(optimizer)
+
+    @property
+    def values(self) -> list[float]:
+        """The weights."""
+        return [weight.item() for weight in self.weights]
+
+
+def test_scaler_skips_infinite_gradients_and_says_so() -> None:
+    one = Scaled()
+    one.plugin.backward((one.weights[0] * torch.inf).sum())
+    one.optimizers[0].step()
+    one.plugin.settle()
+    assert (one.plugin.skipped_steps, one.values, one.plugin.scaler.get_scale()) == (1, [1.0], 4.0)
+    one.optimizers[0].zero_grad()
+    one.plugin.backward(one.weights[0].sum())
+    one.optimizers[0].step()
+    one.plugin.settle()
+    assert (one.plugin.skipped_steps, one.values) == (1, [0.5])
+
+
+def test_two_optimizers_share_one_scale_per_step() -> None:
+    two = Scaled(2)
+    two.plugin.scaler.set_growth_interval(1)
+    for _ in range(2):
+        two.plugin.backward(two.weights[0].sum() + two.weights[1].sum())
+        for optimizer in two.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert two.values == [0.0, 0.0]
+
+
+def test_gradients_are_unscaled_once_before_clipping() -> None:
+    one = Scaled(lr=1.0)
+    one.plugin.backward(4 * one.weights[0].sum())
+    one.plugin.unscale(one.optimizers)
+    one.plugin.unscale(one.optimizers)
+    assert one.weights[0].grad is not None
+    assert one.weights[0].grad.item() == 4.0
+    assert nn.utils.clip_grad_norm_(one.weights, 1.0).item() == 4.0
+    one.optimizers[0].step()
+    assert one.values == [pytest.approx(0.0, abs=1e-5)]
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_step_left_out_after_clipping_leaves_no_trace(cleared: bool) -> None:
+    one = Scaled(lr=1.0)
+    one.plugin.backward(0.25 * one.weights[0].sum())
+    one.plugin.unscale(one.optimizers)  # and no step: a bad batch
+    if cleared:
+        one.optimizers[0].zero_grad()
+    one.plugin.backward(0.5 * one.weights[0].sum())
+    one.optimizers[0].step()
+    assert one.values == [0.5 if cleared else 0.25]
+
+
+def test_a_schedule_goes_on_though_steps_are_skipped() -> None:
+    one = Scaled(lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(one.optimizers[0], 1, gamma=0.5)
+    one.plugin.backward(one.weights[0].sum())
+    one.optimizers[0].step()
+    one.plugin.backward((one.weights[0] * torch.inf).sum())
+    one.optimizers[0].step()
+    scheduler.step()
+    assert (one.plugin.skipped_steps, scheduler.get_last_lr()) == (0, [0.5])
+
+
+def test_a_closure_trains_without_scaling() -> None:
+    one = Scaled(lr=1.0)
+
+    def closure() -> float:
+        one.optimizers[0].zero_grad()
+        loss = 0.25 * one.weights[0].sum()
+        one.plugin.backward(loss)
+        return float(loss)
+
+    one.optimizers[0].step(closure)
+    assert one.values == [0.75]
+    assert "closure" in (one.plugin.why_not() or "")
+
+
+def test_gradients_made_past_the_session_are_taken_as_they_are() -> None:
+    one = Scaled(lr=1.0)
+    (0.25 * one.weights[0].sum()).backward()
+    one.optimizers[0].step()
+    assert one.values == [0.75]
+    one.optimizers[0].zero_grad()
+    one.optimizers[0].step()  # nothing to step on
+    assert one.values == [0.75]
+
+
+def test_scaler_state_survives_a_checkpoint() -> None:
+    plugin, other = Scaled().plugin, Scaled().plugin
+    plugin.scaler.scale(torch.ones(1))
+    plugin.scaler.update(2.0)
+    other.load_state_dict(plugin.state_dict())
+    assert other.scaler.get_scale() == 2.0
+    other.load_state_dict({})
+    assert other.scaler.get_scale() == 2.0

@@ -1,0 +1,175 @@
+"""Fingerprints tell what was tuned from what was not, and hold no names, code or data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
+
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.runtime import fingerprints
+
+SECRET = "a name that nobody should read"
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    return model
+
+
+def by_data() -> nn.Module:
+    """Tied behind PyTorch's back."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight.data = model[0].weight.data
+    return model
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "two layers": lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+    "another width": lambda: nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 4)),
+    "another type": lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).double(),
+    "frozen": lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)),
+    "tied": tied,
+    "tied by data": by_data,
+    "another activation": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)),
+    "another stride": lambda: nn.Sequential(nn.Conv2d(1, 1, 1, stride=2)),
+    "stride": lambda: nn.Sequential(nn.Conv2d(1, 1, 1)),
+    "lazy": lambda: nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 4)),
+}
+
+
+def test_models_that_train_otherwise_differ_and_wrapped_ones_do_not() -> None:
+    found = {name: fingerprints.of_model(make()) for name, make in MODELS.items()}
+    assert len(set(found.values())) == len(found)
+    assert all(fingerprints.of_model(make()) == found[name] for name, make in MODELS.items())
+    own = MODELS["two layers"]()
+    for wrapped in (nn.DataParallel(own), torch.compile(own, backend="eager")):
+        assert fingerprints.of_model(wrapped) == found["two layers"]
+
+
+def test_names_and_values_do_not_count() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+    class Second(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other_name = nn.Linear(2, 2)
+
+    assert fingerprints.of_model(First()) == fingerprints.of_model(Second())
+
+
+def test_optimizers_differ_by_class_and_options() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+
+    class AdamW(torch.optim.AdamW):
+        """A user's own of a well-known name."""
+
+    optimizers = [
+        torch.optim.AdamW([weight]),
+        AdamW([weight]),
+        torch.optim.SGD([weight], lr=0.1),
+        torch.optim.AdamW([{"params": [weight]}, {"params": [nn.Parameter(torch.zeros(1))]}]),
+        torch.optim.AdamW([{"params": [weight], "scale": 2}]),
+    ]
+    assert len(set(map(fingerprints.of_optimizer, optimizers))) == len(optimizers)
+    again = torch.optim.AdamW([UninitializedParameter()], lr=0.5, fused=False)
+    assert fingerprints.of_optimizer(again) == fingerprints.of_optimizer(optimizers[0])
+
+
+class Own(Dataset[Any]):
+    """Reads through a function."""
+
+    def __init__(self, transform: Callable[[Any], Any] | None = None, size: int = 4) -> None:
+        self.transform, self.name, self.samples = transform, SECRET, list(range(size))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(index) if self.transform else index
+
+
+class Other(Own):
+    """Reads otherwise."""
+
+    def __getitem__(self, index: int) -> Any:
+        return -index
+
+
+def scaled(value: Any, by: float = 1.0) -> Any:
+    return value * by
+
+
+def shifted(value: Any) -> Any:
+    return value + 1
+
+
+def print_number(worker: int) -> None:
+    print(worker)
+
+
+class OwnBatches(BatchSampler):
+    """A user's own."""
+
+
+LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
+    "plain": lambda: DataLoader(Own()),
+    "another class": lambda: DataLoader(Other()),
+    "a function": lambda: DataLoader(Own(scaled)),
+    "another function": lambda: DataLoader(Own(shifted)),
+    "collate": lambda: DataLoader(Own(), collate_fn=shifted),
+    "start of workers": lambda: DataLoader(Own(), worker_init_fn=print_number),
+    "shuffled": lambda: DataLoader(Own(), shuffle=True),
+    "own batches": lambda: DataLoader(
+        Own(), batch_sampler=type("Own", (BatchSampler,), {})(SequentialSampler([1]), 1, False)
+    ),
+    "a part": lambda: DataLoader(torch.utils.data.Subset(Own(), [0])),
+    "tensors": lambda: DataLoader(TensorDataset(torch.ones(4))),
+}
+
+
+def test_loaders_differ_by_the_code_that_a_batch_passes_through() -> None:
+    found = {name: fingerprints.of_loader(make()) for name, make in LOADERS.items()}
+    assert len(set(found.values())) == len(found)
+    assert all(fingerprints.of_loader(make()) == found[name] for name, make in LOADERS.items())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DataLoader(Own(size=9), batch_size=3, num_workers=2),
+        lambda: DataLoader(Own(), drop_last=True, generator=None),
+    ],
+)
+def test_sizes_and_workers_of_a_loader_do_not_count(make: Callable[[], DataLoader[Any]]) -> None:
+    assert fingerprints.of_loader(make()) == fingerprints.of_loader(DataLoader(Own()))
+
+
+def test_functions_are_looked_into_wherever_they_are() -> None:
+    by = 2.0
+    ways = [
+        functools.partial(scaled, by=2.0),
+        lambda value: scaled(value, by),
+        [scaled, shifted].pop(),
+        Other().__getitem__,
+    ]
+    found = [fingerprints.of_loader(DataLoader(Own(way))) for way in ways]
+    assert len(set(found)) == len(ways)
+    assert fingerprints.of_loader(DataLoader(Own(functools.partial(shifted)))) == found[2]
+
+
+def test_a_fingerprint_is_the_same_after_its_way_through_a_file() -> None:
+    found = Fingerprint().with_one("models", "ab").with_one("models", "ab").with_one("loaders", "cd")
+    assert found == Fingerprint(models=("ab",), loaders=("cd",))
+    assert Fingerprint.from_dict(found.as_dict()) == found
+    assert SECRET not in fingerprints.of_loader(DataLoader(Own()))

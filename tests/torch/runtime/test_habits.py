@@ -1,0 +1,745 @@
+"""Habits of training scripts that are easily broken from outside. Each one trains as in plain PyTorch, is left alone,
+or differs in the first steps, so that tuning leaves the knob out.
+
+What compilers and exporters see stands in `test_compilers`, what several processes do in `tests/processes/runtime`.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import logging
+import os
+import random
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
+
+from autotune.knobs import compile as compiling
+from autotune.runtime.digests import digest
+from autotune.runtime.session import Session
+from autotune.trial.child.first_steps import Recorder, Recording, differences
+from tests.torch.records import dataset, quiet
+
+Prepare = Callable[..., Any]
+Loop = Callable[[Prepare], Any]
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "malloc": {"malloc": "keep"},
+    "workers": {"num_workers": 1},
+    "ahead": {"num_workers": 1, "prefetch_factor": 4},
+    "layout": {"channels_last": True},
+    "fused": {"optimizer_impl": "fused"},
+    "compile": {"compile": "default"},
+    "bf16": {"precision": "bf16"},
+}
+TOLERANCES = {"layout": 1e-4, "fused": 1e-4, "compile": 1e-6, "bf16": 0.05}
+"""Relative; other settings change no bit."""
+HABITS: list[Any] = []
+
+
+def habit(*names: str) -> Callable[[Loop], Loop]:
+    """Register a loop with the settings under which it must train as it does plainly."""
+
+    def register(loop: Loop) -> Loop:
+        HABITS.extend(pytest.param(loop, name, id=f"{loop.__name__}, {name}") for name in ("malloc", *names))
+        return loop
+
+    return register
+
+
+@pytest.fixture(autouse=True)
+def _quick_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def result_of(loop: Loop, prepare: Prepare) -> list[Any]:
+    """Return what ``loop`` makes, and where random numbers stand."""
+    for seed in (torch.manual_seed, random.seed, numpy.random.seed):
+        seed(0)
+    return [loop(prepare), torch.get_rng_state(), random.random(), numpy.random.rand()]
+
+
+@pytest.mark.parametrize(("loop", "name"), HABITS)
+def test_a_habit_trains_as_in_plain_pytorch(loop: Loop, name: str) -> None:
+    expected = result_of(loop, lambda *_objects: None)
+    with Session(quiet(**SETTINGS[name]), device="cpu", knobs=SETTINGS[name]) as session:
+        found = result_of(loop, session.prepare)
+    compare(found, expected, TOLERANCES.get(name, 0.0))
+
+
+def compare(found: Any, expected: Any, tolerance: float) -> None:
+    """Raise `AssertionError` unless all numbers are near and all else is equal."""
+    assert type(found) is type(expected)
+    if isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            compare(one, other, tolerance)
+    elif isinstance(expected, Tensor | numpy.ndarray | float):
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance / 10)
+    else:
+        assert found == expected
+
+
+def fit(prepare: Prepare, model: nn.Module, loader: Any, optimizer: Any = None, epochs: int = 2) -> list[Any]:
+    """Train plainly. Returns losses and weights."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    prepare(model, optimizer, loader)
+    losses = []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return [losses, list(model.state_dict().values())]
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def images() -> DataLoader[Any]:
+    inputs = torch.rand(12, 3, 6, 6)
+    return DataLoader(TensorDataset(inputs, inputs.mean((1, 2, 3)).unsqueeze(1)), batch_size=4, shuffle=True)
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+
+
+def cloned(module: nn.Module) -> nn.Module:
+    """Return a copy whose parameters are functions of the module's, as meta learning makes it."""
+    clone = module.__new__(type(module))
+    clone.__dict__ = module.__dict__.copy()
+    clone._parameters = {name: p.clone() if p is not None else None for name, p in module._parameters.items()}
+    clone._buffers = {name: b.clone() if b is not None else None for name, b in module._buffers.items()}
+    clone._modules = {name: cloned(child) for name, child in module._modules.items() if child is not None}
+    return clone
+
+
+@habit("compile", "bf16", "layout")
+def a_clone_by_dictionary_takes_inner_steps(prepare: Prepare) -> list[float]:
+    model, (inputs, targets) = small(), dataset(16)[:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    prepare(model, optimizer)
+    losses = []
+    for _ in range(3):
+        learner = cloned(model)
+        inner = nn.functional.mse_loss(learner(inputs), targets)
+        grads = torch.autograd.grad(inner, list(learner.parameters()), create_graph=True)
+        with torch.no_grad():
+            for parameter, gradient in zip(learner.parameters(), grads, strict=True):
+                parameter.sub_(gradient)
+        outer = nn.functional.mse_loss(learner(inputs), targets)
+        losses += [inner.item(), outer.item()]
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    return losses
+
+
+class Normalises(nn.Module):
+    """Changes its input in place, draws from all random numbers, and counts: a second forward pass would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.drop, self.head = nn.Conv2d(3, 4, 3), nn.Dropout(0.5), nn.Linear(4 * 16, 1)
+        self.calls, self.noise = 0, torch.Generator().manual_seed(1)
+        self.seen: list[float] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        x.sub_(0.5).mul_(2.0 + 0.01 * self.calls)
+        self.seen += [random.random(), float(numpy.random.rand())]
+        hidden = self.conv(x).flatten(1) + torch.randn((), generator=self.noise)
+        return self.head(self.drop(hidden))
+
+
+@habit("layout", "compile", "fused")
+def forward_changes_its_input_and_draws(prepare: Prepare) -> list[Any]:
+    model = Normalises()
+    return [fit(prepare, model, images()), model.calls, model.seen]
+
+
+class Reshapes(torch.autograd.Function):
+    """A user's own, which takes its inputs apart."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        context.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        (x,) = context.saved_tensors
+        return gradient.reshape(len(x), -1).reshape(x.shape)
+
+
+class Hooked(nn.Module):
+    """Hooks look at activations and gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Linear(4 * 16, 1)
+        self.seen: list[Tensor] = []
+        self.conv.register_forward_hook(lambda _m, _i, output: self.seen.append(output.detach().flatten(1).sum(1)))
+        self.norm.register_full_backward_hook(lambda _m, _gi, go: self.seen.append(go[0].flatten(1).sum(1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(Reshapes.apply(self.norm(self.conv(x))).flatten(1))
+
+
+@habit("layout", "compile")
+def hooks_look_at_activations(prepare: Prepare) -> list[Any]:
+    model = Hooked()
+    return [fit(prepare, model, images()), model.seen]
+
+
+@habit("compile", "bf16")
+def a_hook_is_registered_after_the_first_call(prepare: Prepare) -> list[Any]:
+    model, seen = small(), list[float]()
+    prepare(model)
+    results = []
+    for number in range(4):
+        if number == 2:
+            model[0].register_forward_hook(lambda _m, _i, output: seen.append(output.float().sum().item()))
+            model.register_forward_pre_hook(lambda _m, inputs: (inputs[0] * 2,))
+        results.append(model(torch.ones(2, 8)).sum())
+    return [results, seen]
+
+
+@habit("layout", "fused")
+def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
+    model = nn.Conv2d(3, 4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    prepare(model, optimizer)
+    for _ in range(2):
+        model(torch.rand(1, 3, 4, 4)).sum().backward()
+        optimizer.step()
+        for value in model.state_dict().values():
+            value.mul_(0.5)
+        for state in optimizer.state_dict()["state"].values():
+            state["momentum_buffer"].zero_()
+    return [list(model.parameters()), [s["momentum_buffer"] for s in optimizer.state.values()]]
+
+
+@dataclasses.dataclass
+class Answer:
+    """What a model gives back."""
+
+    best: Tensor
+    kept: list[Tensor]
+
+
+class Pair(collections.namedtuple("Pair", "left right")):
+    """A named tuple that is built otherwise."""
+
+    __slots__ = ()
+
+    def __new__(cls, both: Tensor) -> Pair:
+        return super().__new__(cls, both[:1], both[1:])
+
+
+class Answers(nn.Module):
+    """Gives its outputs in containers of many kinds, among them one of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.names = nn.Linear(8, 2), ["left", "right"]
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = self.layer(x)
+        plain = types.SimpleNamespace(y=y)
+        return {
+            "dataclass": Answer(y, [y]),
+            "object": plain,
+            "max": torch.max(y, dim=1),
+            "pair": Pair(y),
+            "names": self.names,
+            "fixed": types.MappingProxyType({"y": y.float()}),
+        }
+
+
+@habit("bf16", "compile")
+def outputs_come_in_containers_of_any_kind(prepare: Prepare) -> list[Any]:
+    model = Answers()
+    prepare(model)
+    found = model(torch.ones(2, 8))
+    parts = [found["dataclass"].best, found["dataclass"].kept[0], found["object"].y, found["max"].values]
+    parts += [found["pair"].left, found["pair"].right, found["fixed"]["y"]]
+    kinds = [type(value).__name__ for value in found.values()]
+    return [kinds, [part.detach().numpy() for part in parts], found["names"] is model.names]
+
+
+@habit("bf16", "compile")
+def autocast_is_switched_off_by_the_script(prepare: Prepare) -> list[Any]:
+    model, seen = small(), list[str]()
+    model[0].register_forward_hook(lambda _m, _i, output: seen.append(str(output.dtype)))
+    prepare(model)
+    with torch.autocast("cpu", enabled=False):
+        outputs = model(torch.ones(2, 8))
+    with torch.autocast("cpu", dtype=torch.float16):
+        model(torch.ones(2, 8))
+    return [outputs, outputs.dtype, seen]
+
+
+# Optimizers -----------------------------------------------------------------------------------------------------------
+
+
+class Lookahead(torch.optim.Optimizer):
+    """A wrapper that is an optimizer in name only."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.inner.zero_grad(set_to_none)
+
+
+@habit("fused", "layout", "bf16")
+def a_wrapper_is_an_optimizer_in_name_only(prepare: Prepare) -> list[Any]:
+    model = small()
+    optimizer = Lookahead(torch.optim.Adam(model.parameters(), lr=0.01))
+    return fit(prepare, model, DataLoader(dataset(12), batch_size=4), optimizer)
+
+
+class LateHead(nn.Module):
+    """A lazy head takes part from the fifth call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.late, self.calls = nn.Linear(8, 1), nn.LazyLinear(1), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.body(x) + (self.late(x) if self.calls > 4 else 0.0)
+
+
+@habit("fused", "layout", "bf16")
+def a_lazy_layer_takes_part_later(prepare: Prepare) -> list[Any]:
+    return fit(prepare, LateHead(), DataLoader(dataset(12), batch_size=4))
+
+
+@habit("fused")
+def a_hook_of_the_script_changes_strides_of_gradients(prepare: Prepare) -> list[Any]:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    prepare(optimizer)
+
+    def transpose(_optimizer: Any, _arguments: Any, _options: Any) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None and parameter.grad.dim() == 2:
+                parameter.grad = parameter.grad.t().contiguous().t()
+
+    optimizer.register_step_pre_hook(transpose)
+    return fit(lambda *_objects: None, model, DataLoader(dataset(12), batch_size=4), optimizer)
+
+
+@habit("fused")
+def a_checkpoint_is_written_in_a_hook(prepare: Prepare) -> list[Any]:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    flags: list[Any] = []
+    optimizer.register_step_post_hook(lambda o, _a, _k: flags.append(o.state_dict()["param_groups"][0]["fused"]))
+    losses = fit(prepare, model, DataLoader(dataset(12), batch_size=4), optimizer)
+    return [losses, flags]
+
+
+# Loaders --------------------------------------------------------------------------------------------------------------
+
+
+class Numbers(Dataset[Any]):
+    """0 to 7, and the process that reads them."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return index, os.getpid()
+
+
+@habit("workers")
+def the_collate_function_changes_between_epochs(prepare: Prepare) -> list[Any]:
+    loader = DataLoader(list(range(8)), batch_size=4)
+    prepare(loader)
+    first = list(loader)
+    loader.collate_fn = sum
+    return [first, list(loader)]
+
+
+@habit("workers")
+def the_start_of_workers_changes_between_epochs(prepare: Prepare) -> list[Any]:
+    loader = DataLoader(list(range(8)), batch_size=4, num_workers=1, collate_fn=lambda items: (os.nice(0), sum(items)))
+    prepare(loader)
+    first = list(loader)
+    loader.worker_init_fn = lambda _worker: os.nice(1)
+    return [first, list(loader)]
+
+
+@habit("ahead")
+def persistent_workers_are_started_again(prepare: Prepare) -> list[Any]:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, persistent_workers=True)
+    prepare(loader)
+    epochs = [list(loader), list(loader)]
+    loader._iterator = None
+    epochs.append(list(loader))
+    pids = [int(epoch[0][1][0]) for epoch in epochs]
+    loader._iterator = None
+    return [[numbers for epoch in epochs for numbers, _ in epoch], pids[0] == pids[1], pids[1] == pids[2]]
+
+
+@habit("ahead")
+def workers_are_shut_down_by_hand(prepare: Prepare) -> list[Any]:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, persistent_workers=True)
+    prepare(loader)
+    iterator = iter(loader)
+    first = next(iterator)[0]
+    own = loader._iterator is iterator
+    iterator._shutdown_workers()  # type: ignore[attr-defined]
+    return [first, own, isinstance(loader, DataLoader), type(loader).__name__, type(iterator).__name__]
+
+
+@habit("workers")
+def a_samplers_indices_change_during_an_epoch(prepare: Prepare) -> list[Any]:
+    sampler = SubsetRandomSampler(list(range(8)))
+    loader = DataLoader(list(range(8)), batch_size=2, sampler=sampler)
+    prepare(loader)
+    found = []
+    for _ in range(2):
+        for batch in loader:
+            found.append(batch)
+            sampler.indices = sampler.indices[1:] + sampler.indices[:1]
+    return found
+
+
+@habit("workers")
+def a_curriculum_decides_about_each_batch(prepare: Prepare) -> list[Any]:
+    class Easy(Sampler[int]):
+        """Stops at the hardest sample allowed."""
+
+        def __init__(self) -> None:
+            self.most = 4
+
+        def __iter__(self) -> Iterator[int]:
+            return (index for index in range(8) if index < self.most)
+
+    loader = DataLoader(list(range(8)), batch_size=2, sampler=Easy())
+    prepare(loader)
+    found = []
+    for batch in loader:
+        found.append(batch)
+        loader.sampler.most = 8  # type: ignore[attr-defined]
+    return found
+
+
+@habit("workers")
+def samples_of_a_stream_are_read_once(prepare: Prepare) -> list[Any]:
+    class Stream(IterableDataset[int]):
+        """0 to 7."""
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(8))
+
+    loader = DataLoader(Stream(), batch_size=3)
+    prepare(loader)
+    return [list(loader), list(loader)]
+
+
+def test_a_writable_memory_map_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "data.bin"
+    mapped = numpy.memmap(path, dtype="float32", mode="w+", shape=(8, 2))
+    mapped[:] = 1.0
+    mapped.flush()
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    opened = numpy.memmap(path, dtype="float32", mode="r+", shape=(8, 2))
+    with Session(quiet(num_workers=1), device="cpu") as session:
+        session.prepare(DataLoader(opened, batch_size=2))  # type: ignore[arg-type]
+        digest(opened)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+# Left alone -----------------------------------------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """Two convolutions whose weights share their memory through ``.data``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
+        self.second.weight.data = self.first.weight.data
+
+
+class Flat(nn.Module):
+    """All parameters are views of one vector, as some optimizers and averagers have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.vector = torch.cat([p.detach().flatten() for p in self.parameters()])
+        start = 0
+        for parameter in self.parameters():
+            parameter.data = self.vector[start : start + parameter.numel()].view(parameter.shape)
+            start += parameter.numel()
+
+
+class Unsettled(BatchSampler):
+    """A user's own."""
+
+
+class OwnLoader(DataLoader[Any]):
+    """A user's subclass that iterates in its own way."""
+
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
+def expanded() -> nn.Module:
+    model = nn.Conv2d(3, 4, 3)
+    model.register_buffer("scale", torch.ones(1).expand(4, 4, 4, 4))
+    return model
+
+
+def started() -> DataLoader[Any]:
+    loader = DataLoader(list(range(4)), num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    return loader
+
+
+def compiled() -> nn.Module:
+    model = small()
+    model.compile(backend="eager")
+    return model
+
+
+LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
+    "no convolution": ("layout", lambda: nn.Linear(2, 2), "no two-dimensional convolutions"),
+    "lazy layer": ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyConv2d(4, 3)), "first batch"),
+    "lazy norm": ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyBatchNorm2d(affine=False)), "first batch"),
+    "tied storage": ("layout", Tied, "share their memory"),
+    "views of a vector": ("layout", Flat, "share their memory"),
+    "Hogwild": ("layout", lambda: nn.Conv2d(3, 4, 3).share_memory(), "share their memory"),
+    "expanded buffer": ("layout", expanded, "share their memory"),
+    "own compile": ("compile", compiled, "compiles its model itself"),
+    "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),
+    "own generator": ("workers", lambda: DataLoader(Numbers(), generator=torch.Generator()), "generator of your own"),
+    "own sampler": ("workers", lambda: DataLoader(Numbers(), sampler=SubsetRandomSampler([1])), "SubsetRandomSampler"),
+    "own batches": (
+        "workers",
+        lambda: DataLoader(Numbers(), batch_sampler=Unsettled(SequentialSampler(Numbers()), 2, False)),
+        "Unsettled decides",
+    ),
+    "no batches": ("workers", lambda: DataLoader(Numbers(), batch_size=None), "NoneType decides"),
+    "own loader": ("workers", lambda: OwnLoader(Numbers()), "OwnLoader iterates in its own way"),
+    "running workers": ("ahead", started, "its workers run already"),
+    "spawned workers": (
+        "workers",
+        lambda: DataLoader(Numbers(), multiprocessing_context=None, num_workers=0),
+        "would run the script's top level again",
+    ),
+}
+KNOB = {"layout": "channels_last", "compile": "compile", "workers": "num_workers", "ahead": "num_workers"}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("name", "make", "words"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_what_could_differ_after_the_first_steps_is_left_alone(
+    name: str, make: Callable[[], Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "top level" in words:
+        monkeypatch.setattr("multiprocessing.get_start_method", lambda **_: "spawn")
+    item = make()
+    before, kind = dict(vars(item)), type(item)
+    tensors = (
+        [(p, p.data_ptr()) for p in item.parameters() if not nn.parameter.is_lazy(p)]
+        if hasattr(item, "parameters")
+        else []
+    )
+    with Session(quiet(**SETTINGS[name]), device="cpu") as session:
+        assert session.prepare(item) is item
+        assert words in dict(session.not_applied)[KNOB[name]]
+        assert (vars(item), type(item)) == (before, kind)
+        assert all(tensor.data_ptr() == place for tensor, place in tensors)
+
+
+# Seen in the first steps ----------------------------------------------------------------------------------------------
+
+
+class Read(Dataset[Any]):
+    """Samples whose reading does something beside: see `DOES`."""
+
+    def __init__(self, does: Callable[[Read, int], Any]) -> None:
+        self.data, self.does = torch.arange(8.0).view(8, 1), does
+        self.calls, self.offset, self.cache = 0, 0, dict[int, Tensor]()
+        self.generator, self.nothing = torch.Generator().manual_seed(1), object()
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return self.does(self, index)
+
+
+def in_place(own: Read, index: int) -> Any:
+    return own.data[index].mul_(0.5)
+
+
+def counts(own: Read, index: int) -> Any:
+    own.calls += 1
+    return own.data[index] * own.calls
+
+
+def caches(own: Read, index: int) -> Any:
+    return own.cache.setdefault(index, own.data[index] + 1)
+
+
+def draws(own: Read, index: int) -> Any:
+    return own.data[index] + torch.randn((), generator=own.generator)
+
+
+def seeds(own: Read, index: int) -> Any:
+    torch.manual_seed(index)
+    return own.data[index]
+
+
+def asks_for_its_worker(own: Read, index: int) -> Any:
+    info = get_worker_info()
+    return own.data[index] + (10 * info.num_workers if info else 0)
+
+
+def logs(own: Read, index: int) -> Any:
+    logging.getLogger("script").warning("sample %d", index)
+    return own.data[index]
+
+
+def marks(own: Read, index: int) -> Any:
+    return own.data[index], own.nothing
+
+
+def begins_by_number(own: Read, index: int) -> Any:
+    return own.data[index] + own.offset
+
+
+def plain(own: Read, index: int) -> Any:
+    return own.data[index] * 2
+
+
+def hands_out(own: Read, index: int) -> Any:
+    return own.data[index]
+
+
+def by_number(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.offset = 100 * (worker + 1)  # type: ignore[attr-defined]
+
+
+def first_steps(does: Callable[[Read, int], Any], own: int, wanted: int, *, written: bool = False) -> Recording:
+    """Record two epochs of a loader with ``own`` workers under settings with as many as ``wanted``."""
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"collate_fn": list} if does in (marks,) or written else {}
+    options |= {"worker_init_fn": by_number} if does is begins_by_number else {}
+    loader = DataLoader(Read(does), batch_size=2, num_workers=own, **options)
+    with Session(quiet(num_workers=wanted), device="cpu") as session:
+        session.prepare(loader)
+        assert loader.num_workers == wanted
+        with Recorder(list, list, lambda: loader.dataset) as recorder:
+            for _ in range(2):
+                for batch in loader:
+                    recorder.takes(batch)
+                    if written:
+                        batch[0].add_(1)
+            return recorder.finish()
+
+
+SEEN: list[tuple[Callable[[Read, int], Any], int, int]] = [
+    *((does, own, wanted) for does in (in_place, counts, caches, draws, seeds) for own, wanted in ((0, 1), (1, 0))),
+    *((does, 0, 1) for does in (asks_for_its_worker, logs, marks, begins_by_number)),
+    *((does, 1, 2) for does in (counts, draws, asks_for_its_worker, begins_by_number)),
+]
+
+
+@pytest.mark.parametrize(("does", "own", "wanted"), SEEN, ids=[f"{d.__name__} {o} to {w}" for d, o, w in SEEN])
+def test_a_data_set_that_does_more_than_read_is_seen(does: Callable[[Read, int], Any], own: int, wanted: int) -> None:
+    theirs, ours = first_steps(does, own, own), first_steps(does, own, wanted)
+    assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted))
+
+
+def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
+    theirs, ours = (first_steps(hands_out, 0, wanted, written=True) for wanted in (0, 1))
+    assert differences(theirs, ours, quiet(num_workers=0), quiet(num_workers=1))
+
+
+@pytest.mark.parametrize(("own", "wanted"), [(0, 1), (1, 0), (1, 2)])
+def test_a_data_set_that_only_reads_is_the_same(own: int, wanted: int) -> None:
+    theirs, ours = first_steps(plain, own, own), first_steps(plain, own, wanted)
+    assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted)) == []
+
+
+class Views(nn.Module):
+    """Takes activations apart as they lie in memory, which another layout does not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return self.head(y.view(len(y), -1))
+
+
+def test_a_view_of_an_activation_fails_at_once_in_another_layout() -> None:
+    """And so in a trial: the knob is left out."""
+    with Session(quiet(channels_last=True), device="cpu") as session, pytest.raises(RuntimeError, match="view size"):
+        fit(session.prepare, Views(), images())
+
+
+# Data of several processes --------------------------------------------------------------------------------------------
+
+
+class Record:
+    """A sample that is an object."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda order: [{"x": torch.tensor(float(number))} for number in order],
+        lambda order: [Record(number) for number in order],
+        lambda order: {"rows": numpy.asarray(order)},
+        lambda order: torch.utils.data.Subset(dataset(8), order),
+    ],
+    ids=["dictionaries", "objects", "table", "subset"],
+)
+def test_data_sets_that_were_split_otherwise_are_not_the_same(make: Callable[[list[int]], Any]) -> None:
+    own, other = make([0, 1, 2, 3]), make([0, 1, 3, 2])
+    assert digest(own) == digest(make([0, 1, 2, 3])) == digest(copy.deepcopy(own))
+    assert digest(own) != digest(other)

@@ -1,0 +1,210 @@
+"""Loaders: workers and batches change in place, and only where they differ; batches arrive on the device."""
+
+from __future__ import annotations
+
+import copy
+import resource
+from collections import defaultdict, namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
+
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.runtime import fingerprints, sharing
+from autotune.runtime.loaders import reads_like, samples_of_epoch, stated_batch
+from autotune.runtime.session import Session
+from tests.torch.records import quiet
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+Pair = namedtuple("Pair", "left right")
+
+
+class Numbers(Dataset[int]):
+    """0 to 9."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Stream(IterableDataset[int]):
+    """0 to 9."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+
+class KnownLength(Stream):
+    """A stream that knows its length."""
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize("timeout", [0, 5])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("count", "prefetch"), [(0, None), (1, None), (2, 1), (1, 4)])
+def test_every_combination_gives_the_same_batches(
+    count: int, prefetch: int | None, persistent: bool, timeout: float
+) -> None:
+    options: dict[str, Any] = {"multiprocessing_context": "fork", "num_workers": 1, "timeout": timeout}
+    loader = DataLoader(Numbers(), batch_size=4, persistent_workers=persistent, **options)
+    before = dict(vars(loader))
+    with Session(quiet(num_workers=count, prefetch_factor=prefetch, pin_memory=True), device="cpu") as session:
+        assert session.prepare(loader) is loader
+        assert loader.num_workers == count
+        assert loader.timeout == (timeout if count else 0)
+        assert not loader.pin_memory
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        loader._iterator = None
+    assert vars(loader) == before
+
+
+@pytest.mark.parametrize(("level", "batch"), [("max", 32), ("amp", 8), ("safe", 8), (None, 8)])
+def test_max_takes_the_profiles_batch_and_safe_the_users(level: str | None, batch: int) -> None:
+    loader = DataLoader(TensorDataset(torch.ones(64, 1)), 8, shuffle=True)
+    with Session(quiet(batch_size=32), device="cpu", level=level) as session:
+        session.prepare(loader)
+        assert loader.batch_size == len(next(iter(loader))[0]) == batch
+        assert any("your batch of 8 is kept" in note for note in session.notes) is (level in ("safe", "amp"))
+    assert loader.batch_size == len(next(iter(loader))[0]) == 8
+
+
+@pytest.mark.parametrize(("samples", "batch"), [(64, 16), (12, 4)])
+def test_max_replaces_the_batch_of_the_first_loader_only(samples: int, batch: int) -> None:
+    training = DataLoader(TensorDataset(torch.ones(samples, 1)), 4, shuffle=True)
+    second = DataLoader(TensorDataset(torch.ones(40, 1)), 10, shuffle=True, drop_last=True)
+    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
+        session.prepare(training, second)
+        assert (training.batch_size, len(training)) == (batch, samples // batch)
+        assert (second.batch_size, len(second), len(list(second))) == (10, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "batch"),
+    [
+        (lambda: DataLoader(Numbers(), 2, sampler=SubsetRandomSampler([1, 2, 3, 4])), 2),
+        (lambda: DataLoader(Numbers(), 2, sampler=RandomSampler(Numbers(), True, 30), drop_last=True), 16),
+        (lambda: DataLoader(Stream(), 2, drop_last=True), 2),
+        (lambda: DataLoader(KnownLength(), 2, drop_last=True), 2),
+        (lambda: DataLoader(Numbers(), batch_sampler=BatchSampler(SequentialSampler(Numbers()), 2, False)), None),
+    ],
+)
+def test_max_leaves_an_epoch_its_batches(make: Any, batch: int | None) -> None:
+    loader = make()
+    with Session(quiet(batch_size=16), device="cpu", level="max") as session:
+        session.prepare(loader)
+        assert loader.batch_size == batch
+        assert len(list(loader)) > 0
+        assert ("batch_size" in dict(session.not_applied)) is (batch != 16)
+
+
+def test_a_loader_that_was_not_compared_keeps_its_workers() -> None:
+    class Other(Numbers):
+        """Reads otherwise."""
+
+        def __getitem__(self, index: int) -> int:
+            return index + 1
+
+    compared = Fingerprint(loaders=(fingerprints.of_loader(DataLoader(Numbers())),))
+    known, other = DataLoader(Numbers(), 2), DataLoader(Other(), 2)
+    with Session(quiet(num_workers=1), device="cpu", compared=compared) as session:
+        session.prepare(known, other)
+        assert (known.num_workers, other.num_workers) == (1, 0)
+        assert "not the one that was tuned" in dict(session.not_applied)["num_workers"]
+
+
+def test_a_loader_that_is_built_anew_for_each_epoch_is_the_same() -> None:
+    data = Numbers()
+    first = DataLoader(data, 2, shuffle=True)
+    assert reads_like(DataLoader(data, 4, shuffle=True), first)
+    assert not reads_like(DataLoader(data, 2), first)
+    assert not reads_like(DataLoader(Numbers(), 2, shuffle=True), first)
+
+
+def test_what_a_loader_states() -> None:
+    assert samples_of_epoch(DataLoader(KnownLength(), num_workers=2)) == 5
+    assert samples_of_epoch(DataLoader(Stream(), num_workers=2)) is None
+    batches = BatchSampler(SequentialSampler(Numbers()), 3, False)
+    loaders = DataLoader(Numbers(), 4), DataLoader(Numbers(), batch_sampler=batches)
+    assert [stated_batch(each) for each in loaders] == [4, 3]
+    assert stated_batch(object()) is None
+
+
+def test_data_that_share_themselves_out_are_known() -> None:
+    class Ranked(Stream):
+        """Asks for its rank."""
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(torch.distributed.get_rank(), 10))
+
+    assert sharing.own_share(DataLoader(Stream()), 2) is None
+    assert "Ranked" in (sharing.own_share(DataLoader(Ranked()), 2) or "")
+    own = DistributedSampler(Numbers(), num_replicas=2, rank=0)
+    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 2) == "a DistributedSampler"
+    assert sharing.own_share(DataLoader(Numbers(), sampler=own), 3) is None
+
+
+def test_batches_move_in_whatever_they_come() -> None:
+    class Record:
+        def to(self, device: torch.device) -> str:
+            return f"on {device}"
+
+    move = sharing.mover(META, non_blocking=False)
+    assert move is not None
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+    nested = defaultdict(list, {"a": [torch.ones(1)]})
+    pair = Pair(torch.ones(2), [torch.ones(2), "text"])
+    moved = move({"pair": pair, "record": Record(), "packed": packed, "nested": nested})
+    assert moved["pair"].left.device.type == moved["pair"].right[0].device.type == "meta"
+    assert (moved["pair"].right[1], moved["record"]) == ("text", "on meta")
+    assert (type(moved["packed"]), moved["packed"].data.device.type) == (type(packed), "meta")
+    assert (type(moved["nested"]), moved["nested"]["a"][0].device.type) == (defaultdict, "meta")
+    assert moved["nested"]["missing"] == []
+    assert nested["a"][0].device.type == "cpu"
+    assert sharing.mover(CPU, non_blocking=False) is None
+
+
+def test_a_loader_whose_batches_move_stays_a_loader() -> None:
+    """Its class says nothing else, its iterator is PyTorch's own, and copies are plain."""
+    loader = DataLoader(TensorDataset(torch.ones(4, 1)), 2)
+    served = sharing.Served(loader, lambda begin: sharing.Passing(begin(), sharing.mover(META, non_blocking=False)))
+    assert isinstance(loader, DataLoader)
+    assert (type(loader).__name__, type(loader).__module__) == ("DataLoader", DataLoader.__module__)
+    passing = iter(loader)
+    assert len(passing) == 2  # type: ignore[arg-type]
+    assert passing._num_workers == 0  # type: ignore[attr-defined]
+    assert next(passing)[0].device.type == "meta"
+    twin = copy.copy(loader)
+    assert (type(twin), next(iter(twin))[0].device.type) == (DataLoader, "cpu")
+    served.undo()
+    assert type(loader) is DataLoader
+    assert next(iter(loader))[0].device.type == "cpu"
+
+
+def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = min(soft, 256)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        with Session(quiet(num_workers=1), device="cpu") as session:
+            session.prepare(DataLoader(Numbers()))
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

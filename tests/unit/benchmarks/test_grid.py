@@ -1,0 +1,109 @@
+"""Grids: which settings, in which order, and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, OutOfMemory
+from benchmarks.grid import file, plan
+from benchmarks.grid.file import Grid, Header, Recorded, Turns
+from benchmarks.simulation import machines
+
+CONTEXT = machines.mlp().context
+OWN = CONTEXT.baseline
+HEADER = Header("2026-01-01", "some-machine", {"torch": "2.9"}, CONTEXT.inventory, CONTEXT.task, OWN, {}, {})
+OTHER = OWN.but(optimizer_impl="fused")
+THIRD = OWN.but(optimizer_impl="foreach")
+
+
+def trial(settings: Settings, rate: float, number: int = 0) -> Recorded:
+    blocks = (Block(int(rate * 100), 100.0, 100, 0.25),)
+    measurement = Measurement(blocks, warmup_seconds=0.4, warmup_steps=9, load_share=0.25, peak_memory=12345)
+    return Recorded(number, 1.5, settings, Completed(measurement=measurement, seconds=1.2, start_seconds=0.1))
+
+
+class TestPlan:
+    def test_a_space_is_held_to_what_is_asked(self) -> None:
+        spaces = plan.spaces(CONTEXT, plan.HELD | {"optimizer_impl": ("default",), "global_batch": (1, 4)})
+        for settings in plan.everything(spaces):
+            assert settings == OWN or settings.optimizer_impl == "default"
+            assert settings.global_batch in (OWN.global_batch, 4 * OWN.global_batch)
+
+    def test_everything_is_there_once_baseline_first(self) -> None:
+        found = plan.everything(plan.spaces(CONTEXT, plan.HELD))
+        assert found[0] == OWN
+        assert len(set(found)) == len(found) > 50
+
+    def test_a_round_measures_everything_once_between_anchors(self) -> None:
+        settings = plan.everything(plan.spaces(CONTEXT, plan.HELD))
+        order = list(plan.full_round(settings, 3))
+        assert sorted(map(repr, dict.fromkeys(order))) == sorted(map(repr, settings))
+        others = [s for s in order if s != OWN]
+        assert len(others) == len(set(others))
+        anchors = [position for position, each in enumerate(order) if each == OWN]
+        assert (anchors[0], anchors[-1]) == (0, len(order) - 1)
+        assert max(later - before for before, later in pairwise(anchors)) <= plan.ANCHOR_EVERY + 1
+        assert order == list(plan.full_round(settings, 3)) != list(plan.full_round(settings, 4))
+
+    def test_contenders_are_the_best_of_their_level(self) -> None:
+        space = plan.spaces(CONTEXT, plan.HELD)["safe"]
+        rates = {OWN: 100.0, OTHER: 130.0, THIRD: 120.0, OTHER.but(precision="bf16"): 200.0}
+        assert plan.contenders(space, rates, 1) == (OWN, OTHER)
+        assert plan.contenders(space, rates, 9) == (OWN, OTHER, THIRD)
+
+
+class TestFile:
+    def test_lines_come_back(self, tmp_path: Path) -> None:
+        failed = Recorded(1, 2.0, OTHER, OutOfMemory(reason="host memory ran out"))
+        trials = (trial(OWN, 100.0), trial(OTHER, 130.0, 1), failed)
+        turns = Turns("amp", 2, (OWN, OTHER), ((100.0, 130.0), (90.0, 0.0)))
+        path = tmp_path / "task.jsonl"
+        lines = [HEADER.as_dict(), *(file.encode(t, OWN) for t in trials), file.encode_turns(turns, OWN)]
+        path.write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+        grid = file.load(path)
+        assert grid.header == HEADER
+        assert grid.trials == trials
+        assert grid.turns == (turns,)
+        assert set(grid.spaces) == set(LEVELS)
+
+    def test_one_burst_does_not_move_the_truth(self) -> None:
+        grid = Grid(HEADER, tuple(trial(OWN, rate) for rate in (100.0, 101.0, 3.0)))
+        assert grid.rates[OWN] == pytest.approx(100.0)
+
+    def test_contests_say_more_than_trials(self) -> None:
+        turns = tuple(Turns("safe", k, (OWN, OTHER), ((50.0, 60.0), (100.0, 120.0))) for k in range(2))
+        grid = Grid(HEADER, (trial(OWN, 100.0), trial(OTHER, 300.0), trial(THIRD, 400.0)), turns)
+        assert grid.rates[OTHER] == pytest.approx(120.0)
+        assert grid.optimum("safe") == (OTHER, pytest.approx(120.0))
+        assert turns[0].ratios[OTHER] == pytest.approx(math.log(1.2))
+        assert turns[0].scatter == pytest.approx(0.0)
+
+    def test_a_summary_names_every_level(self) -> None:
+        text = file.summary(Grid(HEADER, (trial(OWN, 100.0), trial(OTHER, 130.0))))
+        assert "2 settings" in text
+        assert all(f"\n{level:5} 1.300x  optimizer_impl=fused" in text for level in LEVELS)
+
+
+@pytest.mark.parametrize("path", sorted(file.FOLDER.glob("*.jsonl")), ids=lambda path: path.stem)
+class TestRecordedGrids:
+    def test_hold_enough_and_name_no_machine(self, path: Path) -> None:
+        grid = file.load(path)
+        assert len(grid.by_settings) >= 150
+        header = path.read_text("utf-8").splitlines()[0]
+        assert not any(word in header for word in ("/home", "/root", "/work", "/usr", "hostname"))
+
+    def test_hold_every_setting_of_their_spaces(self, path: Path) -> None:
+        grid = file.load(path)
+        assert set(plan.everything(grid.spaces)) <= set(grid.by_settings)
+        for level, space in grid.spaces.items():
+            best, rate = grid.optimum(level)
+            assert best in space
+            assert rate >= 0.9 * grid.rates[grid.header.baseline]

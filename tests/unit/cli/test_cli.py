@@ -1,0 +1,298 @@
+"""The command line in this process: usage, `tune`, `init`, `probe`, and how each command ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotune
+from autotune import cli
+from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
+from autotune.probes.facts import Inventory
+from autotune.profiles.format import machine_type
+from autotune.trial.new_task import TASK
+from autotune.tuning import run
+from autotune.tuning.options import Options
+from tests.doubles.profiles import profile
+from tests.unit.cli.conftest import Said, Say
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tune", "nowhere.py"], "nowhere.py: no such file"),
+        (["tune", "."], "not a file"),
+        (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
+        (
+            ["tune", "whole.py", "--", "some", "words"],
+            "whole.py is a task file, which takes no arguments: some words",
+        ),
+        (["tune", "whole.py", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
+        (["tune", "whole.py", "--only", ""], "--only: name at least one knob, such as threads"),
+        (["tune", "whole.py", "--fix", "=3"], "--fix '=3': write knob=value"),
+        (["tune", "whole.py", "--fix", "threads="], "--fix 'threads=': write knob=value"),
+        (["tune", "half.py"], "lacks build_dataset and compute_loss"),
+        (["tune", "broken.py"], "broken.py:1: not valid Python"),
+        (
+            ["tune", "whole.py", "--budget", "soon"],
+            "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h",
+        ),
+        (["tune", "whole.py", "--budget", "0"], "--budget '0': must be a positive duration"),
+        (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
+        (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
+        (["tune", "whole.py", "--budget", "1e300"], "--budget '1e300': must be at most 3650d"),
+        (["run", "--timeout", "1e300", "whole.py"], "--timeout '1e300': must be at most 3650d"),
+        (["tune", "whole.py", "--train-time", "1e300"], "--train-time '1e300': must be at most 3650d"),
+        (["run", "folder"], "folder: is a folder without a __main__.py. Name the script"),
+        (["check", "whole.py", "link.yaml"], "the profile comes first: autotune check link.yaml whole.py"),
+        (
+            ["tune", "whole.py", "--fix", "num_workers=2", "--only", "num_workers"],
+            "--fix num_workers=2 --only num_workers: a fixed knob cannot move; give one of the two",
+        ),
+        (
+            ["tune", "whole.py", "--fix", "precision=bf16", "--level", "safe"],
+            "--fix precision=bf16 --level safe: precision moves from level amp on; give --level amp",
+        ),
+        (["tune", "whole.py", "--fix", "pin_memory=true"], "--fix pin_memory=True: it does nothing without a GPU"),
+        (["tune", "whole.py", "--train-time", "forever"], "--train-time 'forever'"),
+        (["tune", "whole.py", "--level", "fast"], "--level fast: levels are safe, amp, max"),
+        (["tune", "whole.py", "--only", "workers"], "--only workers: no such knob; did you mean num_workers?"),
+        (["tune", "whole.py", "--only", "zzz"], "--only zzz: no such knob; knobs are: processes, threads"),
+        (["tune", "whole.py", "--only", "threads,procesess"], "--only procesess: no such knob; did you mean proc"),
+        (["tune", "whole.py", "--fix", "processes=0"], "--fix processes=0: must be a whole number from 1 to 1024"),
+        (["tune", "whole.py", "--fix", "threads=two"], "--fix threads=two: must be a whole number from 1"),
+        (["tune", "whole.py", "--fix", "num_workers=2.5"], "--fix num_workers=2.5: must be a whole number from 0"),
+        (["tune", "whole.py", "--fix", "num_workers=-3"], "--fix num_workers=-3: must be a whole number from 0"),
+        (["tune", "whole.py", "--fix", "compile=maybe"], "--fix compile=maybe: must be"),
+        (["tune", "whole.py", "--fix", "thread=2"], "--fix thread: no such knob; did you mean threads?"),
+        (
+            ["tune", "whole.py", "--fix", "precision=bf61"],
+            "--fix precision=bf61: must be one of fp32, tf32, bf16, fp16; did you mean bf16?",
+        ),
+        (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
+        (["tune", "whole.py", "--fix", "num_workers=1000"], "nothing would be left to search"),
+        (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
+        (
+            ["tune", "whole.py", "--profile", "/dev/null"],
+            "it is a device or pipe, and only plain files",
+        ),
+        (
+            ["tune", "whole.py", "--profile", "link.yaml"],
+            "it is a symbolic link, and only plain files",
+        ),
+        (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
+        (["init", "whole.py"], "whole.py exists already; name another file"),
+        (["init", "no/such/folder.py"], "cannot be written: No such file"),
+        (["show", "nowhere.yaml"], "nowhere.yaml"),
+        (["show", "/bin/ls"], "autotune: /bin/ls: is a binary file, not a profile."),
+        (["tune", "/bin/ls"], "autotune: /bin/ls: not a Python source file. Give a training script"),
+        (["validate", "empty.py"], "is empty"),
+        (["run", "nowhere.py"], "nowhere.py: no such script"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_exit_2_and_quote_what_was_written(
+    say: Say, elsewhere: Path, arguments: list[str], words: str, machine: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "open_runner", None)  # what is not refused must not start a run
+    monkeypatch.setattr(run, "probe", lambda: machine)
+    (elsewhere / "empty.py").touch()
+    (elsewhere / "half.py").write_text("def build_model(): ...")
+    (elsewhere / "broken.py").write_text("def :")
+    (elsewhere / "whole.py").write_text(TASK)
+    (elsewhere / "link.yaml").symlink_to("whole.py")
+    (elsewhere / "folder").mkdir()
+    said = say(*arguments)
+    assert said.code == 2
+    assert words in " ".join(said.err.split())
+    assert said.out == ""
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tune"],
+        ["tune", "a.py", "--no-such-option"],
+        ["tune", "a.py", "--seed", "x"],
+        ["tune", "a.py", "--seed", "-1"],
+        ["tuna"],
+        ["profiles", "burn"],
+        ["diff", "one.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_what_typer_refuses_exits_2_too(say: Say, arguments: list[str]) -> None:
+    said = say(*arguments)
+    assert said.code == 2
+    assert "Usage: " in said.err
+    assert said.out == ""
+
+
+def test_version(say: Say) -> None:
+    assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", [[], ["tune"], ["run"], ["profiles", "match"]], ids=" ".join)
+def test_h_is_help(say: Say, command: list[str]) -> None:
+    said = say(*command, "-h")
+    assert said.code == 0
+    assert "Usage: " in said.out
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_no_error(say: Say, option: str) -> None:
+    said = say(option)
+    assert said.code == 0
+    assert all(name in said.out for name in ("tune", "probe", "run", "show", "validate", "diff", "init", "profiles"))
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}], ids=str)
+def test_tune_refuses_to_start_as_a_rank(
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """H06: every rank would run a study of its own."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (elsewhere / "model.py").write_text(TASK)
+    said = say("tune", "model.py")
+    assert said.code == 2
+    assert "one rank of a distributed job" in said.err
+    assert "without torchrun" in said.err
+    assert not (elsewhere / "profiles").exists()
+
+
+"""What happens around the run itself, which a stub stands for."""
+
+
+@pytest.fixture
+def asked(machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The options that the run was given."""
+    asked: list[Any] = []
+
+    def tune(task: Path, options: Any, observe: Any, started: float) -> run.Result:
+        asked.append((task, options))
+        return run.Result(profile(machine_type(machine)), elsewhere / "out.yaml", machine)
+
+    monkeypatch.setattr(run, "run", tune)
+    (elsewhere / "model.py").write_text(TASK)
+    return asked
+
+
+def test_options_arrive(say: Say, asked: list[Any]) -> None:
+    options = "--budget 2m --level amp --seed 7 --resume --train-time 10h --only threads,num_workers --only compile"
+    said = say("tune", "model.py", *options.split(), "--fix", "precision=bf16", "--fix", "malloc=keep")
+    assert said.code == 0
+    task, found = asked[0]
+    assert task.path == Path("model.py").resolve()
+    assert (found.budget, found.level, found.seed, found.resume) == (120.0, "amp", 7, True)
+    assert found.train_seconds == 36000.0
+    assert found.only == ("threads", "num_workers", "compile")
+    assert found.fix == {"precision": "bf16", "malloc": "keep"}
+
+
+def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: list[Any]) -> None:
+    said = say("tune", "model.py", "--json")
+    data = json.loads(said.out)
+    assert Path(data["path"]).name == "out.yaml"
+    assert data["levels"]["amp"]["speedup"]["value"] == profile().levels["amp"].speedup.value
+    assert said.err.strip()
+
+
+def test_without_json_stdout_is_empty(say: Say, asked: list[Any]) -> None:
+    said = say("tune", "model.py")
+    assert said.out == ""
+    assert "resnet" in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("--budget what"), 2, ["autotune: --budget what"]),
+        (
+            UserCodeError("the task failed", "Traceback\nNameError: x\n"),
+            3,
+            ["Traceback\nNameError: x\n\nthe task failed"],
+        ),
+        (UserCodeError("the task failed"), 3, ["the task failed"]),
+        (NothingUsable("nothing fits"), 4, ["autotune: nothing fits"]),
+        (Interrupted(2), 130, ["interrupted by SIGINT; nothing was saved"]),
+        (KeyboardInterrupt(), 130, ["interrupted by SIGINT; nothing was saved"]),
+        (
+            Interrupted(2, Path("p/m.partial.yaml")),
+            130,
+            ["SIGINT; the best so far, not proven, is in p/m.partial.yaml; --resume"],
+        ),
+    ],
+    ids=repr,
+)
+def test_every_end_has_its_exit_code(
+    say: Say,
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    words: list[str],
+) -> None:
+    def run(*_: Any) -> None:
+        raise error
+
+    (elsewhere / "model.py").write_text(TASK)
+    monkeypatch.setattr("autotune.tuning.run.run", run)
+    said = say("tune", "model.py")
+    assert said.code == code
+    assert all(word in said.err for word in words)
+    assert said.out == ""
+
+
+def test_a_bug_of_ours_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    Path("model.py").write_text(TASK)
+    monkeypatch.setattr("autotune.tuning.run.run", run)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["tune", "model.py"])
+
+
+def test_writes_a_task_file_and_says_what_is_next(say: Say, elsewhere: Path) -> None:
+    said = say("init")
+    assert said.code == 0
+    assert (elsewhere / "model.py").read_text() == TASK
+    assert "autotune tune model.py" in said.out
+
+
+def test_never_overwrites(say: Say, elsewhere: Path) -> None:
+    (elsewhere / "mine.py").write_text("precious")
+    assert say("init", "mine.py").code == 2
+    assert (elsewhere / "mine.py").read_text() == "precious"
+
+
+def test_json_is_one_object_with_the_key(say: Say, machine: Inventory) -> None:
+    said = say("probe", "--json")
+    data = json.loads(said.out)
+    assert (said.code, said.err) == (0, "")
+    assert data["key"] == machine_type(machine).key
+    assert data["budget"]["threads"] == 8
+
+
+def test_for_people(say: Say, machine: Inventory) -> None:
+    said = say("probe")
+    assert said.code == 0
+    assert "8 online CPUs" in said.out
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"budget": 1e300}, "at most 3650d"),
+        ({"seed": 10**26}, "--seed 1000"),
+        ({"seed": -1}, "a whole number from 0"),
+    ],
+)
+def test_the_same_from_python(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Options(**values)

@@ -1,0 +1,39 @@
+"""Durations as people type them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.durations import seconds
+from autotune.errors import UsageError
+
+
+class TestDurations:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("90", 90), ("90s", 90), ("5m", 300), ("10h", 36000), ("1d", 86400), ("1.5m", 90), ("0.5h", 1800)],
+    )
+    def test_are_read(self, text: str, expected: float) -> None:
+        assert seconds(text, "--budget") == expected
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("5min", 300), ("5 minutes", 300), ("1h30m", 5400), ("1h 30m", 5400), ("2H", 7200), ("1 day", 86400)],
+    )
+    def test_are_read_as_people_write_them(self, text: str, expected: float) -> None:
+        assert seconds(text, "--budget") == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "s", "m5", "5 lightyears", "1h30", "5m or so", "5..m", "-5s", "0", "0m", "nan", "inf", "1e400h"],
+    )
+    def test_others_are_refused_with_the_option_and_the_text(self, text: str) -> None:
+        with pytest.raises(UsageError) as error:
+            seconds(text, "--train-time")
+        assert f"--train-time {text!r}" in str(error.value)
+
+    @given(st.floats(1e-3, 3650), st.sampled_from([("", 1), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400)]))
+    def test_units_multiply(self, number: float, unit: tuple[str, int]) -> None:
+        assert seconds(f"{number!r}{unit[0]}", "--budget") == pytest.approx(number * unit[1])

@@ -1,0 +1,293 @@
+"""Commands on profiles: show, validate, diff, export, and those of ``autotune profiles``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.probes.facts import Inventory
+from autotune.profiles import file as profiles
+from autotune.profiles.format import machine_type
+from autotune.stats.proof import Proof
+from benchmarks.simulation.simulator import inventory
+from tests.doubles.profiles import MACHINE, TUNED, profile
+from tests.doubles.servers import folder_server
+from tests.unit.cli.conftest import Say, set_machine
+
+
+def test_validate_names_schema_machine_and_target(say: Say, foreign: Path) -> None:
+    said = say("validate", foreign)
+    assert said.code == 0
+    assert said.out.strip() == f"{foreign}: valid autotune.profile for {MACHINE.key}, target resnet"
+
+
+def test_a_spoiled_profile_names_the_key(say: Say, foreign: Path) -> None:
+    foreign.write_text(foreign.read_text().replace("num_workers: 2", "num_workers: many"))
+    said = say("validate", foreign)
+    assert said.code == 2
+    assert "num_workers" in said.err
+
+
+def test_a_misspelt_key_names_line_and_key(say: Say, foreign: Path) -> None:
+    lines = foreign.read_text().replace("    threads: 8", "    threds: 8").splitlines()
+    foreign.write_text("\n".join(lines))
+    number = next(k for k, line in enumerate(lines, 1) if "threds" in line)
+    said = say("show", foreign)
+    assert said.code == 2
+    assert f"{foreign}: line {number}: " in said.err
+    assert ".threds: is no key of this format; did you mean threads?" in said.err
+
+
+def test_show(say: Say, foreign: Path) -> None:
+    said = say("show", foreign)
+    assert said.code == 0
+    assert all(word in said.out for word in (MACHINE.key, "resnet", "1.62", "bf16"))
+
+
+def test_diff_shows_what_differs_and_nothing_else(say: Say, foreign: Path, elsewhere: Path) -> None:
+    level = profile().levels["amp"]
+    changed = {name: type(level)(TUNED.but(num_workers=3), 2500.0, level.speedup, True) for name in profile().levels}
+    other = profiles.write(elsewhere / "other.yaml", profile(levels=changed))
+    said = say("diff", foreign, other)
+    assert said.code == 0
+    assert "num_workers" in said.out
+    assert "prefetch_factor" not in said.out
+    assert "foreign.yaml" in said.out
+    assert "other.yaml" in said.out
+
+
+def test_list_of_nothing_and_of_one(say: Say, foreign: Path, elsewhere: Path) -> None:
+    nothing = say("profiles", "list")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.startswith("no profiles in profiles or ")
+    assert nothing.err.endswith("make one: autotune tune train.py\n")
+    path = elsewhere / "profiles" / MACHINE.key / "resnet.yaml"
+    path.parent.mkdir(parents=True)
+    foreign.rename(path)
+    (path.parent / "broken.yaml").touch()
+    said = say("profiles", "list")
+    assert said.code == 0
+    own = f"profiles/{MACHINE.key}"
+    lines = said.out.splitlines()
+    assert lines[0].startswith(f"{own}/broken.yaml: is empty")
+    assert lines[1] == f"{own}/resnet.yaml  resnet on {MACHINE.key}"
+
+
+def test_match_names_a_folder_that_is_gone(say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILES", f"{elsewhere}/gone")
+    assert f"AUTOTUNE_PROFILES names {elsewhere}/gone, which is no folder" in say("profiles", "match", "resnet").out
+
+
+def test_match(say: Say, machine: Inventory, elsewhere: Path) -> None:
+    kind = machine_type(machine)
+    said = say("profiles", "match")
+    assert said.code == 4
+    assert f"no profile fits {kind.key}" in said.out
+    profiles.write(elsewhere / "profiles" / kind.key / "resnet.yaml", profile(kind))
+    said = say("profiles", "match")
+    assert said.code == 4
+    assert "this machine has profiles for: resnet" in said.out
+    said = say("profiles", "match", "resnet")
+    assert said.code == 0
+    assert said.out.startswith(f"profiles/{kind.key}/resnet.yaml (exact)")
+    said = say("profiles", "match", "resent")
+    assert said.code == 4
+    assert f"no profile fits {kind.key} and resent; did you mean resnet?" in said.out
+
+
+def test_a_level_is_printed_for_a_target(say: Say, foreign: Path, machine: Inventory) -> None:
+    said = say("export", foreign, "--to", "env", "--level", "safe")
+    assert said.code == 0
+    assert said.out.startswith(f"# level safe of {foreign} (resnet): variables of a shell\n")
+    assert "\nexport OMP_NUM_THREADS=8\n" in said.out
+    assert "#   num_workers=2: DataLoader(..., num_workers=2)" in said.out
+
+
+def test_what_does_not_fit_here_is_said(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_machine(monkeypatch, inventory(2, 2))
+    said = say("export", foreign, "--to", "lightning")
+    assert "# threads: asked 8, applied 2" in said.out
+    assert "\ntorch.set_num_threads(2)\n" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--to", "torchun"], "did you mean torchrun?"), (["--to", "env", "--level", "fast"], "the profile has safe")],
+)
+def test_one_line_says_what_is_wrong(arguments: list[str], words: str, say: Say, foreign: Path) -> None:
+    said = say("export", foreign, *arguments)
+    assert said.code == 2
+    assert words in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_pushed_once_matched_pulled_and_removed(say: Say, saved: Path, machine: Inventory, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    key, shared = machine_type(machine).key, tmp_path / "shared"
+    assert say("profiles", "push", saved, "--to", shared)[:2] == (0, f"{shared}/{key}/resnet.yaml\n")
+    assert "is there already" in say("profiles", "push", saved, "--to", shared)[1]
+    with folder_server(shared) as (url, _asked):
+        os.environ["AUTOTUNE_PROFILES"] = url
+        try:
+            code, out, _err = say("profiles", "match", "resnet")
+            assert (code, out) == (0, f"{url}/{key}/resnet.yaml (exact)\n")
+            code, out, err = say("profiles", "list")
+            assert (code, out) == (0, "")
+            assert f"{url}: a web server is not listed; autotune profiles match TARGET looks there" in err
+            assert f"or {url}" not in err
+            assert say("profiles", "pull", "resnet")[0] == 2  # nobody to ask
+            code, out, err = say("profiles", "pull", "resnet", "--yes", "--to", "own")
+            assert (code, out) == (0, f"own/{key}/resnet.yaml\n")
+            digest = hashlib.sha256((shared / key / "resnet.yaml").read_bytes()).hexdigest()
+            assert digest in err
+            assert say("profiles", "pull", f"{url}/{key}/resnet.yaml", "--yes", "--sha256", digest)[0] == 0
+            refused = say("profiles", "pull", f"{url}/{key}/resnet.yaml", "--yes", "--sha256", "0" * 64)
+            assert refused[0] == 2
+            assert "nothing was written" in refused[2]
+        finally:
+            del os.environ["AUTOTUNE_PROFILES"]
+    assert profiles.read(Path("own") / key / "resnet.yaml") == profiles.read(saved)
+    assert say("profiles", "match", "resnet")[0] == 0  # what was pulled is the user's own now
+    assert say("profiles", "rm", f"{key}/resnet", "--from", shared, "--yes")[0] == 0
+    assert not (shared / key).exists()
+
+
+def test_another_profile_is_replaced_only_on_request(say: Say, saved: Path, tmp_path: Path) -> None:
+    say("profiles", "push", saved, "--to", "shared")
+    other = profiles.write(tmp_path / "other.yaml", replace(profiles.read(saved), recommended="safe"))
+    code, _out, err = say("profiles", "push", other, "--to", "shared")
+    assert (code, "give --replace" in err) == (2, True)
+    assert say("profiles", "push", other, "--to", "shared", "--replace")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["push", "tuned.yaml"], "no registry: give --to"),
+        (["push", "tuned.yaml", "--to", "https://example.org/p"], "can only be read"),
+        (["pull"], "name the target"),
+        (["pull", "resnet"], "no registry: give --from"),
+        (["pull", "resnet", "--from", "nosuchdir"], "nosuchdir: no such folder"),
+        (["pull", "resnet", "--from", "tuned.yaml"], "tuned.yaml: no such folder"),
+        (["pull", "resnet", "--from", "shared", "--yes", "--to", "/proc/x"], "Choose another place: --to FOLDER"),
+        (["push", "tuned.yaml", "--to", "/proc/x"], "cannot be written (No such file or directory)\n"),
+        (["push", "tuned.yaml", "--to", "htp://x"], "htp:// is no scheme that fsspec knows; did you mean http?"),
+        (["match", "million.yaml"], "million.yaml: no such file"),
+        (["push", "tuned.yaml", "--to", "memory://x"], "can only be read"),
+        (["push", "tuned.yaml", "--to", "linked"], "only plain files are replaced"),
+        (["rm", "good.py"], "good.py: is no profile. Name a .yaml file, or MACHINE-KEY/TARGET and --from REGISTRY"),
+        (["rm", "shared/good.py"], "shared/good.py: is no profile. Name a .yaml file"),
+        (["rm", "key/target"], "no registry: give --from"),
+        (["rm", "nothing", "--from", "shared"], "is no profile"),
+        (["rm", "../x", "--from", "shared"], "is no profile"),
+        (["rm", "a/b/c", "--from", "shared", "--yes"], "is no profile"),
+        (["rm", "../key/c", "--from", "shared", "--yes"], "is no profile"),
+        (["push", "tuned.yaml", "--to", ""], "no registry: give --to"),
+        (["pull", "resnet", "--from", " "], "no registry: give --from"),
+        (["rm", "none/none.yaml", "--yes"], "none/none.yaml: no such profile"),
+        (["rm", "none/none.yaml"], "none/none.yaml: no such profile"),
+        (["rm", "none/none", "--from", "shared"], "shared/none/none.yaml: no such profile"),
+        (
+            ["rm", "none/none", "--from", "https://example.org/p"],
+            "https://example.org/p/none/none.yaml: no such profile",
+        ),
+        (["rm", "tuned.yaml"], "is no profile"),
+        (["rm", "shared/some/tuned.yaml"], "There is nobody to ask"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    words: list[str], said: str, say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("profiles", "push", saved, "--to", "shared")
+    profiles.write("shared/some/tuned.yaml", profiles.read(saved))
+    for name in ("good.py", "shared/good.py"):
+        Path(name).write_text("print()")
+    made = profiles.read(saved)
+    Path("linked", made.key).mkdir(parents=True)
+    Path("linked", made.key, "resnet.yaml").symlink_to("nowhere.yaml")
+    monkeypatch.setattr("autotune.profiles.registry.read_url", lambda *_: None)
+    code, _out, err = say("profiles", *words)
+    assert code == 2
+    assert said in err
+    assert "--profile" not in err
+
+
+@pytest.mark.usefixtures("saved")
+def test_where_nothing_fits_nothing_is_usable(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _out, err = say("profiles", "pull", "resnet", "--from", "empty")
+    assert (code, "no profile of resnet fits" in err) == (4, True)
+    monkeypatch.setenv("AUTOTUNE_PROFILES", "empty:nosuchdir")
+    code, _out, err = say("profiles", "pull", "resnet")
+    assert (code, "nosuchdir: no such folder" in err) == (4, True)
+    assert say("profiles", "match", "resnet")[0] == 4
+
+
+def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_path: Path) -> None:
+    whole = profiles.read(saved)
+    part = profiles.write(tmp_path / "part.yaml", replace(whole, evidence=replace(whole.evidence, partial=True)))
+    code, _out, err = say("profiles", "push", part, "--to", "shared")
+    assert (code, "interrupted run" in err) == (2, True)
+
+
+def test_a_gain_that_is_not_possible_is_not_shared(say: Say, saved: Path) -> None:
+    """Seen: 173x of one knob, measured beside a load of 12 on two CPUs, could be shared."""
+    one = profiles.read(saved)
+    safe = replace(one.levels["safe"], speedup=Proof(173.09, 10.34, 400.0, 0.95, 12), proven=True)
+    profiles.write(saved, replace(one, levels={**one.levels, "safe": safe}))
+    code, _out, err = say("profiles", "push", saved, "--to", "shared")
+    assert (code, "173x" in err, Path("shared").exists()) == (2, True, False)
+
+
+def test_a_url_of_a_bucket_is_listed_by_name(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILES", "s3://bucket/team")
+    monkeypatch.setattr("autotune.profiles.registry.list_url", lambda _url: ["key/resnet.yaml", "key/\x1b.yaml"])
+    code, out, err = say("profiles", "list")
+    assert (code, out, err) == (0, "s3://bucket/team/key/resnet.yaml  resnet\n", "")
+
+
+def test_match_explains_every_field(say: Say, saved: Path) -> None:
+    theirs = profiles.read(saved)
+    profiles.write(saved, replace(theirs, machine=replace(theirs.machine, threads=16)))
+    code, out, _err = say("profiles", "match", "tuned.yaml", "--explain")
+    assert code == 0
+    assert "verdict  compatible" in out
+    for field in ("family", "threads", "memory_gib", "torch"):
+        assert any(line.startswith(field) for line in out.splitlines())
+
+
+def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
+    theirs = profiles.read(saved)
+    profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
+    code, out, _err = say("profiles", "match", "tuned.yaml")
+    assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("  device: cpu", "  device: cpu\n  nnodes: 1000000", "target.nnodes: is no key of this format"),
+        ("    threads: 8\n    cores", "    threads: 10000000\n    cores", "threads: 10000000 is not between 1 and"),
+        ("rounds: 12", "rounds: 0", "proven: true, but nothing was compared"),
+        ("low: 1.55", "low: 0.1", "proven: true, but the settings may be slower"),
+        ("value: 1.62", "value: 1e6", "is not between low 1.55 and high 1.7"),
+    ],
+)
+def test_a_file_that_nobody_can_have_measured_is_refused_everywhere(
+    old: str, new: str, why: str, say: Say, saved: Path
+) -> None:
+    text = saved.read_text()
+    assert old in text
+    saved.write_text(text.replace(old, new, 1))
+    Path("train.py").write_text("import torch")
+    for words in (
+        ["profiles", "match", "tuned.yaml"],
+        ["run", "--profile", "tuned.yaml", "--dry-run", "train.py"],
+        ["validate", "tuned.yaml"],
+    ):
+        said = say(*words)
+        assert (said.code, why in said.err) == (2, True)

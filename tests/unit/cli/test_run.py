@@ -1,0 +1,221 @@
+"""``autotune run`` and ``autotune check``: from a profile to what is started or measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.launch.prepare import Wishes, prepare
+from autotune.probes.facts import Inventory
+from autotune.profiles import file as profiles
+from autotune.profiles.format import machine_type
+from autotune.trial.new_task import TASK
+from autotune.trial.target import started_script
+from autotune.tuning.check import CheckResult
+from benchmarks.simulation.simulator import inventory
+from tests.doubles.profiles import MACHINE, profile
+from tests.unit.cli.conftest import USES_US, Said, Say, profile_of, set_machine
+
+TWO = Settings(processes=2, threads=4, batch_size=32)
+Dry = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def script(elsewhere: Path) -> Path:
+    """A script that applies its profile itself."""
+    path = elsewhere / "train.py"
+    path.write_text(USES_US)
+    return path
+
+
+@pytest.fixture
+def model(elsewhere: Path, machine: Inventory) -> None:
+    """A profile of the task ``model`` for this machine."""
+    kind = machine_type(machine)
+    profiles.write(elsewhere / "profiles" / kind.key / "model.yaml", profile(kind, "model"))
+
+
+@pytest.fixture
+def dry(say: Say, machine: Inventory, elsewhere: Path) -> Dry:
+    """Run ``autotune run --dry-run`` with a profile of these settings, options and the script."""
+
+    def run(settings: Settings, *options: str) -> Said:
+        saved = profile_of(settings, elsewhere, machine)
+        return say("run", "--profile", saved, "--dry-run", *options, "train.py")
+
+    return run
+
+
+@pytest.mark.usefixtures("model")
+def test_without_a_profile_of_its_own_others_are_listed(say: Say) -> None:
+    said = say("run", "--dry-run", "train.py")
+    assert said.code == 2
+    assert "no profile fits this machine and train; --target NAME takes another task's: model;" in said.err
+    assert "make one: autotune tune train.py" in said.err
+    said = say("run", "--dry-run", "--target", "modle", "train.py")
+    assert (said.code, "did you mean model?" in said.err) == (2, True)
+    said = say("run", "--dry-run", "--target", "model", "train.py")
+    assert (said.code, "model.yaml" in said.out) == (0, True)
+
+
+def test_the_environment_names_profile_and_level(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILE", str(saved))
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "safe")
+    out = say("run", "--dry-run", "train.py").out
+    assert f"AUTOTUNE_PROFILE={saved}" in out
+    assert "AUTOTUNE_LEVEL=safe" in out
+    assert "AUTOTUNE_LEVEL=max" in say("run", "--dry-run", "--level", "max", "train.py").out
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
+    said = say("run", "--dry-run", "train.py")
+    assert said.code == 2
+    assert "AUTOTUNE_LEVEL maxi: the profile has safe, amp, max; did you mean max?" in said.err
+    said = say("run", "--level", "fast", "--dry-run", "train.py")
+    assert (said.code, "--level fast: the profile has" in said.err) == (2, True)
+
+
+@pytest.mark.usefixtures("model")
+def test_disabled_starts_the_script_as_it_is(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_DISABLE", "yes")
+    said = say("run", "--dry-run", "train.py", "--lr", "1")
+    assert (said.code, said.out) == (0, f"{sys.executable} train.py --lr 1\n")
+    assert "AUTOTUNE_DISABLE is set" in said.err
+    monkeypatch.setenv("AUTOTUNE_DISABLE", "false")
+    assert say("run", "--dry-run", "train.py").code == 2
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_profile_of_another_machine_is_named(say: Say, foreign: Path) -> None:
+    said = say("run", "--dry-run", "--profile", foreign, "train.py")
+    assert said.code == 0
+    assert f"the profile was measured on {MACHINE.key}, which is only similar" in said.err
+
+
+def test_dry_run_prints_the_command_and_starts_nothing(say: Say, saved: Path, elsewhere: Path) -> None:
+    canary = elsewhere / "canary"
+    (elsewhere / "train it.py").write_text(f"open({str(canary)!r}, 'w')")
+    said = say("run", "--profile", saved, "--dry-run", "train it.py", "--lr", "1e-3", "--name", "a b")
+    assert said.code == 0
+    assert said.out.count("\n") == 1
+    assert "'train it.py' --lr 1e-3 --name 'a b'" in said.out
+    assert f"AUTOTUNE_PROFILE={saved}" in said.out
+    assert not canary.exists()
+
+
+def test_several_processes_need_a_launcher(dry: Dry, script: Path) -> None:
+    out = dry(TWO).out
+    assert "torch.distributed.run" in out
+    assert "--nproc-per-node=2" in out
+    assert "OMP_NUM_THREADS=4" in out
+    script.write_text("")
+    alone = dry(TWO)
+    assert "train is started as one process: it does not use autotune.load()" in alone.err
+    assert "torch.distributed.run" not in alone.out
+
+
+@pytest.mark.parametrize(
+    ("nproc", "words"),
+    [
+        ("0", "--nproc 0: must be at least 1"),
+        ("100000", "--nproc 100000: this machine runs at most 8 processes (8 online CPUs)"),
+    ],
+)
+def test_processes_that_no_machine_runs_are_refused(nproc: str, words: str, dry: Dry) -> None:
+    """Seen: ``cannot train as 2 processes``."""
+    said = dry(TWO, "--nproc", nproc)
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err
+
+
+def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
+    said = dry(TWO, "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1234")
+    assert "--nnodes=2" in said.out
+    assert "--rdzv-endpoint=127.0.0.1:1234" in said.out
+    assert "--rdzv-conf=is_host=1" in said.out
+    assert "2 machines x 2 processes share the global batch of 64 (16 samples each)" in said.err
+    lost = dry(TWO, "--nnodes", "2", "--rdzv-endpoint", "nobody.invalid")
+    assert (lost.code, lost.out) == (2, "")
+    assert "nobody.invalid: this machine has no route there" in lost.err
+
+
+def test_mpi_and_torchrun_start_machines_in_their_own_ways(dry: Dry) -> None:
+    said = dry(TWO, "--hosts", "a,b")
+    assert (said.code, "--nnodes and --rdzv-endpoint" in said.err) == (2, True)
+
+
+def test_a_slurm_step_says_how_many_machines(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NUM_NODES": "2", "NUM_TASKS": "2", "NODELIST": "127.0.0.[1-2]"}.items():
+        monkeypatch.setenv(f"SLURM_STEP_{name}", value)
+    out = dry(Settings(threads=8, batch_size=64)).out
+    assert "--nnodes=2" in out
+    assert "--nproc-per-node=1" in out
+
+
+def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
+    """What is printed needs no more than taskset; what is started binds by itself."""
+    out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
+    assert "AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' " in out
+    assert "0) set -- taskset -c 0-1" in out
+    assert "1) set -- taskset -c 4-5" in out
+    assert "autotune.knobs.cpu_binding" not in out
+    launch = prepare(started_script("train.py", []), Wishes(profile=elsewhere / "bound.yaml"))
+    assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
+    assert "autotune.knobs.cpu_binding" in launch.command
+
+
+def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    said = dry(Settings(threads=2, batch_size=64, binding="cores"))
+    assert "OMP_NUM_THREADS=8 is kept; the profile would use 2 threads" in said.err
+    assert "taskset -c 0-7 " in said.out
+
+
+def test_notes_of_what_does_not_fit_go_to_stderr(say: Say, foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_machine(monkeypatch, inventory(1, 1))
+    said = say("run", "--profile", foreign, "--dry-run", "train.py")
+    assert said.code == 0
+    assert "threads: asked 8, applied 1" in said.err
+    assert "asked" not in said.out
+
+
+def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execvpe", lambda *arguments: started.append(arguments))
+    said = say("run", "--profile", saved, "train.py", "--dry-run")
+    assert said.code == 0
+    assert "what follows the script belongs to it: --dry-run." in said.err
+    ((program, command, environment),) = started
+    assert program == command[0]
+    assert command[-2:] == ["train.py", "--dry-run"], "options after the script are the script's"
+    assert environment["AUTOTUNE_PROFILE"] == str(saved)
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("file", ["resnet.py", "other.py"])
+def test_the_profile_of_another_task_or_machine_is_not_checked(
+    say: Say, foreign: Path, elsewhere: Path, file: str
+) -> None:
+    (elsewhere / file).write_text(TASK)
+    said = say("check", foreign, file)
+    assert said.code == 2
+    assert f"is for resnet on {MACHINE.key}, this is {file[:-3]} on " in said.err
+    assert "--force measures it all the same" in said.err
+
+
+@pytest.mark.parametrize(("file", "options"), [("resnet.py", []), ("other.py", ["--force"])])
+def test_a_fitting_or_forced_one_is_checked(
+    say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, file: str, options: list[str]
+) -> None:
+    claim = profile().levels["amp"].speedup
+    wide = replace(claim, low=0.37, high=184.61)
+    monkeypatch.setattr("autotune.tuning.check.measure_claim", lambda *_: CheckResult("amp", claim, wide))
+    (elsewhere / file).write_text(TASK)
+    said = say("check", *options, saved, file)
+    assert (said.code, "inconclusive" in said.out) == (5, True)

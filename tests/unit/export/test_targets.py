@@ -1,0 +1,121 @@
+"""Every knob of a profile is in the text of every target: as a line to paste, or named with the reason."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from autotune.errors import UsageError
+from autotune.export.targets import TARGETS, target_of, text
+from autotune.knobs.exported import Plan
+from autotune.knobs.table import BY_NAME, KNOB_NAMES
+from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
+
+MPI = "torchrun starts gloo, whose rate was not measured"
+CHANGES: dict[str, tuple[Plan, Any]] = {
+    "processes": (TWO, 4),
+    "threads": (ONE, 1),
+    "interop_threads": (ONE, 2),
+    "omp_wait_policy": (SLEEPING, "default"),
+    "backend": (TWO, "mpi"),
+    "data_parallel": (GPU, True),
+    "binding": (ONE, "cores"),
+    "num_workers": (TWO, 2),
+    "prefetch_factor": (TWO, 2),
+    "worker_start": (TWO, "fork"),
+    "pin_memory": (GPU, False),
+    "batch_size": (ONE, 32),
+    "channels_last": (TWO, False),
+    "optimizer_impl": (TWO, "foreach"),
+    "allocator": (ONE, "jemalloc"),
+    "malloc": (TWO, "default"),
+    "cudnn_benchmark": (GPU, False),
+    "compile": (GPU, "reduce-overhead"),
+    "precision": (TWO, "fp16"),
+    "matmul_precision": (ONE, "medium"),
+}
+"""For each knob a plan, and another value of the knob."""
+
+
+def changed(knob: str) -> tuple[Plan, Plan]:
+    """A plan, and the same with another value of ``knob``."""
+    plan, value = CHANGES[knob]
+    other = replace(plan, settings=plan.settings.but(**{knob: value}))
+    if knob == "threads":
+        other = replace(other, environment={"OMP_NUM_THREADS": str(value)})
+    if knob == "omp_wait_policy":
+        other = replace(other, environment={"OMP_NUM_THREADS": "2"})
+    if knob == "allocator":
+        other = replace(other, environment={**plan.environment, "LD_PRELOAD": "/usr/lib/libjemalloc.so.2"})
+    if knob == "malloc":
+        other = replace(other, environment={"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+    if knob in ("processes", "binding"):
+        other = replace(other, command=f"{plan.command} --another")
+    return plan, other
+
+
+def test_there_is_a_change_for_each_knob() -> None:
+    assert tuple(CHANGES) == KNOB_NAMES
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("knob", KNOB_NAMES)
+def test_no_knob_is_lost(knob: str, target: str) -> None:
+    before, after = (text(TARGETS[target], plan, ()) for plan in changed(knob))
+    assert before != after
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_what_is_not_expressed_is_said_in_comments(plan: Plan, target: str) -> None:
+    found = text(TARGETS[target], plan, ["from a profile"])
+    assert found.startswith("# from a profile\n")
+    for knob in KNOB_NAMES:
+        if target not in BY_NAME[knob].export:
+            assert any(line.startswith("#") and knob in line for line in found.splitlines()), knob
+
+
+@pytest.mark.parametrize("target", ["lightning", "transformers"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_python_is_valid(plan: Plan, target: str) -> None:
+    ast.parse(text(TARGETS[target], plan, ["x"]))
+
+
+@pytest.mark.parametrize("plan", [ONE, GPU])
+def test_yaml_is_valid(plan: Plan) -> None:
+    found = yaml.safe_load(text(TARGETS["accelerate"], plan, ["x"]))
+    assert found["use_cpu"] is (plan.device == "cpu")
+    assert found.get("dynamo_config", {}).get("dynamo_mode") == (None if plan is ONE else "default")
+
+
+@pytest.mark.parametrize("target", ["env", "torchrun", "accelerate", "lightning", "transformers"])
+def test_a_backend_that_torchrun_cannot_start_is_named(target: str) -> None:
+    plan = replace(TWO, settings=TWO.settings.but(backend="mpi"))
+    assert MPI in text(TARGETS[target], plan, ())
+    assert MPI not in text(TARGETS[target], TWO, ())
+
+
+def test_an_allocator_that_is_missing_is_named() -> None:
+    settings = ONE.settings.but(allocator="jemalloc")
+    plan = replace(ONE, settings=settings, missing={"allocator": "jemalloc is not installed here"})
+    for target in TARGETS.values():
+        assert "#   allocator=jemalloc: jemalloc is not installed here" in text(target, plan, ())
+
+
+def test_one_device_has_its_share_of_the_batch() -> None:
+    settings = GPU.settings.but(data_parallel=True)
+    found = text(TARGETS["transformers"], replace(GPU, settings=settings), ())
+    assert "per_device_train_batch_size=128" in found
+    assert "CUDA_VISIBLE_DEVICES=0" in text(TARGETS["transformers"], GPU, ())
+
+
+@pytest.mark.parametrize(("name", "close"), [("lightnin", "lightning"), ("Env", "env"), ("horovod", None)])
+def test_unknown_targets_are_refused(name: str, close: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        target_of(name)
+    assert "env, torchrun, accelerate, lightning, transformers" in str(caught.value)
+    assert (f"did you mean {close}?" in str(caught.value)) is (close is not None)

@@ -1,0 +1,242 @@
+"""Which trials a diagnosis runs, and that all of them end by its deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.errors import NothingUsable
+from autotune.inspect import diagnose as module
+from autotune.inspect.diagnose import HastySystem, contenders, diagnose, largest_batch, quick_verdict
+from autotune.inspect.inspection import Bound, Part
+from autotune.inspect.verdict import QUARTER, STEP, conclude
+from autotune.knobs.settings import Settings
+from autotune.stats.load import QUIET
+from autotune.stats.measurement import Measurement
+from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, TimedOut
+from autotune.stats.proof import Round
+from autotune.trial.messages import Without
+from autotune.tuning.events import Event, StageStarted
+from tests.doubles.inspections import facts, inspection
+from tests.doubles.results import inventory
+
+OWN = Settings(threads=2, batch_size=10)
+SHARES = dict.fromkeys(Part, 0.0) | {Part.PASSES: 0.8, Part.LOADER: 0.15, Part.LOOP: 0.05}
+
+
+class TestContenders:
+    def names(self, settings: Settings = OWN, threads: float = 2.0, **changes: Any) -> list[str]:
+        shares = SHARES | changes.pop("shares", {})
+        return list(contenders(settings, facts(**changes), shares, threads))
+
+    def test_parts_that_can_be_left_out_and_are_worth_it_run(self) -> None:
+        assert self.names() == [STEP, QUARTER, "loader"]
+
+    def test_the_largest_comes_first(self) -> None:
+        assert self.names(shares={Part.UPDATE: 0.3, Part.PASSES: 0.1}) == [STEP, "update", "loader"]
+
+    @pytest.mark.parametrize(
+        "changes", [{"unit": "items"}, {"script": "batches", "unit": "steps"}], ids=["tokens", "steps"]
+    )
+    def test_only_samples_can_be_cut_into_quarters(self, changes: dict[str, Any]) -> None:
+        assert self.names(**changes) == [STEP, "loader"]
+
+    def test_steps_that_no_batch_shows_run_whole_only(self) -> None:
+        assert self.names(script="backward passes") == [STEP]
+
+    def test_several_processes_also_run_without_their_exchange(self) -> None:
+        own = OWN.but(processes=2, threads=1, backend="gloo")
+        assert contenders(own, facts(), SHARES, 2.0)["exchange"] == (own, Without.EXCHANGE)
+
+    @pytest.mark.parametrize(
+        ("own", "threads", "fewer"),
+        [
+            (OWN.but(threads=16), 2.0, 2),
+            (OWN.but(num_workers=1), 2.0, 1),
+            (OWN.but(processes=4, threads=4), 8.0, 2),
+            (OWN, 1.2, 1),
+            (OWN, -3.0, 1),
+            (OWN, 2.0, None),
+            (OWN.but(threads=1, num_workers=8), 2.0, None),
+        ],
+    )
+    def test_fewer_threads_run_if_more_are_busy_than_fit(
+        self, own: Settings, threads: float, fewer: int | None
+    ) -> None:
+        found = contenders(own, facts(), SHARES, threads)
+        assert (found["threads"][0].threads if "threads" in found else None) == fewer
+        assert fewer is None or len(found) == 3, "few contenders, since steps are slow then"
+
+
+class Clock:
+    """Seconds that pass where a fake says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class World:
+    """A machine on a clock of its own, on which everything takes as long as the test says, or to the given deadline."""
+
+    def __init__(self, clock: Clock, **seconds: float) -> None:
+        self.clock, self.seconds = (
+            clock,
+            {"probe": 0.1, "start": 1.0, "inspect": 3.0, "contest": 2.0, "noise": 0.5} | seconds,
+        )
+        self.generations = 0
+        self.stages: list[tuple[float, str]] = []
+
+    def takes(self, what: str, deadline: float) -> bool:
+        """Let the time pass; False if the deadline came first."""
+        over = self.clock.now + self.seconds[what]
+        self.clock.now = max(self.clock.now, min(over, deadline))
+        return over <= deadline
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, StageStarted):
+            self.stages.append((self.clock.now, event.stage))
+
+    def probe(self, system: HastySystem) -> Any:
+        self.takes("probe", system.deadline)
+        return inventory()
+
+    @contextlib.contextmanager
+    def open_runner(self, target: Any, found: Any, seed: int, patience: float, observe: Any) -> Iterator[Any]:
+        runner = SimpleNamespace(deadline=float("inf"))
+
+        def describe(*, steps: bool) -> Any:
+            assert not steps
+            if not self.takes("start", runner.deadline):
+                raise NothingUsable("the budget ended before it was imported")
+            return facts()
+
+        runner.describe = describe
+        yield runner
+
+    def bench(self, runner: Any, baseline: Settings) -> Any:
+        return SimpleNamespace(baseline=baseline, inspect=self.inspect, contest=self.contest, remember=lambda _: None)
+
+    def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> tuple[Outcome, Any]:
+        if not self.takes("inspect", deadline):
+            return TimedOut("no progress", phase=BUDGET_OVER), {}
+        return Completed(Measurement(()), (), 1.0, 0.1), asdict(inspection())
+
+    @contextlib.contextmanager
+    def contest(self, settings: Mapping[str, Any], deadline: float, without: Mapping[str, Without]) -> Iterator[Any]:
+        finished = self.takes("contest", deadline)
+        self.generations += 1
+        rates = dict.fromkeys(settings, 100.0 * (1 + self.seconds["noise"] * (self.generations % 2)))
+        rates = (rates | {STEP: 100.0}) if finished else {}
+        yield SimpleNamespace(rounds=lambda generation, number, seconds: [Round(generation, rates)] * number)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=found.monotonic))
+    return found
+
+
+def diagnosed(world: World, monkeypatch: pytest.MonkeyPatch, budget: float = 20.0) -> Any:
+    for name, fake in {"probe": world.probe, "open_runner": world.open_runner, "TrialBench": world.bench}.items():
+        monkeypatch.setattr(module, name, fake)
+    monkeypatch.setattr(module, "on_the_same_cpus", lambda inventory, observe: observe)
+    neighbours = SimpleNamespace(observing=lambda observe: observe, load=lambda threads: QUIET)
+    monkeypatch.setattr(module, "Neighbours", lambda: neighbours)
+    return diagnose(SimpleNamespace(path=Path("model.py")), budget, world.observe)  # type: ignore[arg-type]
+
+
+class TestBudget:
+    @pytest.mark.parametrize("budget", [10.0, 20.0, 60.0])
+    @pytest.mark.parametrize(
+        "slow", [{}, {"probe": 100.0}, {"contest": 100.0}, {"contest": 7.0}, {"inspect": 4.9, "probe": 4.0}]
+    )
+    def test_is_a_hard_bound(
+        self, clock: Clock, slow: dict[str, float], budget: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seen: ``--budget 30s`` ended after 1:34 to 4:20, in a fresh home beside a load."""
+        world = World(clock, **slow)
+        with contextlib.suppress(NothingUsable):
+            diagnosed(world, monkeypatch, budget)
+        assert clock.now <= budget
+
+    @pytest.mark.parametrize("slow", ["start", "inspect"])
+    def test_a_start_too_slow_is_cut(self, clock: Clock, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(NothingUsable, match="budget ended"):
+            diagnosed(World(clock, **{slow: 1000.0}), monkeypatch)
+        assert clock.now <= 20.0
+
+    def test_the_first_line_comes_before_anything_takes_long(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world = World(clock)
+        diagnosed(world, monkeypatch)
+        assert world.stages[0][0] == 0.0
+        assert [words.split()[0] for _, words in world.stages] == ["probing", "importing", "the", "the"]
+
+    @pytest.mark.parametrize(("noise", "generations"), [(0.5, 7), (0.0, 4)], ids=["fill the time", "until it is told"])
+    def test_generations(self, clock: Clock, noise: float, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 2 s each, after 4.1 s, with 1.5 s for the end."""
+        world = World(clock, noise=noise)
+        diagnosed(world, monkeypatch)
+        assert world.generations == generations
+
+    def test_rounds_that_the_deadline_cut_leave_the_clock(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = diagnosed(World(clock, contest=100.0), monkeypatch)
+        assert found.verdict.bound is Bound.COMPUTE
+
+
+class TestHastySystem:
+    def test_a_command_ends_by_the_deadline(self) -> None:
+        began = time.monotonic()
+        assert HastySystem(began + 0.2).run(["sleep", "30"]).returncode == 124
+        assert time.monotonic() - began < 10
+
+    def test_its_own_limit_still_counts(self) -> None:
+        assert HastySystem(time.monotonic() + 60).run(["sleep", "30"], timeout=0.2).returncode == 124
+
+
+@pytest.mark.parametrize(
+    ("found", "bound"),
+    [
+        (asdict(inspection(update=0.7)), Bound.UPDATE),
+        (asdict(inspection(noise=(0.0,))), None),
+        ({}, None),
+    ],
+    ids=["told", "cannot tell", "failed"],
+)
+def test_one_trial_gives_a_quick_verdict(found: dict[str, Any], bound: Bound | None) -> None:
+    bench: Any = SimpleNamespace(inspect=lambda *_: (None, found))
+    assert quick_verdict(bench, OWN, float("inf")) is bound
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "processes", "expected"),
+    [
+        ({}, 20_000, 1, 10 + 12),
+        ({"samples": 12}, 20_000, 1, 12),
+        ({}, 40_000, 2, 2 * 22),
+        ({}, 10_000, 1, 8),
+        ({}, 100, 1, 0),
+        ({"samples": None}, 20_000, 1, None),
+        ({"script": "batches"}, 20_000, 1, None),
+    ],
+    ids=["predicted", "all data", "of all processes", "too large today", "nothing fits", "a stream", "a script"],
+)
+def test_a_tenth_of_the_memory_stays_free(
+    changes: dict[str, Any], limit: int, processes: int, expected: int | None
+) -> None:
+    """A sample takes 640 bytes of a step: its largest sum without what does not grow with the batch."""
+    found = conclude(OWN.but(processes=processes), facts(), inspection(), ())
+    machine = replace(inventory(), gpus=(), memory=replace(inventory().memory, limit=limit))
+    assert largest_batch(found, facts(**changes), machine) == expected

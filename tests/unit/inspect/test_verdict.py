@@ -1,0 +1,188 @@
+"""Verdicts on steps whose cause is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
+from autotune.inspect.verdict import QUARTER, bounds, conclude, share_of, verdict
+from autotune.knobs.settings import Settings
+from tests.doubles.inspections import facts, gain, inspection, rounds
+
+OWN = Settings(threads=2, batch_size=10)
+ONE = OWN.but(threads=1)
+
+
+def bound(found: Inspection, *, neighbours: float = 0.0, settings: Settings = OWN, **gains: float) -> Bound:
+    return verdict(bounds(found, rounds(**gains) if gains else ()), found, settings, neighbours).bound
+
+
+class TestBounds:
+    def test_the_clock_alone_gives_each_parts_bound(self) -> None:
+        found = bounds(inspection(loader=0.5))[Part.LOADER]
+        assert found.value == pytest.approx(2.0, rel=0.02)
+        assert 1.5 < found.low < 2.0 < found.high < 2.6
+
+    def test_one_block_bounds_nothing(self) -> None:
+        found = bounds(inspection(noise=(0.0,), loader=0.5))[Part.LOADER]
+        assert (found.low, found.high) == (1.0, math.inf)
+
+    def test_rounds_count_if_they_contradict_the_clock(self) -> None:
+        """Workers take CPUs from the passes: without a loader the step is faster than its waits explain."""
+        found = bounds(inspection(loader=0.02), rounds(loader=1.6))
+        assert found[Part.LOADER].value == pytest.approx(1.6)
+
+    def test_wide_rounds_do_not_hide_a_clear_clock(self) -> None:
+        """Seen beside a neighbour: a free update 3.46x (0.00 to 2584.73)."""
+        apart = [
+            replace(turn, rates={"step": 1000.0, "update": 1000.0 * (3.0 + 8 * (turn.replicate - 1))})
+            for turn in rounds()[2:]
+        ]
+        found = bounds(inspection(update=0.1), apart)[Part.UPDATE]
+        assert found.high < 1.3
+
+    @pytest.mark.parametrize(
+        ("ratio", "value"),
+        [(0.3125, 5.0), (0.5, 1 / 0.6), (1.25, 1.0), (2.0, 1.0)],
+        ids=["all", "half", "nothing", "less than nothing"],
+    )
+    def test_a_quarter_of_the_batch_shows_what_does_not_shrink_with_it(self, ratio: float, value: float) -> None:
+        """If a quarter of the batch takes as long as the whole without its loader, all but the loader is fixed."""
+        found = bounds(inspection(loader=0.2), rounds(**{QUARTER: ratio}))[Part.OVERHEAD]
+        assert found.value == pytest.approx(value, rel=0.02)
+
+    def test_free_memory_traffic_gains_no_more_than_its_operators_take(self) -> None:
+        found = bounds(inspection(update=0.2, roofline=Roofline(0.0, 0.004, 0.004)))[Part.BANDWIDTH]
+        assert found.value == pytest.approx(1 / 0.6, rel=0.02)
+        assert found.low == 1.0
+
+    @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0.1, 9), st.floats(0.1, 9))
+    def test_shares_are_never_above_one(self, parts: list[float], loader: float, update: float) -> None:
+        whole = max(1.0, sum(parts))
+        own = dict(zip(("loader", "update", "exchange", "loop"), (each / whole for each in parts), strict=True))
+        found = inspection(noise=(0.0, 0.0, 0.0), **own)
+        shares = verdict(bounds(found, rounds(loader=loader, update=update)), found, OWN, 0.0).shares
+        assert sum(shares.values()) == pytest.approx(1.0)
+        assert all(-1e-9 <= share <= 1 + 1e-9 for share in shares.values())
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("part", "expected"), [("update", Bound.UPDATE), ("exchange", Bound.EXCHANGE), ("loop", Bound.LOOP)]
+    )
+    def test_the_part_that_takes_most_bounds_the_step(self, part: str, expected: Bound) -> None:
+        assert bound(inspection(**{part: 0.6})) is expected
+
+    @pytest.mark.parametrize("why", [Bound.DISK, Bound.WORKERS, Bound.SLOW_SOURCE, Bound.MAIN_PROCESS])
+    def test_a_loader_is_slow_for_a_reason(self, why: Bound) -> None:
+        assert bound(replace(inspection(loader=0.6), loader=why)) is why
+
+    @pytest.mark.parametrize(
+        ("roofline", "expected"),
+        [
+            (Roofline(0.001, 0.008, 0.001), Bound.COMPUTE),
+            (Roofline(0.008, 0.001, 0.001), Bound.OVERHEAD),
+            (Roofline(0.001, 0.001, 0.008), Bound.BANDWIDTH),
+            (Roofline(0.003, 0.004, 0.003), Bound.UNEXPLAINED),
+            (Roofline(0.001, 0.001, 0.001, other=0.008), Bound.UNEXPLAINED),
+        ],
+    )
+    def test_passes_are_bound_by_what_explains_most_of_them(self, roofline: Roofline, expected: Bound) -> None:
+        assert bound(inspection(roofline=roofline)) is expected
+
+    @pytest.mark.parametrize(
+        ("ratio", "bandwidth", "expected"),
+        [(0.26, 0.001, Bound.OVERHEAD), (0.26, 0.006, Bound.BANDWIDTH), (1.0, 0.001, Bound.COMPUTE)],
+        ids=["calls are fixed", "the traffic of weights too", "computing shrinks"],
+    )
+    def test_a_quarter_of_the_batch_counts_before_the_profiler(
+        self, ratio: float, bandwidth: float, expected: Bound
+    ) -> None:
+        found = inspection(roofline=Roofline(overhead=0.004, compute=0.004, bandwidth=bandwidth))
+        assert bound(found, **{QUARTER: ratio}) is expected
+
+    @pytest.mark.parametrize(("parts", "fewer", "expected"), [
+        ({}, 1.5, Bound.THREADS),
+        ({}, 1.0, Bound.COMPUTE),
+        ({"loader": 0.9}, 1.5, Bound.MAIN_PROCESS),
+        ({"loop": 0.55}, 4.0, Bound.THREADS),
+    ])  # fmt: skip
+    def test_fewer_threads_come_first_if_they_bring_more(
+        self, parts: dict[str, float], fewer: float, expected: Bound
+    ) -> None:
+        assert bound(inspection(**parts), threads=fewer) is expected
+
+    def test_other_parts_that_surely_take_much_are_named(self) -> None:
+        found = inspection(update=0.3, loop=0.1)
+        judged = verdict(bounds(found), found, OWN, 0.0)
+        assert (judged.bound, judged.others) == (Bound.COMPUTE, (Part.UPDATE,))
+
+
+class TestCannotTell:
+    def test_no_interval_excludes_one(self) -> None:
+        found = inspection(noise=(0.0,), update=0.9)
+        judged = verdict(bounds(found), found, OWN, 0.0)
+        assert judged.bound is Bound.FEW_STEPS
+
+    @pytest.mark.parametrize(
+        ("parts", "settings", "lost", "neighbours", "expected"),
+        [
+            ({}, OWN, 0.3, 1.0, Bound.BUSY),
+            ({"update": 0.6}, OWN, 0.3, 1.0, Bound.BUSY),
+            ({}, OWN, 0.3, 0.1, Bound.COMPUTE),
+            ({}, OWN, 0.05, 1.0, Bound.COMPUTE),
+            ({}, ONE, 0.3, 1.0, Bound.COMPUTE),
+            ({"loop": 0.6}, OWN, 0.3, 1.0, Bound.LOOP),
+        ],
+        ids=["threads wait", "in the update too", "for nobody", "hardly", "one thread", "the loop has one thread"],
+    )
+    def test_threads_that_wait_for_neighbours_show_nothing_of_the_passes(
+        self, parts: dict[str, float], settings: Settings, lost: float, neighbours: float, expected: Bound
+    ) -> None:
+        found = inspection(lost=lost, **parts)
+        assert verdict(bounds(found), found, settings, neighbours).bound is expected
+
+    def test_but_fewer_threads_that_are_surely_faster_do(self) -> None:
+        assert bound(inspection(lost=0.3), neighbours=1.0, threads=3.0) is Bound.THREADS
+
+    def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_computing(self) -> None:
+        """Seen: compute-bound, of 24 threads on two CPUs."""
+        found = inspection()
+        open_end = bounds(found) | {Part.THREADS: gain(1.3, 0.1, 7.3)}
+        assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
+        assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.COMPUTE
+
+    def test_a_doubt_beside_neighbours_names_them(self) -> None:
+        found = inspection(noise=(0.0,))
+        assert verdict(bounds(found), found, OWN, 1.0).bound is Bound.BUSY
+
+
+class TestConclude:
+    @pytest.mark.parametrize("turns", [[], rounds(loader=1.1)], ids=["clock", "rounds"])
+    def test_time_rate_and_batch_agree(self, turns: list[Any]) -> None:
+        """Seen: ``Step 31.7 ms, 24551 samples/s, batch 32``."""
+        found = conclude(OWN, facts(), inspection(), turns)
+        assert found.rate * found.step_seconds == pytest.approx(OWN.global_batch)
+
+    def test_items_that_the_user_counts_are_those_of_a_step(self) -> None:
+        found = conclude(OWN, facts(unit="items"), inspection(items=512.0), rounds())
+        assert found.rate * found.step_seconds == pytest.approx(512.0)
+
+    def test_neighbours_are_those_of_the_worse_half(self) -> None:
+        assert conclude(OWN, facts(), inspection(neighbours=0.2), rounds(1.5)).neighbours == 1.5
+
+
+def test_an_inspection_survives_json() -> None:
+    found = inspection(loop=0.3)
+    assert Inspection.from_dict(json.loads(json.dumps(asdict(found)))) == found
+
+
+def test_a_share_is_what_its_removal_brings() -> None:
+    assert [share_of(gain(value)) for value in (1.0, 2.0, 0.5, math.inf)] == [0.0, 0.5, 0.0, 1.0]

@@ -1,0 +1,103 @@
+"""Pins as people write them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, read_fixed
+from autotune.probes.facts import Backend
+from benchmarks.simulation.simulator import context, inventory
+
+
+class TestReadPin:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("num_workers=2", ("num_workers", 2)),
+            ("channels_last=true", ("channels_last", True)),
+            ("pin_memory=False", ("pin_memory", False)),
+            ("prefetch_factor=none", ("prefetch_factor", None)),
+            ("precision=bf16", ("precision", "bf16")),
+            ("num_workers=-1", ("num_workers", -1)),
+            ("a=b=c", ("a", "b=c")),
+        ],
+    )
+    def test_values_are_read_as_python_would(self, text: str, expected: tuple[str, Any]) -> None:
+        assert read_fixed(text) == expected
+
+    @pytest.mark.parametrize("text", ["threads=--3", "threads=²", "threads=" + "9" * 5000])
+    def test_near_numbers_are_words_not_a_traceback(self, text: str) -> None:
+        assert read_fixed(text) == ("threads", text.partition("=")[2])
+
+
+class TestCheckPins:
+    @pytest.mark.parametrize("fixed", [{}, {"threads": 2, "backend": None, "precision": "bf16", "pin_memory": True}])
+    def test_what_knobs_take_is_accepted(self, fixed: dict[str, Any]) -> None:
+        check_fixed(fixed)
+
+    @pytest.mark.parametrize(
+        ("fixed", "words"),
+        [
+            ({"thread": 2}, "--fix thread: no such knob; did you mean threads?"),
+            ({"workers": 2}, "did you mean num_workers?"),
+            ({"threads": None}, "--fix threads=None: must be a whole number from 1 to 4096"),
+            ({"threads": True}, "must be a whole number"),
+            ({"pin_memory": 1}, "must be True or False"),
+            ({"precision": "bf61"}, "did you mean bf16?"),
+        ],
+        ids=str,
+    )
+    def test_others_are_refused_with_what_is_wanted(self, fixed: dict[str, Any], words: str) -> None:
+        with pytest.raises(UsageError) as error:
+            check_fixed(fixed)
+        assert words in str(error.value)
+
+    @pytest.mark.parametrize("fixed", [{"threads": 400}, {"processes": 4, "threads": 3}, {"num_workers": 9}], ids=str)
+    def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match=r"CPU budget of 8.*oversubscription: nothing would be left to search"):
+            check_fixed_on(inventory(8, 8), fixed)
+
+    @pytest.mark.parametrize(
+        ("only", "level", "words"),
+        [
+            (("num_workers",), None, "--fix num_workers=2 --only num_workers: a fixed knob cannot move"),
+            ((), "safe", "--fix precision=bf16 --level safe: precision moves from level amp on"),
+        ],
+    )
+    def test_what_contradicts_another_option_is_refused(
+        self, only: tuple[str, ...], level: str | None, words: str
+    ) -> None:
+        with pytest.raises(UsageError, match=words):
+            check_fixed({"num_workers": 2, "precision": "bf16"}, only, level)
+        check_fixed({"num_workers": 2, "precision": "fp32"}, ("threads",), "safe")
+
+    @pytest.mark.parametrize(
+        ("fixed", "words"),
+        [
+            ({"backend": "nccl"}, "--fix backend=nccl: no CUDA device is visible"),
+            ({"pin_memory": True}, "--fix pin_memory=True: it does nothing without a GPU"),
+            ({"allocator": "jemalloc"}, "--fix allocator=jemalloc: library not installed"),
+        ],
+        ids=str,
+    )
+    def test_what_the_machine_lacks_is_refused(self, fixed: dict[str, Any], words: str) -> None:
+        plain = inventory(8, 8)
+        backends = (Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device is visible"))
+        machine = replace(plain, software=replace(plain.software, backends=backends, allocators=()))
+        with pytest.raises(UsageError, match=words):
+            check_fixed_on(machine, fixed)
+        check_fixed_on(machine, {"backend": "gloo", "pin_memory": False, "allocator": "default"})
+
+    def test_processes_of_a_task_that_has_none_are_refused(self) -> None:
+        alone = replace(context(inventory(8, 8), 32).task, why_not_several="each process would train on its own")
+        with pytest.raises(UsageError, match="--fix processes=2: each process would train on its own"):
+            check_fixed_for(alone, {"processes": 2})
+        check_fixed_for(alone, {"processes": 1, "threads": 2})
+        check_fixed_for(replace(alone, why_not_several=None), {"processes": 2})
+
+    def test_what_the_machine_bears_is_accepted(self) -> None:
+        check_fixed_on(inventory(8, 8), {"threads": 4, "processes": 2, "num_workers": 2})

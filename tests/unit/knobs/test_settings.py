@@ -1,0 +1,51 @@
+"""Canonical settings: what acts the same compares equal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+
+from autotune.errors import UsageError
+from autotune.knobs.settings import Settings
+from tests.strategies import settings as any_settings
+
+ANY = any_settings(256)
+
+
+@given(ANY)
+def test_survives_json(settings):
+    assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
+
+
+@given(ANY, ANY)
+def test_difference_is_empty_exactly_where_equal(first, second):
+    assert bool(first.difference(second)) == (first != second)
+    assert first.but(**{name: theirs for name, (_, theirs) in first.difference(second).items()}) == second
+
+
+@given(ANY)
+def test_knobs_that_do_not_apply_are_neutral(settings):
+    alone = settings.but(processes=1, num_workers=0)
+    assert (alone.backend, alone.prefetch_factor) == (None, None)
+    assert hash(alone) == hash(alone.but(backend="mpi", prefetch_factor=4))
+    both = settings.but(processes=2, num_workers=1)
+    assert both.backend is not None
+    assert both.prefetch_factor is not None
+
+
+def test_global_batch_counts_everything():
+    assert Settings(processes=4, batch_size=16).global_batch == 64
+
+
+def test_an_unknown_knob_is_named():
+    with pytest.raises(UsageError, match="'worker_count'"):
+        Settings.from_dict({"worker_count": 2})
+
+
+def test_accumulation_of_an_older_file_is_dropped_where_it_changes_nothing():
+    assert Settings.from_dict(Settings(batch_size=8).as_dict() | {"accumulation": 1}) == Settings(batch_size=8)
+    for steps in (2, 0, True, "1", None):
+        with pytest.raises(UsageError, match="accumulation is no longer a knob"):
+            Settings.from_dict({"batch_size": 8, "accumulation": steps})

@@ -1,0 +1,291 @@
+"""Spaces: nothing infeasible in, nothing feasible lost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.knobs.constraints import THREAD_SLACK
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
+from autotune.probes.facts import Backend, Inventory
+from benchmarks.simulation.simulator import GIB, context, inventory
+
+BUDGETS = st.tuples(st.integers(1, 256), st.sampled_from([1, 2])).map(
+    lambda pair: inventory(threads=pair[0], cores=max(1, pair[0] // pair[1]), memory=64 * GIB)
+)
+SPACES = st.builds(
+    lambda host, batch, level, convolutions: build(context(host, batch, convolutions=convolutions), level),
+    BUDGETS,
+    st.integers(1, 512),
+    st.sampled_from(LEVELS),
+    st.booleans(),
+)
+
+
+def walk(space: Space, seed: int, steps: int = 40) -> list[Settings]:
+    """Settings met on a random walk from the baseline."""
+    rng = random.Random(seed)
+    met = [space.context.baseline]
+    for _ in range(steps):
+        met.append(space.random_move(met[-1], rng.randrange) or met[-1])
+    return met
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=60, deadline=None)
+def test_no_settings_exceed_the_budget(space, seed):
+    budget = space.context.inventory.budget.threads
+    for found in walk(space, seed):
+        assert found.processes * found.threads <= max(budget, found.processes)
+        assert found.processes <= budget
+        assert found.processes * found.num_workers <= budget
+        assert found == space.context.baseline or (
+            found.processes * (found.threads + found.num_workers) <= budget * THREAD_SLACK
+        )
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=60, deadline=None)
+def test_the_global_batch_is_the_users_own_below_max(space, seed):
+    own = space.context.baseline.global_batch
+    batches = {found.global_batch for found in walk(space, seed)}
+    if space.level != "max":
+        assert batches == {own}
+    assert all(batch % own == 0 and batch <= 32 * own for batch in batches)
+
+
+@given(SPACES, st.integers())
+@settings(max_examples=40, deadline=None)
+def test_moves_are_feasible_distinct_and_change_something(space, seed):
+    here = walk(space, seed)[-1]
+    assert here in space
+    near, far = (dict.fromkeys(s for _, s in space.moves(here, far=far)) for far in (False, True))
+    assert here not in far
+    assert all(found in space for found in far)
+    assert near.keys() <= far.keys()
+    assert len(list(space.moves(here, far=True))) == len(far)
+
+
+@given(SPACES)
+@settings(max_examples=40, deadline=None)
+def test_the_baseline_is_always_contained(space):
+    baseline = space.context.baseline
+    assert baseline in space
+    odd = baseline.but(threads=999, num_workers=7, prefetch_factor=3)
+    assert odd in build(replace(space.context, baseline=odd), space.level)
+
+
+def test_two_cpus():
+    everything = set(build(context(inventory(), 16), "safe").enumerate())
+    assert {s.threads for s in everything} == {1, 2}
+    assert {s.processes for s in everything} == {1, 2}
+    assert {s.num_workers for s in everything} == {0, 1, 2}
+    assert {s.precision for s in everything} == {"fp32"}
+    assert {(s.processes, s.threads) for s in everything} == {(1, 1), (1, 2), (2, 1)}
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_enumeration_gives_each_feasible_setting_once(batch):
+    """A walk through moves reaches nothing that enumeration misses, and both agree with `refusal`."""
+    space = build(context(inventory(), batch), "safe", {"optimizer_impl": "default", "prefetch_factor": 2})
+    everything = list(space.enumerate())
+    assert len(everything) == len(set(everything))
+    assert all(found in space for found in everything)
+    reached, frontier = {space.context.baseline}, [space.context.baseline]
+    while frontier:
+        fresh = {s for _, s in space.moves(frontier.pop(), far=True)} - reached
+        reached |= fresh
+        frontier += fresh
+    assert reached == set(everything)
+
+
+def test_a_binding_that_does_nothing_is_refused_and_dropped_on_the_way():
+    space = build(context(inventory(), 16), "safe")
+    alone = space.context.baseline.but(binding="cores")
+    assert space.why_not(alone) == "binding=cores: one process has all CPUs anyway"
+    two = Settings(processes=2, threads=1, interop_threads=2, batch_size=8, binding="cores")
+    assert two in space
+    reshaped = {(s.processes, s.threads, s.binding) for what, s in space.moves(two) if what == "processes x threads"}
+    assert reshaped == {(1, 1, "cores"), (1, 2, "none")}
+    fixed = build(context(inventory(), 16), "safe", {"binding": "cores"})
+    assert {s.binding for s in fixed.enumerate()} == {"cores"}
+    assert fixed.conformed(space.context.baseline).binding == "cores"
+
+
+def test_precision_waits_for_amp():
+    where = context(inventory(), 16)
+    assert build(where, "safe").values["precision"] == ("fp32",)
+    assert build(where, "amp").values["precision"] == ("fp32", "bf16")
+
+
+def test_batches_wait_for_max():
+    where = context(inventory(), 64)
+    assert build(where, "amp").global_batches == (64,)
+    assert build(where, "max").global_batches == (64, 128, 256, 512, 1024, 2048)
+    assert build(context(inventory(), 64, samples=1500), "max").global_batches == (64, 128)
+
+
+def test_shared_memory_bounds_workers():
+    host = inventory()
+    tiny = replace(host, memory=replace(host.memory, shm_free=2**20))
+    space = build(context(tiny, 64), "safe")
+    refused = space.why_not(space.context.baseline.but(num_workers=1))
+    assert refused is not None
+    assert "--shm-size" in refused
+
+
+def test_process_limit_bounds_threads():
+    host = inventory(8, 8)
+    few = replace(host, limits=replace(host.limits, processes=24, processes_source="pids.max"))
+    refused = build(context(few, 64), "safe").why_not(
+        Settings(processes=2, threads=1, interop_threads=8, num_workers=4, batch_size=32)
+    )
+    assert refused is not None
+    assert "pids.max" in refused
+
+
+def test_memory_bounds_processes():
+    host = inventory(memory=GIB)
+    refused = build(context(host, 64, parameters=50_000_000), "safe").why_not(
+        Settings(processes=2, threads=1, interop_threads=2, batch_size=32)
+    )
+    assert refused is not None
+    assert "the limit is 1.0 GiB" in refused
+
+
+def test_batch_norm_keeps_its_samples():
+    """J04: never fewer than eight samples, unless the user has fewer."""
+    space = build(context(inventory(), 64, convolutions=True), "safe")
+    assert all(settings.batch_size >= 8 for settings in space.enumerate())
+    tiny = build(context(inventory(), 8, convolutions=True), "safe")
+    assert tiny.why_not(tiny.context.baseline.but(processes=2, threads=1, batch_size=4)) == (
+        "BatchNorm would normalise over 4 samples, fewer than 8"
+    )
+
+
+def test_the_users_odd_value_has_neighbours():
+    baseline = Settings(threads=2, interop_threads=2, batch_size=64, num_workers=1, prefetch_factor=3)
+    space = build(replace(context(inventory(), 64), baseline=baseline), "safe")
+    assert space.values["prefetch_factor"] == (1, 2, 3, 4, 8)
+    steps = {s.prefetch_factor for what, s in space.moves(baseline) if what == "prefetch_factor"}
+    assert steps == {2, 4}
+
+
+def test_fixed_knobs_stay():
+    space = build(context(inventory(), 64), "safe", {"num_workers": 0})
+    assert {s.num_workers for s in walk(space, 1)} == {0}
+
+
+def test_a_random_move_is_drawn_from_what_is_offered_only():
+    """A knob without another value takes no draws from those that have one."""
+    free = build(context(inventory(), 64), "safe")
+    fixed = {name: values[0] for name, values in free.values.items() if name not in ("optimizer_impl", "batch_size")}
+    space = build(context(inventory(), 64), "safe", fixed)
+    here = next(each for each in space.enumerate() if each.optimizer_impl == "default")
+    rng = random.Random(1)
+    drawn = {space.random_move(here, rng.randrange) for _ in range(20)}
+    assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
+
+
+def test_a_fixed_value_is_not_left_out():
+    quiet = context(inventory(), 64)
+    left_out = [(each.knob, each.value) for each in build(quiet, "safe").left_out]
+    assert ("omp_wait_policy", "passive") in left_out
+    fixed = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
+    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in fixed]
+
+
+def test_processes_trade_for_workers_both_ways():
+    space = build(context(inventory(8, 8), 64), "safe")
+    here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)
+    reshaped = {(s.processes, s.threads, s.num_workers) for what, s in space.moves(here) if "processes" in what}
+    assert {(2, 4, 2), (2, 4, 4)} <= reshaped
+
+
+def with_mpi(threads: int = 4, cores: int = 4) -> Inventory:
+    """A machine where MPI is usable beside gloo."""
+    host = inventory(threads, cores)
+    backends = (Backend("gloo", True, ""), Backend("mpi", True, "mpi4py with MPICH 5.0.2"))
+    return replace(host, software=replace(host.software, backends=backends))
+
+
+def exchanges(found) -> set[tuple[int, str | None]]:
+    return {(settings.processes, settings.backend) for settings in found}
+
+
+def test_the_first_processes_may_start_with_any_backend():
+    space = build(context(with_mpi(2, 2), 64), "safe")
+    found = [settings for _, settings in space.moves(space.context.baseline, far=True)]
+    assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
+
+
+def test_backends_move_alone_and_stay_when_processes_move():
+    space = build(context(with_mpi(), 64), "safe")
+    by_mpi = Settings(processes=2, threads=1, backend="mpi", batch_size=32)
+    moved = list(space.moves(by_mpi, far=True))
+    assert [settings.difference(by_mpi) for what, settings in moved if what == "backend"] == [
+        {"backend": ("gloo", "mpi")}
+    ]
+    assert exchanges(s for what, s in moved if what == "processes x threads") == {(1, None), (2, "mpi"), (4, "mpi")}
+
+
+def test_enumeration_holds_every_backend_once():
+    space = build(context(with_mpi(2, 2), 8), "safe", {"num_workers": 0})
+    found = list(space.enumerate())
+    assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
+    assert len(found) == len(set(found))
+
+
+def test_a_fixed_backend_is_kept():
+    space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2, "num_workers": 1})
+    start = space.conformed(space.context.baseline)
+    assert (start.processes, start.backend) == (2, "mpi")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Settings(processes=4, threads=1, backend="mpi", batch_size=16), None),
+        (Settings(processes=8, threads=1, backend="gloo", batch_size=8), None),
+        (Settings(processes=8, threads=1, backend="mpi", batch_size=8), "mpi waits busily: 8 x 1 threads exceed"),
+        (Settings(processes=4, threads=2, backend="mpi", batch_size=16), "mpi waits busily: 4 x 2 threads exceed"),
+    ],
+)
+def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
+    refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).why_not(settings)
+    assert refusal is None if reason is None else reason in (refusal or "")
+
+
+class TestDataParallel:
+    SPACE = build(context(inventory(16, 16, gpus=4), 64, convolutions=True, train_seconds=36_000.0), "safe")
+
+    def test_it_is_one_processs_choice(self) -> None:
+        assert not Settings(processes=2, data_parallel=True).data_parallel
+        alone = dict(self.SPACE.moves(self.SPACE.context.baseline, far=True))
+        assert alone["data_parallel"] == self.SPACE.context.baseline.but(data_parallel=True)
+        several = self.SPACE.context.baseline.but(processes=2, backend="nccl", batch_size=32, threads=1)
+        assert "data_parallel" not in dict(self.SPACE.moves(several, far=True))
+
+    def test_it_takes_the_place_of_processes_at_the_same_global_batch(self) -> None:
+        several = Settings(processes=4, backend="nccl", batch_size=16, threads=1, num_workers=2, compile="default")
+        found = self.SPACE.data_parallel(several)
+        assert found == Settings(data_parallel=True, batch_size=64, threads=1, num_workers=8)
+
+    @pytest.mark.parametrize(
+        ("batch", "convolutions", "compile", "reason"),
+        [
+            (64, True, "default", "replicas"),
+            (16, True, "off", "BatchNorm would normalise over 4 samples"),
+            (2, False, "off", "2 samples do not reach 4 GPUs"),
+        ],
+    )
+    def test_what_replicas_cannot_bear(self, batch: int, convolutions: bool, compile: str, reason: str) -> None:
+        here = context(inventory(16, 16, gpus=4), batch, convolutions=convolutions, train_seconds=36_000.0)
+        refused = build(here, "safe").why_not(here.baseline.but(data_parallel=True, compile=compile))
+        assert reason in (refused or "")

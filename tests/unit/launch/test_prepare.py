@@ -1,0 +1,58 @@
+"""What starts a profile's settings: for an unmodified script, for one that applies them itself, and for nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.launch.prepare import _order, check_shares
+from autotune.profiles.format import NotOffered, Profile, Target
+from autotune.scripts.apply import Order, SharedBatch
+from tests.doubles.results import BASELINE, profile
+
+SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches"))
+BATCH = BASELINE.global_batch
+TWO = BASELINE.but(processes=2, batch_size=BATCH // 2)
+APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffered("processes", 2, "trains apart"),)))
+
+
+@pytest.mark.parametrize("settings", [TWO, BASELINE.but(threads=1), BASELINE])
+def test_a_script_that_applies_its_profile_itself_needs_nothing(settings: object) -> None:
+    assert _order(profile(), "amp", settings) is None  # type: ignore[arg-type]
+
+
+def test_a_script_is_handed_what_differs_from_its_own() -> None:
+    assert _order(SCRIPT, "amp", BASELINE) is None
+    found = _order(SCRIPT, "amp", BASELINE.but(threads=1))
+    assert found is not None
+    assert (found.changed, found.level, found.shared_batch) == ({"threads"}, "amp", None)
+    assert Order.from_text(found.as_text()) == found
+
+
+def test_several_processes_are_handed_their_share_of_the_batch() -> None:
+    found = _order(SCRIPT, "amp", TWO)
+    assert found is not None
+    assert found.shared_batch == SharedBatch(BATCH, BATCH // 2, 1024)
+
+
+def test_processes_that_train_together_may_start() -> None:
+    check_shares(SCRIPT, TWO, 1)
+    check_shares(APART, BASELINE, 1)
+    check_shares(profile(), TWO, 2)
+
+
+@pytest.mark.parametrize(
+    ("saved", "processes", "nodes", "words"),
+    [
+        (APART, 2, 1, "train cannot train as 2 processes: trains apart"),
+        (APART, 4, 1, "as 4 processes: trains apart"),
+        (SCRIPT, 3, 1, f"cannot share its batch of {BATCH} equally"),
+        (SCRIPT, 1, 2, "tuned for one machine"),
+    ],
+)
+def test_others_are_refused(saved: Profile, processes: int, nodes: int, words: str) -> None:
+    settings = BASELINE.but(processes=processes, batch_size=-(-BATCH // processes))
+    with pytest.raises(UsageError, match=words):
+        check_shares(saved, settings, nodes)

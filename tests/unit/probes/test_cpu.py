@@ -1,0 +1,234 @@
+"""Processors: lists, topology, kinds, NUMA nodes, names by cpuid and MIDR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.probes import cpu
+from tests.doubles.machines import MACHINES, amd_cpuinfo, arm_server, cpu_list, host, laptop, node, server
+from tests.doubles.recorded import Recorded, Recording
+
+
+@given(st.sets(st.integers(0, 4000), max_size=60))
+def test_cpu_lists_read_back(ids: set[int]) -> None:
+    assert cpu.parse_cpu_list(cpu_list(ids)) == tuple(sorted(ids))
+
+
+@given(st.text(alphabet="0123456789-, :x\n", max_size=20))
+def test_odd_cpu_lists_are_refused_or_read(text: str) -> None:
+    try:
+        ids = cpu.parse_cpu_list(text)
+    except ValueError:
+        return
+    assert list(ids) == sorted(set(ids))
+    assert not set(text) & {":", "x"}
+
+
+@pytest.mark.parametrize("text", ["3-1", "a", "0-", "-1", "1 2", "0-99999999", "999999", "0-7:1/2"])
+def test_malformed_cpu_lists_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a list of CPUs"):
+        cpu.parse_cpu_list(text)
+
+
+@pytest.mark.parametrize(
+    ("machine", "packages", "cores", "logical", "vendor", "family"),
+    [
+        ("laptop", 1, 14, 20, "intel", "raptor-lake"),
+        ("server", 2, 64, 128, "intel", "sapphire-rapids"),
+        ("pod_v2", 1, 32, 64, "amd", "epyc-zen3"),
+        ("slurm_step", 1, 64, 64, "amd", "epyc-zen2"),
+        ("arm_server", 1, 64, 64, "arm", "neoverse-v1"),
+    ],
+)
+def test_recorded_machines(
+    tmp_path: Path, machine: str, packages: int, cores: int, logical: int, vendor: str, family: str
+) -> None:
+    found = cpu.probe(MACHINES[machine]().at(tmp_path))
+    assert (found.packages, found.cores, len(found.logical)) == (packages, cores, logical)
+    assert (found.vendor, found.family) == (vendor, family)
+
+
+def test_hybrid_cores_have_kinds(tmp_path: Path) -> None:
+    kinds = {c.id: c.kind for c in cpu.probe(laptop().at(tmp_path)).logical}
+    assert {i for i, kind in kinds.items() if kind == "performance"} == set(range(12))
+    assert {i for i, kind in kinds.items() if kind == "efficiency"} == set(range(12, 20))
+
+
+@pytest.mark.parametrize(
+    ("capacities", "slow"),
+    [
+        ([1024, 1024, 1024, 1024], set()),
+        ([430, 430, 1024, 1024], {0, 1}),
+        ([250, 800, 800, 1024], {0}),  # three tiers: the middle one is big
+        ([0, 0, 0, 0], set()),
+    ],
+)
+def test_arm_kinds_come_from_capacity(tmp_path: Path, capacities: list[int], slow: set[int]) -> None:
+    files = {f"/sys/devices/system/cpu/cpu{i}/cpu_capacity": str(value) for i, value in enumerate(capacities)}
+    machine = host([(i,) for i in range(4)], cpuinfo="processor : 0", machine="aarch64").having(files)
+    found = cpu.probe(machine.at(tmp_path))
+    assert {c.id for c in found.logical if c.kind == "efficiency"} == slow
+    assert {c.kind for c in found.logical} == ({"efficiency", "performance"} if slow else {"uniform"})
+
+
+@pytest.mark.parametrize(
+    ("siblings", "online", "cores"),
+    [
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], "0-7", 4),
+        ([(0, 1), (2, 3)], "0-3", 2),
+        ([(0, 4), (1,), (2, 6), (3, 7)], "0-4,6-7", 4),  # CPU 5 is offline
+    ],
+)
+def test_smt_siblings_are_one_core(tmp_path: Path, siblings: list[tuple[int, ...]], online: str, cores: int) -> None:
+    machine = host(siblings, cpuinfo="").having({"/sys/devices/system/cpu/online": online})
+    found = cpu.probe(machine.at(tmp_path))
+    assert found.cores == cores
+    assert cpu_list(c.id for c in found.logical) == online
+
+
+def test_restarted_core_ids_are_told_apart() -> None:
+    places = cpu.physical_cores({0: (0, 0, (0, 1)), 1: (0, 0, (0, 1)), 2: (0, 0, (2, 3)), 3: (0, 0, (2, 3))})
+    assert places[0] == places[1] != places[2] == places[3]
+
+
+def test_core_ids_of_minus_one_are_replaced() -> None:
+    assert cpu.physical_cores({0: (0, -1, (0,)), 1: (0, -1, (1,))}) == {0: (0, 0), 1: (0, 1)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 5), st.integers(1, 3)), min_size=1, max_size=20))
+def test_cores_are_exactly_the_sibling_groups(groups: list[tuple[int, int, int]]) -> None:
+    topology, expected, first = {}, {}, 0
+    for package, core, threads in groups:
+        siblings = tuple(range(first, first + threads))
+        topology |= dict.fromkeys(siblings, (package, core, siblings))
+        expected |= dict.fromkeys(siblings, siblings)
+        first += threads
+    places = cpu.physical_cores(topology)
+    assert all((places[a] == places[b]) == (expected[a] == expected[b]) for a in places for b in places)
+
+
+def test_without_sysfs_cpuinfo_and_mask_answer(tmp_path: Path) -> None:
+    machine = host([(0,), (1,)], cpuinfo=amd_cpuinfo(2, 25, 17, "AMD EPYC")).without("/sys/devices")
+    found = cpu.probe(machine.at(tmp_path))
+    assert (found.cores, len(found.logical), found.nodes) == (2, 2, ())
+
+
+def test_numa_nodes_with_gaps_and_without_memory(tmp_path: Path) -> None:
+    files = {**node(0, "0-1", 8 << 30, "10 20"), **node(2, "", 16 << 30, "20 10")}
+    found = cpu.probe(host([(0,), (1,)], cpuinfo="").having(files).at(tmp_path))
+    assert [(n.id, n.cpus, n.memory) for n in found.nodes] == [(0, (0, 1), 8 << 30), (2, (), 16 << 30)]
+    assert found.nodes[1].distances == (20, 10)
+
+
+def test_server_nodes(tmp_path: Path) -> None:
+    found = cpu.probe(server().at(tmp_path))
+    assert [n.memory >> 30 for n in found.nodes] == [256, 0, 256, 256]
+    assert {c.node for c in found.logical if c.package == 1} == {2, 3}
+
+
+def test_arm_without_a_model_name_is_called_by_its_family(tmp_path: Path) -> None:
+    found = cpu.probe(arm_server().at(tmp_path))
+    assert found.model == "neoverse-v1"
+    assert {"neon", "sve", "bf16"} <= set(found.features)
+
+
+SYSCTL = """hw.logicalcpu: 10
+hw.physicalcpu: 10
+hw.perflevel0.logicalcpu: 6
+hw.perflevel1.logicalcpu: 4
+hw.optional.arm64: 1
+hw.optional.arm.FEAT_BF16: 1
+hw.optional.arm.FEAT_I8MM: 0
+machdep.cpu.brand_string: Apple M2 Pro
+"""
+
+
+def test_macos(tmp_path: Path) -> None:
+    recording = Recording(platform="darwin", machine="aarch64", commands={"sysctl hw machdep.cpu": (0, SYSCTL)})
+    found = cpu.probe(Recorded(tmp_path, recording))
+    assert (found.vendor, found.family, found.cores) == ("apple", "m2-pro", 10)
+    assert [c.kind for c in found.logical] == ["efficiency"] * 4 + ["performance"] * 6
+    assert found.features == ("bf16", "neon")
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "", flags: str = "") -> dict[str, str]:
+    numbers = {"cpu family": str(family), "model": str(model), "stepping": str(stepping)}
+    return {"vendor_id": vendor, "model name": name, "flags": flags, **numbers}
+
+
+@pytest.mark.parametrize(
+    ("record", "vendor", "family"),
+    [
+        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554"), "amd", "epyc-zen4"),
+        (x86("AuthenticAMD", 25, 97, name="AMD Ryzen 9 7950X"), "amd", "ryzen-zen4"),
+        (x86("AuthenticAMD", 25, 24, name="AMD Ryzen Threadripper PRO 7995WX"), "amd", "threadripper-zen4"),
+        (x86("AuthenticAMD", 25, 17, name="AMD-KVM"), "amd", "zen4"),
+        (x86("AuthenticAMD", 31, 3), "amd", "family31-model3"),
+        (x86("GenuineIntel", 6, 85, 4), "intel", "skylake-sp"),
+        (x86("GenuineIntel", 6, 85, 7), "intel", "cascade-lake"),
+        (x86("GenuineIntel", 6, 85, 11), "intel", "cooper-lake"),
+        (x86("GenuineIntel", 6, 143), "intel", "sapphire-rapids"),
+        (x86("GenuineIntel", 6, 250), "intel", "family6-model250"),
+        (x86("GenuineIntel", 15, 143), "intel", "family15-model143"),
+        (x86("HygonGenuine", 24, 1), "unknown", "family24-model1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
+        ({"CPU implementer": "0x61", "CPU part": "0x023"}, "apple", "m1"),
+        ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
+        ({"cpu": "POWER9, altivec supported"}, "ibm", "power9"),
+        ({}, "unknown", "unknown"),
+    ],
+)
+def test_identify(record: dict[str, str], vendor: str, family: str) -> None:
+    assert cpu.identify(record) == (vendor, family)
+
+
+AVX2 = "fpu sse2 avx f16c fma avx2"
+AVX512 = f"{AVX2} avx512f avx512bw avx512_vnni"
+BF16 = f"{AVX512} avx512_bf16"
+AMX = f"{BF16} avx512_fp16 amx_bf16 amx_tile amx_int8"
+
+
+@pytest.mark.parametrize(
+    ("record", "family"),
+    [
+        (x86("GenuineIntel", 6, 167, flags=AVX512), "rocket-lake"),
+        (x86("GenuineIntel", 6, 167, flags=AMX), "amx"),
+        (x86("GenuineIntel", 6, 167, flags=AVX2), "avx2"),
+        (x86("GenuineIntel", 6, 143, flags=AMX), "sapphire-rapids"),
+        (x86("GenuineIntel", 6, 207, flags="sse2 amx_fp16"), "emerald-rapids"),
+        (x86("GenuineIntel", 6, 85, 7, flags=AMX), "amx"),
+        (x86("GenuineIntel", 6, 85, 16, flags=AVX512), "family6-model85"),
+        (x86("GenuineIntel", 6, 58, flags="sse2 avx f16c"), "ivy-bridge"),
+        (x86("GenuineIntel", 6, 183, flags=f"{AVX2} avx_vnni"), "raptor-lake"),
+        (x86("GenuineIntel", 6, 250, flags=AMX), "family6-model250"),
+        (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=AVX2), "epyc-zen3"),
+        (x86("AuthenticAMD", 25, 1, name="AMD EPYC 7763", flags=BF16), "avx512-bf16"),
+        (x86("AuthenticAMD", 25, 17, name="AMD EPYC 9554", flags=AVX2), "avx2"),
+        (x86("HygonGenuine", 24, 1, flags=AVX2), "family24-model1"),
+    ],
+)
+def test_a_designs_name_needs_its_features(record: dict[str, str], family: str) -> None:
+    """A masked server part shows another design's model number and its own features."""
+    assert cpu.identify(record)[1] == family
+
+
+@pytest.mark.parametrize(
+    ("record", "present", "absent"),
+    [
+        ({"flags": "sse2 avx2 amx_bf16 avx512_bf16"}, {"avx2", "amx_bf16", "avx512_bf16"}, {"bf16", "sse2"}),
+        ({"flags": "sse2 avx2"}, {"avx2"}, {"avx512f", "avx512_bf16"}),
+        ({"Features": "fp asimd bf16"}, {"neon", "bf16"}, {"asimd", "sve"}),
+        ({}, set(), {"avx2"}),
+    ],
+)
+def test_features(record: dict[str, str], present: set[str], absent: set[str]) -> None:
+    found = set(cpu.features(record))
+    assert present <= found
+    assert not absent & found

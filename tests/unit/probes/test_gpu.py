@@ -1,0 +1,198 @@
+"""GPUs by a driver made of tables, and CUDA_VISIBLE_DEVICES as CUDA reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.probes import gpu
+from autotune.probes.facts import Gpu
+from autotune.probes.gpu import Device, visible
+from tests.doubles.fake_nvml import FakeGpu, FakeNvml
+from tests.doubles.machines import GIB, Machine, host, mig_slice, server
+
+
+def plain(**env: str) -> Machine:
+    return host([(0,)], cpuinfo="", env=env)
+
+
+def probe(tmp_path: Path, nvml: FakeNvml, **env: str) -> tuple[Gpu, ...]:
+    return gpu.probe(plain(**env).at(tmp_path), nvml)
+
+
+def test_server(tmp_path: Path) -> None:
+    machine = server()
+    found = gpu.probe(machine.at(tmp_path), machine.nvml)
+    assert [g.node for g in found] == [0] * 4 + [2] * 4
+    assert {link.kind for g in found for link in g.links} == {"nvlink"}
+    assert [link.peer for link in found[3].links] == [0, 1, 2, 4, 5, 6, 7]
+    assert found[0].name == "NVIDIA H200"
+
+
+def test_links_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
+    machine = server().having(env={"CUDA_VISIBLE_DEVICES": "5,2"})
+    found = gpu.probe(machine.at(tmp_path), machine.nvml)
+    assert [(g.index, g.uuid[:12], [link.peer for link in g.links]) for g in found] == [
+        (0, "GPU-00000005", [1]),
+        (1, "GPU-00000002", [0]),
+    ]
+
+
+def test_mig_slice(tmp_path: Path) -> None:
+    machine = mig_slice()
+    (found,) = gpu.probe(machine.at(tmp_path), machine.nvml)
+    assert (found.mig, found.memory_total, found.capability) == (True, 10 * GIB, (8, 0))
+    assert found.uuid.startswith("MIG-00000001")
+    assert found.links == ()
+
+
+@pytest.mark.parametrize("failure", ["NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"])
+def test_no_driver_is_no_gpu(tmp_path: Path, failure: str) -> None:
+    assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a")], failure=failure)) == ()
+
+
+def test_a_broken_driver_raises(tmp_path: Path) -> None:
+    with pytest.raises(FakeNvml.NVMLError):
+        probe(tmp_path, FakeNvml([FakeGpu("GPU-a")], failure="NVMLError"))
+
+
+@pytest.mark.parametrize(
+    ("level", "kind"),
+    [(0, "pcie-switch"), (10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system")],
+)
+def test_links_without_nvlink(tmp_path: Path, level: int, kind: str) -> None:
+    found = probe(tmp_path, FakeNvml([FakeGpu("GPU-a"), FakeGpu("GPU-b")], level=level))
+    assert [link.kind for link in found[0].links] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("used", "processes", "count", "memory"),
+    [
+        (9 * GIB, ((77, 9 * GIB),), 1, 9 * GIB),
+        (9 * GIB, (), None, 9 * GIB),  # somebody uses it and the container hides who
+        (9 * GIB, None, None, 9 * GIB),
+        (2 * GIB, ((4242, 2 * GIB),), 0, 0),  # that is us
+        (3 * GIB, ((4242, GIB), (77, None)), 1, 2 * GIB),
+        (0, (), 0, 0),
+    ],
+)
+def test_others_on_the_gpu(tmp_path: Path, used: int, processes: object, count: int | None, memory: int) -> None:
+    card = FakeGpu("GPU-a", used=used, processes=processes)  # type: ignore[arg-type]
+    (found,) = probe(tmp_path, FakeNvml([card]))
+    assert (found.foreign_processes, found.foreign_memory) == (count, memory)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "names"),
+    [(0x1, ()), (0x3, ()), (0x4, ("power cap",)), (0x68, ("hardware slowdown", "thermal", "hardware thermal"))],
+)
+def test_throttling(tmp_path: Path, reasons: int, names: tuple[str, ...]) -> None:
+    assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a", reasons=reasons)]))[0].clocks_throttled == names
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetP2PStatus",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetPciInfo",
+        "nvmlDeviceGetTopologyCommonAncestor",
+    ],
+)
+def test_older_drivers_lack_functions(tmp_path: Path, missing: str) -> None:
+    cards = [FakeGpu("GPU-a", reasons=0x4), FakeGpu("GPU-b")]
+    found = probe(tmp_path, FakeNvml(cards, missing=frozenset({missing})))
+    assert [g.uuid for g in found] == ["GPU-a", "GPU-b"]
+
+
+def test_nvml_is_closed_again(tmp_path: Path) -> None:
+    nvml = FakeNvml([FakeGpu("GPU-a")])
+    probe(tmp_path, nvml)
+    assert nvml.calls[-1] == "nvmlShutdown"
+
+
+A, B, C = "GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-cccc3333-0000"
+GPUS = [Device(A), Device(B), Device(C)]
+M1, M2 = "MIG-1111aaaa-0000", "MIG-2222bbbb-0000"
+SLICED = [
+    Device(A, sliced=True),
+    Device(B),
+    Device(M1, parent=0, alias=f"MIG-{A}/1/0"),
+    Device(M2, parent=0, alias=f"MIG-{A}/2/0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, [A, B, C]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", [A]),
+        ("1,0", [B, A]),
+        (" 2 , 0 ", [C, A]),
+        ("0,1,foo,2", [A, B]),
+        ("foo", []),
+        ("0,3,1", [A]),
+        ("0,0", []),
+        ("1,2,1", []),
+        ("1gpu2,2ampere", [B, C]),
+        ("NoDevFiles", []),
+        ("0,,1", [A]),
+        (A, [A]),
+        ("GPU-cccc", [C]),
+        ("GPU-aaaa", []),  # two devices begin so
+        ("GPU-aaaa2,GPU-c", [B, C]),
+        ("GPU-c,GPU-zzzz,GPU-aaaa1", [C]),
+        ("GPU-c,GPU-cccc", []),
+        ("GPU-c,0", [C]),
+        ("GPU-", []),
+        ("MIG-1111", []),
+    ],
+)
+def test_whole_gpus(value: str | None, expected: list[str]) -> None:
+    assert [device.uuid for device in visible(value, GPUS)] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, [M1]),  # one slice at most, and no whole GPU beside it
+        ("0", [M1]),
+        ("1", [B]),
+        ("1,0", [M1]),
+        (M2, [M2]),
+        ("MIG-2222", [M2]),
+        (f"{M2},{M1}", [M2]),
+        (f"MIG-{A}/2/0", [M2]),
+        ("MIG-zzzz", []),
+        (A, [M1]),
+        (B, [B]),
+    ],
+)
+def test_mig_slices(value: str | None, expected: list[str]) -> None:
+    assert [device.uuid for device in visible(value, SLICED)] == expected
+
+
+def test_a_gpu_in_mig_mode_without_slices_cannot_compute() -> None:
+    assert visible(None, [Device(A, sliced=True), Device(B)]) == [Device(B)]
+
+
+@given(st.lists(st.integers(-2, 5), max_size=6))
+def test_indices_are_a_prefix_or_nothing(indices: list[int]) -> None:
+    chosen = [GPUS.index(device) for device in visible(",".join(map(str, indices)), GPUS)]
+    assert chosen == indices[: len(chosen)]
+    assert len(set(chosen)) == len(chosen)
+
+
+@given(st.text(alphabet="0123456789GPUMIG-ac, ", max_size=30))
+def test_any_text_gives_known_devices_once(value: str) -> None:
+    for devices in (GPUS, SLICED):
+        chosen = visible(value, devices)
+        assert set(chosen) <= set(devices)
+        assert len(set(chosen)) == len(chosen)

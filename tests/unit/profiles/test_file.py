@@ -1,0 +1,288 @@
+"""Files: what is no profile, what is never lost, what is never replaced, and what is never shared."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import resource
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import ProfileError, UsageError
+from autotune.profiles import file, places
+from autotune.profiles.format import Failure, NotOffered, Profile
+from autotune.profiles.places import default_path
+from tests.doubles.profiles import MACHINE, profile
+
+TEXT = file.dump(profile())
+HOST, USER = "gpu-box-17", "grace"
+UUID = "GPU-1b2c3d4e-1111-2222-3333-444455556666"
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "is empty"),
+        (b"- 1\n", "is not a profile"),
+        (b"\xff\xfe" + TEXT.encode("utf-16-le"), "is not UTF-8 text"),
+        (TEXT.replace("resnet", "r\u00e9snet").encode("latin-1"), "is not UTF-8 text (byte "),
+        (b"\x7fELF\0\0", "is a binary file, not a profile"),
+        (os.urandom(2000), "p.yaml: "),
+        (TEXT.encode()[:700], "is missing"),
+        (b"#" * (64 * 1024 + 1), "is larger than 64 KB"),
+        (b"a: " + b"x" * 10_000_000, "is larger than 64 KB"),
+    ],
+)
+def test_files_that_are_no_profiles(tmp_path: Path, raw: bytes, words: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(raw)
+    with pytest.raises(ProfileError) as caught:
+        file.read(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_things_that_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, words in (
+        (tmp_path / "none", "no such file"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "fifo", "plain"),
+    ):
+        with pytest.raises(ProfileError, match=words):
+            file.read(path)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def test_write_makes_folders_and_leaves_no_rubbish(tmp_path: Path) -> None:
+    path = file.write(tmp_path / "a" / "b" / "p.yaml", profile())
+    assert file.read(path) == profile()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [item.name for item in path.parent.iterdir()] == ["p.yaml"]
+
+
+def test_private_text_is_this_users_alone(tmp_path: Path) -> None:
+    path = file.write_text(tmp_path / "a" / "b", "x", private=True)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
+
+
+def test_names_of_any_kind(tmp_path: Path) -> None:
+    odd = tmp_path / 'it\'s "a"\nfolder' / os.fsdecode(b"p '\n\"\xe9.yaml")
+    assert file.read(file.write(odd, profile())) == profile()
+
+
+def test_long_evidence_is_trimmed_rather_than_lost() -> None:
+    crowd = tuple(Failure("crashed", f"{k} " + "ä" * 900, {"threads": k + 1}) for k in range(900))
+    long = profile(evidence=replace(profile().evidence, failures=crowd, not_offered=(NotOffered("a", 1, "b"),) * 900))
+    text = file.dump(long)
+    assert len(text.encode()) <= file.MAX_BYTES
+    assert file.parse(text, "p.yaml").levels == profile().levels
+
+
+def test_a_profile_that_breaks_the_format_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"baseline\.settings\.threads: 5000 is not a whole number"):
+        file.write(tmp_path / "p.yaml", profile(baseline=profile().baseline.but(threads=5000)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["/proc/p.yaml", "/dev/null/p.yaml"])
+def test_a_folder_that_cannot_be_written(place: str) -> None:
+    with pytest.raises(ProfileError, match=r"cannot be written \(.*\)$") as caught:
+        file.write(place, profile())
+    assert place in str(caught.value)
+    with pytest.raises(UsageError, match="--profile OUT"):
+        places.checked_place(Path(place))
+
+
+def full(*_arguments: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file.write(tmp_path / "p.yaml", profile())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ProfileError, match="No space left on device"):
+            file.write(path, profile(recommended="safe"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(ProfileError, match="File too large"):
+            file.write(path, profile(recommended="safe"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read(path) == profile()
+    assert [item.name for item in tmp_path.iterdir()] == ["p.yaml"]
+
+
+def interrupted(rate: float) -> Profile:
+    """What an interrupted run writes."""
+    return profile(baseline_rate=rate, evidence=replace(profile().evidence, partial=True))
+
+
+@pytest.mark.parametrize("there", [TEXT, "schema: another\n", ""])
+def test_an_interrupted_run_replaces_nothing_but_its_own_kind(tmp_path: Path, there: str) -> None:
+    path, beside = tmp_path / "p.v2.yaml", tmp_path / "p.v2.partial.yaml"
+    path.write_text(there, "utf-8")
+    for rate in (1.5, 2.5):
+        assert file.write(path, interrupted(rate)) == beside
+        assert file.read(beside) == interrupted(rate)
+        header = beside.read_text("utf-8")
+        assert 'autotune.load("p.v2.partial.yaml")' in header
+        assert "autotune run --profile p.v2.partial.yaml train.py" in header
+    assert path.read_text("utf-8") == there
+    beside.write_text(there, "utf-8")
+    assert file.write(path, interrupted(3.5)).name == "p.v2.partial.partial.yaml"
+    assert (path.read_text("utf-8"), beside.read_text("utf-8")) == (there, there)
+
+
+def test_a_complete_run_replaces_an_interrupted_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    for made in (interrupted(1.5), interrupted(2.5), profile()):
+        assert file.write(path, made) == path
+        assert file.read(path) == made
+
+
+# What is never replaced -----------------------------------------------------------------------------------------------
+
+
+def special(kind: str, folder: Path) -> Path:
+    """Something that is no plain file."""
+    path = folder / "out.yaml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/null")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        target = {"link": folder / "own.yaml", "dangling link": folder / "none", "loop": path}[kind]
+        (folder / "own.yaml").write_text("precious")
+        path.symlink_to(target)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "link", "dangling link", "loop", "folder"])
+def test_only_plain_files_are_replaced(kind: str, tmp_path: Path) -> None:
+    """Before, a device became a file: root in a container lost its ``/dev/null``."""
+    path = special(kind, tmp_path)
+    mode = path.lstat().st_mode
+    with pytest.raises(UsageError, match="is a folder" if kind == "folder" else "only plain files are replaced"):
+        places.checked_place(path)
+    for made in (profile(), interrupted(1.5)):
+        if made.evidence.partial and kind != "device":
+            assert file.write(path, made) == tmp_path / "out.partial.yaml"
+        elif kind != "device":
+            with pytest.raises(ProfileError, match="only plain files are replaced"):
+                file.write(path, made)
+    assert path.lstat().st_mode == mode
+    assert not stat.S_ISLNK(mode) or kind == "loop" or (tmp_path / "own.yaml").read_text() == "precious"
+
+
+# Where a run writes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project, and a home of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def test_the_place_of_a_run_is_the_projects_or_the_users(project: Path, tmp_path: Path) -> None:
+    path = default_path(MACHINE.key, "resnet")
+    assert places.own_place(MACHINE.key, "resnet") == path
+    assert path.parent.is_dir()
+    path.parent.rmdir()
+    path.parent.parent.rmdir()
+    (project / "profiles").write_text("no folder")
+    assert places.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
+
+
+def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
+    path = default_path(MACHINE.key, "resnet")
+    path.parent.mkdir(parents=True)
+    path.symlink_to(project / "elsewhere.yaml")
+    with pytest.raises(UsageError, match="it is a symbolic link, and only plain files are replaced"):
+        places.own_place(MACHINE.key, "resnet")
+
+
+def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert file.save(tmp_path / "own.yaml", profile()) == (tmp_path / "own.yaml", "")
+    place, why = file.save(Path("/proc/none/own.yaml"), profile())
+    assert file.read(place) == profile()
+    assert place.is_relative_to(tmp_path / "data")
+    assert "/proc/none" in why
+    monkeypatch.setattr(places, "user_folder", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "project"))
+    place, why = file.save(Path("/proc/none/own.yaml"), profile())
+    assert file.read(place) == profile()
+    assert place.is_relative_to(project)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ProfileError, match=r"own\.yaml.*No space left"):
+        file.save(Path("own.yaml"), profile())
+
+
+# What is never shared -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host and a user with names of their own."""
+    monkeypatch.setattr(platform, "node", lambda: f"{HOST}.corp.example")
+    monkeypatch.setattr(getpass, "getuser", lambda: USER)
+
+
+@pytest.mark.usefixtures("identity")
+def test_no_host_user_path_or_uuid_is_exported(tmp_path: Path) -> None:
+    talk = f"{USER}@{HOST} ({HOST}.corp.example): {tmp_path}/model.py, ~/secret.py and C:\\Users\\x failed on {UUID}"
+    level = replace(profile().level(), note=talk)
+    evidence = replace(
+        profile().evidence,
+        failures=(Failure("crashed", talk, {"threads": talk}),),
+        not_offered=(NotOffered("compile", talk, talk),),
+        warnings=(talk,),
+        why=talk,
+    )
+    told = profile(evidence=evidence, levels={"safe": level, "amp": level, "max": level}, software={"blas": talk})
+    text = file.write(tmp_path / "p.yaml", told).read_text("utf-8")
+    for secret in (HOST, USER, UUID, UUID[4:], str(tmp_path), "model.py", "secret.py", "Users", str(Path.home()) + "/"):
+        assert secret not in text, secret
+    assert "<name>@<name>" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        *(
+            (each, each)
+            for each in ("/dev/shm has 64 MiB free", "fp32/bf16", "2 x 4 threads: a/b", "see /proc/meminfo")
+        ),
+        (" a\n\tb\x1b[31m\u202e ", "a b?[31m?"),
+        ("x" * 600, "x" * 497 + "..."),
+    ],
+)
+def test_texts_become_one_printable_line_and_honest_reasons_stay_whole(text: str, shared: str) -> None:
+    assert file.public(text, ()) == shared
+
+
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4242")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    monkeypatch.setattr(platform, "node", lambda: HOST)
+    assert file.private_names() == (HOST,)

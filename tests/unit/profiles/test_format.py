@@ -1,0 +1,306 @@
+"""The format: its keys and order, what is refused in which words, and that any profile comes back as it was."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import ProfileError, UsageError
+from autotune.knobs.fingerprint import Fingerprint
+from autotune.knobs.knob import LEVELS, Count, Flag, Knob, Word
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOB_NAMES, KNOBS
+from autotune.profiles import file
+from autotune.profiles.format import (
+    MOST_SPEEDUP,
+    OTHER_EFFECTS,
+    SCHEMA,
+    Ceiling,
+    Evidence,
+    Failure,
+    LevelResult,
+    NotOffered,
+    Profile,
+    Target,
+    Written,
+    look_alike,
+)
+from autotune.profiles.records import MOST_NUMBER
+from autotune.stats.decide import Verdict
+from autotune.stats.proof import Proof
+from tests.doubles.profiles import TUNED, profile
+from tests.strategies import settings as any_settings
+
+TEXT = file.dump(profile())
+COMPARED = Fingerprint(("0123456789abcdef",), ("0" * 16,), ())
+
+
+def changed(old: str, new: str, after: str = "schema:") -> str:
+    """The good text with one value changed: the first one behind ``after``."""
+    head, found, tail = TEXT.partition(after)
+    assert old in tail
+    return head + found + tail.replace(old, new, 1)
+
+
+def refusal(text: str) -> str:
+    """What the reader says about ``text``."""
+    with pytest.raises(ProfileError) as caught:
+        file.parse(text, "p.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("threads: 8", "threads: 1000000000", "threads: 1000000000 is not a whole number from 1 to 4096"),
+        ("threads: 8", "threads: -1", "threads: -1 is not a whole number from 1 to 4096"),
+        ("threads: 8", "threads: 1:30", "threads: '1:30' is not a whole number"),
+        ("threads: 8", "threads: 010", "threads: '010' is not a whole number"),
+        ("threads: 8", "threads: true", "threads: true is not a whole number"),
+        ("threads: 8", "threads: 8.0", "threads: 8.0 is not a whole number"),
+        ("threads: 8", "threads: '8'", "threads: '8' is not a whole number"),
+        ("threads: 8", "threads: [8]", "threads: a list is not a whole number"),
+        ("pin_memory: false", "pin_memory: no", "pin_memory: 'no' is not True or False"),
+        ("pin_memory: false", "pin_memory: 0", "pin_memory: 0 is not True or False"),
+        ("allocator: default", "allocator: /tmp/x.so", "allocator: '/tmp/x.so' is not one of"),
+        ("backend: null", "backend: tpu", "backend: 'tpu' is not one of"),
+        ("processes: 1", "LD_PRELOAD: /tmp/x.so", "levels.amp.settings.LD_PRELOAD: is no key of this format"),
+        ("threads: 8", "thread: 8", "settings.thread: is no key of this format; did you mean threads?"),
+        ("\n      precision: bf16", "", "levels.amp.settings.precision: is missing"),
+        ("rate: 2010.5", "rate: .nan", "levels.amp.rate: '.nan' is not a number"),
+        ("rate: 2010.5", "rate: 1e999", "levels.amp.rate: inf is not between 0 and"),
+        ("rate: 2010.5", "rate: true", "levels.amp.rate: true is not a number"),
+        ("low: 1.55", "low: 1.65", "levels.amp: speedup: 1.62 is not between low 1.65 and high 1.7"),
+        ("rounds: 12", "rounds: 0", "levels.amp: proven: true, but nothing was compared (0 rounds)"),
+        ("low: 1.55", "low: 0.1", "levels.amp: proven: true, but the settings may be slower (low 0.1)"),
+        ("confidence: 0.95", "confidence: 1.5", "speedup.confidence: 1.5 is not between 0.5 and 0.9999"),
+        ("proven: true", "proven: 1", "levels.amp.proven: 1 is not true or false"),
+        ("  max:", "  fast:", "levels.fast: 'fast' is not one of safe, amp, max"),
+        ("kind: out", "knd: out", "evidence.failures.0.knd: is no key of this format; did you mean kind?"),
+        ("      batch_size: 512", "      PYTHONSTARTUP: 1", "changed.PYTHONSTARTUP: 'PYTHONSTARTUP' is not a knob"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(old: str, new: str, words: str) -> None:
+    said = refusal(changed(old, new, "  amp:"))
+    assert re.match(r"p\.yaml: line \d+: ", said)
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (changed("recommended: amp", "recommended: fast"), "recommended: 'fast' is not one of safe, amp, max"),
+        (
+            changed("key: amd", "key: ../../etc/amd"),
+            "key: '../../etc/amd-epyc-zen4-8c-32g' is not a plain name",
+        ),
+        (changed("cores: 8", "coers: 8"), "machine.facts.coers: is no key of this format; did you mean cores?"),
+        (changed("torch:", "LD_PRELOAD:"), "software.LD_PRELOAD: 'LD_PRELOAD' is not a lower-case word"),
+        (changed("  rate: 1240.25\n", ""), "baseline.rate: is missing"),
+        (TEXT.replace("machine:", "mach:"), "mach: is no key of this format; did you mean machine?"),
+        (TEXT[: TEXT.index("  max:")] + TEXT[TEXT.index("evidence:") :], "levels: a group of keys is not complete"),
+        ("{}", "has no key 'schema'"),
+        ("schema: [1]\n", "schema: a list is not autotune.profile"),
+        ("schema: autotune.profile/2\n", "another version of torch-autotune wrote it. Tune again"),
+    ],
+)
+def test_other_mistakes(text: str, words: str) -> None:
+    assert words in refusal(text)
+
+
+@pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+def test_a_value_that_a_knob_does_not_have(knob: Knob) -> None:
+    wrong = {Flag: "perhaps", Word: "perhaps", Count: 2**40}[type(knob.kind)]
+    text = re.sub(rf"(?m)^(\s+{knob.name}:) \S+$", rf"\1 {wrong}", TEXT, count=1)
+    assert text != TEXT
+    assert f"{knob.name}: " in refusal(text)
+
+
+def claim(value: float, low: float, high: float, rounds: int = 12) -> LevelResult:
+    """A level that is said to be proven."""
+    return LevelResult(TUNED, 10.0, Proof(value, low, high, 0.95, rounds), proven=True)
+
+
+@pytest.mark.parametrize(
+    ("level", "possible"),
+    [
+        (claim(1.5, 1.2, math.inf), True),
+        (claim(MOST_SPEEDUP, 2.0, math.inf), True),
+        (claim(1.5, 1.2, 2.0, rounds=0), False),
+        (claim(1.5, 0.99, 2.0), False),
+        (claim(1e6, 1e5, math.inf), False),
+        (replace(claim(1e6, 0.0, math.inf), proven=False), True),
+    ],
+)
+def test_claims_that_nobody_can_have_measured_are_refused(level: LevelResult, possible: bool) -> None:
+    assert (level.problem() is None) is possible
+    claims = profile(levels=dict.fromkeys(LEVELS, level))
+    if possible:
+        assert file.parse(file.dump(claims), "p.yaml") == claims
+    else:
+        with pytest.raises(ProfileError, match="proven: true, but"):
+            file.dump(claims)
+
+
+def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
+    made = profile()
+    data = made.as_dict()
+    assert json.loads(json.dumps(data)) == data == yaml.safe_load(TEXT)
+    assert list(data) == [
+        *("schema", "machine", "software", "target", "recommended", "baseline", "levels", "evidence"),
+    ]
+    assert data["schema"] == SCHEMA
+    assert list(data["machine"]) == ["key", "facts"]
+    assert list(data["baseline"]) == ["settings", "rate"]
+    assert list(data["baseline"]["settings"]) == list(KNOB_NAMES)
+    assert list(data["target"]) == ["name", "unit", "device", "parameters", "samples"]
+    assert set(data["evidence"]) == {field.name for field in fields(Evidence)} - {"beside"}
+    data["evidence"]["failures"][0]["changed"]["batch_size"] = 1
+    assert made.evidence.failures[0].changed == {"batch_size": 512}
+
+
+def test_what_is_usual_may_be_left_out() -> None:
+    lines = ("    note: ''", "  partial: false", "  ceiling: null", "  why: ''")
+    assert all(line in TEXT for line in lines)
+    short = "\n".join(line for line in TEXT.splitlines() if line not in lines)
+    assert file.parse(short, "p.yaml") == profile()
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, "amp"), ("amp", "amp"), ("safe", "safe")])
+def test_a_level_or_the_recommended_one(asked: str | None, found: str) -> None:
+    assert profile().level(asked) == profile().levels[found]
+    assert profile().checked_level(asked) == found
+
+
+def test_an_unknown_level() -> None:
+    with pytest.raises(KeyError, match="fast"):
+        profile().level("fast")
+    with pytest.raises(UsageError, match=r"--level sfae: the profile has safe, amp, max; did you mean safe\?"):
+        profile().checked_level("sfae")
+
+
+def test_share_of_the_ceiling() -> None:
+    ceiling = Ceiling(100.0, 200.0, 1e9)
+    assert (ceiling.share(50.0, "fp32"), ceiling.share(50.0, "bf16")) == (0.5, 0.25)
+
+
+# Any profile ----------------------------------------------------------------------------------------------------------
+
+rates = st.floats(0, MOST_NUMBER, allow_nan=False)
+words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20).filter(
+    lambda text: not set(text) & set("/\\~")
+)
+names = words.filter(lambda text: not look_alike(text))
+scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(-MOST_NUMBER, MOST_NUMBER)
+tuned = any_settings()
+
+
+@st.composite
+def levels(draw: st.DrawFn) -> LevelResult:
+    """Ordered figures; the upper end may be open; what is said to be proven can be."""
+    low, value, high = sorted(draw(st.tuples(rates, rates, rates | st.just(math.inf))))
+    ratio = Proof(low if math.isinf(value) else value, low, high, 0.95, draw(st.integers(0, 10_000)))
+    found = LevelResult(draw(tuned), draw(rates), ratio, draw(st.booleans()), draw(words | st.just("")))
+    found = replace(found, verdict=draw(st.sampled_from(["", *(each.value for each in Verdict)])))
+    return replace(found, proven=False) if found.problem() else found
+
+
+evidences = st.builds(
+    Evidence,
+    trials=st.integers(0, 10_000),
+    seconds=rates,
+    failures=st.lists(
+        st.builds(Failure, names, words, st.dictionaries(st.sampled_from(("threads", "precision")), scalars | words)),
+        max_size=3,
+    ).map(tuple),
+    not_offered=st.lists(st.builds(NotOffered, names, scalars | words, words), max_size=3).map(tuple),
+    warnings=st.lists(words, max_size=3).map(tuple),
+    partial=st.booleans(),
+    ceiling=st.none() | st.builds(Ceiling, rates, rates, rates),
+    beside=words | st.just(""),
+)
+targets = st.builds(
+    Target,
+    names,
+    names,
+    st.sampled_from(("cpu", "cuda")),
+    st.integers(0, 2**50),
+    st.none() | st.integers(0, 2**50),
+    script=st.sampled_from((None, "batches", "steps")),
+    compared=st.sampled_from((Fingerprint(), COMPARED)),
+)
+
+
+@st.composite
+def generated(draw: st.DrawFn) -> Profile:
+    """Any valid profile."""
+    software: dict[str, Any] = draw(st.dictionaries(st.sampled_from(("torch", "cuda", "python")), st.none() | words))
+    return replace(
+        profile(),
+        software=software,
+        target=draw(targets),
+        recommended=draw(st.sampled_from(LEVELS)),
+        baseline=draw(tuned),
+        baseline_rate=draw(rates),
+        levels={name: draw(levels()) for name in LEVELS},
+        evidence=draw(evidences),
+        written=draw(st.sampled_from((None, Written("0.1.0", "2026-11-22")))),
+    )
+
+
+@given(generated())
+@settings(max_examples=25, deadline=None)
+def test_what_is_written_is_read_by_us_and_by_other_readers(one: Profile) -> None:
+    text = file.dump(one)
+    assert file.parse(text, "p.yaml") == one
+    assert file.dump(file.parse(text, "p.yaml")) == text
+    assert yaml.safe_load(text) == file.to_data(one)
+
+
+@pytest.mark.parametrize("high", [1e300, math.inf])
+def test_an_interval_that_is_as_good_as_open_is_written_as_open(high: float) -> None:
+    """The upper end of few rounds that contradict each other can be any number."""
+    one = profile()
+    level = replace(one.levels["safe"], speedup=replace(one.levels["safe"].speedup, high=high))
+    written = file.dump(replace(one, levels={**one.levels, "safe": level}))
+    assert "high: null" in written
+    assert math.isinf(file.parse(written, "x").levels["safe"].speedup.high)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "own", "most"),
+    [
+        ({}, {}, 1),
+        ({"threads": 2}, {}, 4),
+        ({"threads": 64}, {"threads": 1}, 1),
+        ({"threads": 1}, {"threads": 4, "processes": 4, "batch_size": 16}, 8),
+        ({}, {"num_workers": 3}, 4),
+        ({"num_workers": 4}, {}, 1),
+        ({}, {"precision": "bf16"}, 2.5),
+        ({"batch_size": 8}, {"batch_size": 64}, 8),
+    ],
+)
+def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: dict[str, Any], most: float) -> None:
+    """On 8 CPUs, on which matrix products of bf16 are 2.5 times as fast."""
+    usual = Settings(threads=8, batch_size=64)
+    level = replace(profile().level(), settings=usual.but(**own))
+    one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
+    one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0, 1e6)))
+    assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
+
+
+@pytest.mark.parametrize(
+    ("value", "proven", "impossible"), [(9.0, True, ()), (173.09, True, LEVELS), (173.09, False, ())]
+)
+def test_a_gain_above_what_is_possible_is_known(value: float, proven: bool, impossible: tuple[str, ...]) -> None:
+    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
+    level = replace(claim(value, 5.0, math.inf), settings=profile().baseline, proven=proven)
+    assert profile(levels=dict.fromkeys(LEVELS, level)).impossible() == tuple(impossible)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.probes import budget
+from autotune.probes.facts import CpuBudget, Inventory
+from autotune.profiles.format import MEMORY_GIB, MachineType, gpu_slug, machine_type, memory_class, slug
+from autotune.profiles.records import as_data, build
+from benchmarks.simulation.simulator import GIB, inventory
+from tests.doubles.recorded import Recorded, Recording
+
+
+def named(machine: Inventory, *gpus: str, family: str = "epyc-zen4", vendor: str = "amd") -> Inventory:
+    """``machine`` with its processor and GPUs called so."""
+    found = tuple(replace(gpu, name=name) for gpu, name in zip(machine.gpus, gpus, strict=True))
+    return replace(machine, cpu=replace(machine.cpu, family=family, vendor=vendor), gpus=found)
+
+
+def within(machine: Inventory, cpus: tuple[int, ...]) -> Inventory:
+    """``machine`` through an affinity mask."""
+    return replace(machine, budget=CpuBudget(cpus, None, len(cpus), len(cpus), len(cpus), "affinity mask"))
+
+
+class TestKey:
+    @pytest.mark.parametrize(
+        ("machine", "key"),
+        [
+            (named(inventory(8, 8, memory=32 * GIB)), "amd-epyc-zen4-8c-32g"),
+            (named(inventory(2, 2, memory=GIB // 2)), "amd-epyc-zen4-2c-1g"),
+            (named(inventory(2, 2, memory=GIB * 3 // 2)), "amd-epyc-zen4-2c-1.5g"),
+            (named(inventory(2, 1)), "amd-epyc-zen4-1c2t-8g"),
+            (named(inventory(128, 64, sockets=2)), "amd-epyc-zen4-2s-64c128t-8g"),
+            (
+                named(inventory(16, 16, memory=64 * GIB, gpus=1), "NVIDIA GeForce RTX 4090"),
+                "amd-epyc-zen4-16c-64g-rtx-4090",
+            ),
+            (
+                named(inventory(64, 64, sockets=2, gpus=8, memory=512 * GIB), *["NVIDIA H200"] * 8),
+                "amd-epyc-zen4-2s-64c-512g-h200x8",
+            ),
+            (
+                named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"),
+                "amd-epyc-zen4-8c-8g-h200x2-t4",
+            ),
+            (named(inventory(), family="", vendor="unknown"), "unknown-2c-8g"),
+            (named(inventory(), family="family25-model17", vendor="amd"), "amd-family25-model17-2c-8g"),
+            (named(inventory(), family="Sapphire Rapids/SP!", vendor="intel"), "intel-sapphire-rapids-sp-2c-8g"),
+        ],
+    )
+    def test_is_readable(self, machine: Inventory, key: str) -> None:
+        assert machine_type(machine).key == key
+
+    def test_goes_by_the_budget_not_by_the_hardware(self) -> None:
+        big = inventory(64, 64, sockets=2, memory=64 * GIB)
+        found = machine_type(within(big, (0, 1, 2, 3)))
+        assert (found.threads, found.cores, found.sockets, found.nodes) == (4, 4, 1, 1)
+        assert "2s" not in found.key
+        assert found.key.endswith("-4c-64g")
+
+    def test_memory_is_the_containers_limit(self) -> None:
+        machine = inventory(memory=64 * GIB)
+        limited = replace(machine, memory=replace(machine.memory, limit=2 * GIB))
+        assert machine_type(limited).memory_gib == 2
+
+    @pytest.mark.parametrize(
+        ("gib", "found"),
+        [
+            (0, 1),
+            (0.1, 1),
+            (0.96, 1),
+            (1.45, 1.5),
+            (1.95, 2),
+            (3.8, 4),
+            (7.6, 8),
+            (8.2, 8),
+            (11.7, 12),
+            (15.5, 16),
+            (23.49, 24),
+            (23.54, 24),
+            (24, 24),
+            (31.2, 32),
+            (46.9, 48),
+            (62.7, 64),
+            (94, 96),
+            (503, 512),
+            (1000, 1024),
+            (1511, 1536),
+        ],
+    )
+    def test_memory_a_little_off_is_the_same_machine(self, gib: float, found: float) -> None:
+        machine = machine_type(inventory(memory=int(gib * GIB)))
+        assert machine.memory_gib == found
+        assert machine.key.endswith(f"-{found:g}g")
+
+    @given(st.sampled_from(MEMORY_GIB[:30]), st.floats(0.87, 1.13))
+    def test_a_usual_size_less_some_per_cent_is_that_size(self, gib: float, share: float) -> None:
+        assert memory_class(int(gib * share * GIB)) == gib
+
+    @pytest.mark.parametrize(
+        ("mask", "quota", "words"),
+        [
+            (range(8), "max", "-4c8t-"),  # four cores of two threads
+            (range(4), "max", "-4c-"),  # one thread of each core
+            ((0, 4), "max", "-1c2t-"),  # both threads of one core
+            ((0, 4), "100000", "-1c-"),
+            (range(8), "250000", "-2c-"),  # two CPUs' worth of time may be spent on two cores
+            (range(8), "600000", "-4c6t-"),
+        ],
+    )
+    def test_cores_and_threads_are_those_of_the_budget(
+        self, tmp_path: Path, mask: Iterable[int], quota: str, words: str
+    ) -> None:
+        mount = "24 30 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+        files = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.max": f"{quota} 100000"}
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        machine = inventory(8, 4)
+        found = budget.probe(Recorded(tmp_path, Recording(affinity=tuple(mask))), machine.cpu)
+        assert words in machine_type(replace(machine, budget=found)).key
+
+    def test_an_unknown_budget_is_one_socket(self) -> None:
+        found = machine_type(within(inventory(), (99,)))
+        assert (found.sockets, found.nodes) == (1, 1)
+
+
+class TestFacts:
+    def test_in_a_file_are_key_and_facts(self) -> None:
+        found = replace(machine_type(named(inventory(gpus=1), "NVIDIA H200")), gpu_links=("nvlink",))
+        data = as_data(found)
+        assert json.loads(json.dumps(data)) == data
+        assert list(data) == ["key", "facts"]
+        assert data["facts"]["gpus"] == ["h200"]
+        assert set(data["facts"]) == {name for name in vars(found) if name != "key"}
+        assert build(MachineType, data) == found
+        assert not set(as_data(machine_type(inventory()))["facts"]) & {"gpu_gib", "gpu_links"}
+
+    def test_hold_no_uuid_host_user_or_path(self) -> None:
+        machine = inventory(gpus=2)
+        machine = replace(machine, gpus=tuple(replace(gpu, uuid=f"GPU-secret-{gpu.index}") for gpu in machine.gpus))
+        assert "secret" not in json.dumps(as_data(machine_type(machine)))
+
+
+class TestSlug:
+    @given(st.text())
+    def test_is_a_safe_file_name_and_stays(self, text: str) -> None:
+        found = slug(text)
+        assert re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", found)
+        assert "--" not in found
+        assert slug(found) == found
+
+    @given(st.text(), st.text())
+    def test_does_not_depend_on_case_or_padding(self, text: str, other: str) -> None:
+        ascii_text = text.encode("ascii", "ignore").decode()
+        assert slug(ascii_text.upper()) == slug(ascii_text.lower()) == slug(f" -. {ascii_text} ._")
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("NVIDIA H200", "h200"),
+            ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+            ("Tesla T4", "t4"),
+            ("NVIDIA L40S", "l40s"),
+            ("NVIDIA L4", "l4"),
+            ("Quadro RTX 6000", "rtx-6000"),
+            ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
+            ("", "gpu"),
+            ("NVIDIA", "gpu"),
+            ("显卡", "gpu"),
+        ],
+    )
+    def test_of_gpus(self, name: str, expected: str) -> None:
+        assert gpu_slug(replace(inventory(gpus=1).gpus[0], name=name)) == expected

@@ -1,0 +1,120 @@
+"""The verdict on a profile, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.knobs.settings import Settings
+from autotune.profiles.format import MachineType, Profile
+from autotune.profiles.match import COMPATIBLE, EXACT, NONE, SIMILAR, VERDICTS, Here, compare
+from benchmarks.simulation.profiles import MACHINE, profile
+
+SOFTWARE = {"torch": "2.9.0", "cuda": "12.8", "driver": "560.35.03"}
+GPUS = replace(
+    MACHINE, key="gpus", gpus=("h200", "h200"), gpu_gib=(141, 141), gpu_links=("nvlink",), features=("avx2", "avx512f")
+)
+
+
+def made(machine: MachineType = MACHINE, **software: Any) -> Profile:
+    return replace(profile(Settings(), machine=machine), software=SOFTWARE | software)
+
+
+def verdict_on(one: Profile, here: Here) -> str:
+    return compare(one, here).verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "words"),
+    [
+        ({}, EXACT, ""),
+        ({"vendor": "intel"}, SIMILAR, "vendor: profile amd, here intel"),
+        ({"family": "epyc-zen5"}, SIMILAR, "family: profile epyc-zen4, here epyc-zen5"),
+        ({"threads": 4}, COMPATIBLE, "threads: profile 8, here 4"),
+        ({"threads": 16}, COMPATIBLE, "threads: profile 8, here 16"),
+        ({"threads": 2}, SIMILAR, "threads: profile 8, here 2"),
+        ({"cores": 4}, COMPATIBLE, "cores: profile 8, here 4"),
+        ({"cores": 1}, SIMILAR, "cores: profile 8, here 1"),
+        ({"sockets": 2}, COMPATIBLE, "sockets: profile 1, here 2"),
+        ({"nodes": 2}, COMPATIBLE, "nodes: profile 1, here 2"),
+        ({"memory_gib": 16}, COMPATIBLE, "memory_gib: profile 32, here 16"),
+        ({"features": ("avx2",)}, SIMILAR, "features: not here: avx512f"),
+        ({"features": ("avx512f", "avx2", "amx")}, COMPATIBLE, "features: only here: amx"),
+        ({"features": ("avx512f", "avx2")}, EXACT, ""),
+        ({"architecture": "aarch64"}, NONE, "architecture: profile x86_64, here aarch64"),
+        ({"gpus": ("h200",)}, NONE, "device: profile cpu, here cuda"),
+    ],
+)
+def test_one_changed_fact(change: dict[str, Any], verdict: str, words: str) -> None:
+    found = compare(made(), Here(replace(MACHINE, **change), SOFTWARE))
+    assert found.verdict == verdict
+    assert words in found.sentence
+    assert bool(found.sentence) is (verdict != EXACT)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, EXACT),
+        ({"gpus": ("h200",), "gpu_gib": (141,), "gpu_links": ("nvlink",)}, COMPATIBLE),
+        ({"gpus": ("h200",) * 8, "gpu_gib": (141,) * 8}, SIMILAR),
+        ({"gpus": ("h100",) * 2}, SIMILAR),
+        ({"gpu_gib": (80, 80)}, SIMILAR),
+        ({"gpu_links": ("pcie-switch",)}, SIMILAR),
+        ({"gpus": (), "gpu_gib": (), "gpu_links": ()}, NONE),
+    ],
+)
+def test_gpus(change: dict[str, Any], verdict: str) -> None:
+    assert verdict_on(made(GPUS), Here(replace(GPUS, **change), SOFTWARE)) == verdict
+
+
+def test_a_training_on_the_cpu_of_a_machine_with_gpus() -> None:
+    """As a profile, it fits that machine, and it where PyTorch sees no GPU."""
+    one = made(GPUS)
+    one = replace(one, target=replace(one.target, device="cpu"))
+    assert verdict_on(one, Here(GPUS, SOFTWARE)) == EXACT
+    assert verdict_on(one, Here(replace(GPUS, gpus=(), gpu_gib=(), gpu_links=()), SOFTWARE)) == COMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("software", "verdict"),
+    [
+        ({"torch": "2.9.1+cpu"}, EXACT),
+        ({"torch": "2.10.0"}, COMPATIBLE),
+        ({"torch": "3.9.0"}, SIMILAR),
+        ({"torch": None}, EXACT),
+        ({"torch": 2.9}, EXACT),
+        ({"cuda": "12.4"}, EXACT),
+        ({"cuda": "13.0"}, COMPATIBLE),
+        ({"driver": "570.1"}, COMPATIBLE),
+    ],
+)
+def test_versions(software: dict[str, Any], verdict: str) -> None:
+    assert verdict_on(made(**software), Here(MACHINE, SOFTWARE)) == verdict
+
+
+def test_another_task_never_fits() -> None:
+    assert verdict_on(made(), Here(MACHINE, SOFTWARE, "train")) == EXACT
+    assert verdict_on(made(), Here(MACHINE, SOFTWARE, "other")) == NONE
+
+
+def test_a_field_is_compared_for_every_fact() -> None:
+    rows = {row.field for row in compare(made(GPUS), Here(GPUS, SOFTWARE)).rows}
+    assert {field.name for field in fields(MachineType)} <= rows
+
+
+@given(
+    threads=st.integers(1, 2**20),
+    gpus=st.lists(st.sampled_from(["h200", "t4"]), max_size=4),
+    text=st.text(max_size=20),
+)
+def test_any_two_machines_get_a_verdict_and_one_sentence(threads: int, gpus: list[str], text: str) -> None:
+    other = replace(MACHINE, key="other", threads=threads, gpus=tuple(gpus), family=text)
+    found = compare(made(GPUS), Here(other, {"torch": text}))
+    assert found.verdict in VERDICTS
+    assert found.sentence.count("the profile was measured on") == 1
+    assert compare(made(other), Here(other, SOFTWARE)).verdict == EXACT

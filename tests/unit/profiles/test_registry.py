@@ -1,0 +1,171 @@
+"""Which profile is found for which machine, in folders."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import ProfileError
+from autotune.profiles import file, registry
+from autotune.profiles.format import MachineType
+from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR, Here
+from autotune.profiles.places import default_path
+from autotune.profiles.registry import NEIGHBOURS, Registry
+from tests.doubles.profiles import MACHINE, find, here, profile, put
+
+
+def best(machine: MachineType, root: Path) -> registry.Match | None:
+    """What is found, whether it would be applied or not."""
+    found = registry.search(here(machine), [root])
+    return found.match or found.similar
+
+
+def test_the_same_machine_is_exact(tmp_path: Path) -> None:
+    path = put(tmp_path)
+    match = find(here(), [tmp_path])
+    assert match is not None
+    assert (match.profile, match.path, match.source, match.verdict) == (profile(), path, str(path), EXACT)
+    assert find(here(target="other"), [tmp_path]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({"threads": 4}, COMPATIBLE),
+        ({"memory_gib": 16}, COMPATIBLE),
+        ({"threads": 2}, SIMILAR),
+        ({"family": "epyc-zen5"}, SIMILAR),
+        ({"architecture": "aarch64"}, None),
+        ({"gpus": ("h200",)}, None),
+    ],
+)
+def test_what_is_only_similar_is_not_applied_but_named(
+    tmp_path: Path, change: dict[str, Any], verdict: str | None
+) -> None:
+    put(tmp_path)
+    found = registry.search(here(replace(MACHINE, key="other", **change)), [tmp_path])
+    one = found.match or found.similar
+    assert (one.verdict if one else None) == verdict
+    assert (found.match is not None) is (verdict == COMPATIBLE)
+
+
+def test_the_software_is_said(tmp_path: Path) -> None:
+    put(tmp_path)
+    match = find(Here(MACHINE, {"torch": "2.12.0", "cuda": None}, "resnet"), [tmp_path])
+    assert match is not None
+    assert match.verdict == COMPATIBLE
+    assert "torch: profile 2.9.0, here 2.12.0" in match.comparison.sentence
+
+
+def test_the_nearer_folder_wins_and_the_closer_machine(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    put(far)
+    assert find(here(), [near, far]).path.is_relative_to(far)  # type: ignore[union-attr]
+    put(near)
+    assert find(here(), [near, far]).path.is_relative_to(near)  # type: ignore[union-attr]
+    put(near, replace(MACHINE, key="a-far-one", threads=64, cores=64, memory_gib=512))
+    assert best(replace(MACHINE, key="new", threads=4), near).profile.key == MACHINE.key  # type: ignore[union-attr]
+
+
+def test_of_many_machines_those_with_keys_like_this_ones_are_read(tmp_path: Path) -> None:
+    for number in range(3 * NEIGHBOURS):
+        put(tmp_path, replace(MACHINE, key=f"intel-core{number}-2c-4g", family=f"core{number}", vendor="intel"))
+    twin = replace(MACHINE, key="amd-epyc-zen4-4c-32g", threads=4, cores=4)
+    put(tmp_path, twin)
+    assert best(MACHINE, tmp_path).profile.machine == twin  # type: ignore[union-attr]
+    assert len(Registry(tmp_path).like(MACHINE.key, ["resnet.yaml"])) == NEIGHBOURS
+
+
+def test_without_a_target_nothing_matches_and_the_targets_are_named(tmp_path: Path) -> None:
+    nothing = registry.search(here(target=None), [tmp_path])
+    for target in ("resnet", "bert"):
+        put(tmp_path, target=target)
+    put(tmp_path, replace(MACHINE, key="another"), target="gpt")
+    several = registry.search(here(target=None), [tmp_path])
+    assert (nothing.match, several.match) == (None, None)
+    assert nothing.notes == (f"no script names the target: write {registry.NAMING}",)
+    assert several.notes == (f"{nothing.notes[0]}; this machine has profiles for: bert, resnet",)
+
+
+def interrupted(root: Path, machine: MachineType = MACHINE, name: str = "resnet.partial.yaml") -> Path:
+    """The profile of an interrupted run."""
+    made = profile(machine)
+    partial = replace(made, evidence=replace(made.evidence, partial=True))
+    return file.write(root / machine.key / name, partial)
+
+
+@pytest.mark.parametrize("name", ["resnet.partial.yaml", "resnet.yaml"])
+def test_an_interrupted_runs_profile_is_found_if_nothing_else_fits(tmp_path: Path, name: str) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    partial = interrupted(near, name=name)
+    elsewhere = interrupted(near, replace(MACHINE, key="elsewhere"))
+    assert find(here(), [near, far]).path == partial  # type: ignore[union-attr]
+    other = put(far, replace(MACHINE, key="other"))
+    assert find(here(), [near, far]).path == other  # type: ignore[union-attr]
+    own = put(far)
+    assert find(here(), [near, far]).path == own  # type: ignore[union-attr]
+    for path in (partial, other, own):
+        path.unlink()
+    assert find(here(), [near, far]).path == elsewhere  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"schema: another\n", b"[" * 5000, b"a: [", b"x" * 99_999])
+def test_unreadable_files_are_skipped_with_a_note(tmp_path: Path, content: bytes) -> None:
+    path = default_path(MACHINE.key, "resnet", tmp_path)
+    path.parent.mkdir()
+    path.write_bytes(content)
+    found = registry.search(here(), [tmp_path])
+    assert found.match is None
+    assert [note.startswith(f"skipped {path}: ") for note in found.notes] == [True]
+    put(tmp_path, replace(MACHINE, key="other"))
+    assert find(here(), [tmp_path]) is not None
+    assert registry.search(here(), [tmp_path]).notes == found.notes
+
+
+def test_a_file_of_another_target_is_skipped_with_a_note(tmp_path: Path) -> None:
+    path = put(tmp_path, target="other").rename(default_path(MACHINE.key, "resnet", tmp_path))
+    found = registry.search(here(), [tmp_path])
+    assert found.match is None
+    assert found.notes == (f"skipped {path}: was made for the target 'other', not for 'resnet'",)
+
+
+def test_looking_in_strange_places_finds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a" / "resnet.yaml").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "a" / ".resnet.yaml").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    roots = [tmp_path, *(tmp_path / name for name in ("none", "file", "loop")), Path("/proc/self/mem")]
+    assert find(here(), roots) is None
+    assert [Registry(root).names() for root in roots] == [["a/resnet.yaml"], [], [], [], []]
+
+
+def test_an_evil_key_inside_a_file_moves_nothing(tmp_path: Path) -> None:
+    path = put(tmp_path)
+    path.write_text(path.read_text("utf-8").replace(MACHINE.key, "another-machine"), "utf-8")
+    match = find(here(), [tmp_path])
+    assert match is None or match.verdict != EXACT
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"caf\xe9")
+    path = put(root)
+    assert find(here(), [root]).path == path  # type: ignore[union-attr]
+    assert Registry(root).names() == [f"{MACHINE.key}/resnet.yaml"]
+
+
+def test_writing_reading_and_removing(tmp_path: Path) -> None:
+    one = Registry(tmp_path / "shared")
+    name = f"{MACHINE.key}/resnet.yaml"
+    assert (one.read(name), one.names()) == (None, [])
+    one.write(name, "text")
+    assert (one.read(name), one.names()) == (b"text", [name])
+    one.remove(name)
+    assert (one.read(name), one.names(), list((tmp_path / "shared").iterdir())) == (None, [], [])
+    with pytest.raises(ProfileError, match="cannot be removed"):
+        one.remove(name)
+    with pytest.raises(ProfileError, match="cannot be read"):
+        Registry(tmp_path).read("shared")

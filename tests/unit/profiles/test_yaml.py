@@ -1,0 +1,93 @@
+"""YAML's rules: what is text, what is a number, and what is refused with its line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.profiles import file
+from autotune.profiles.file import MAX_DEPTH, MAX_ITEMS, MAX_TEXT, Problem
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**60), 10**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20).filter(str.isprintable),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8).filter(str.isprintable), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), plain))
+@settings(max_examples=200, deadline=None)
+@pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
+def test_plain_data_comes_back_and_other_readers_see_the_same(parser: Any, data: dict[str, Any]) -> None:
+    text = file.dump_plain(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file, "PARSER", parser)
+        assert file.load(text)[0] == data
+    assert yaml.safe_load(text) == data
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *((word, word) for word in ("no", "Yes", "on", "1:30", "010", "0x8", "1_0", ".nan", ".inf", "+8", "2020-1-1")),
+        *(("8", 8), ("-0", 0), ("1.", 1.0), ("1e5", 1e5), ("-0e-3", -0.0), ("true", True), ("~", None), ("", None)),
+        *(("'8'", "8"), ('"true"', "true"), ("''", ""), ("True", "True"), ("NULL", "NULL")),
+    ],
+)
+def test_words_keep_their_spelling(written: str, value: Any) -> None:
+    found = file.load(f"a: {written}\n")[0]["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_lines_of_keys_and_entries() -> None:
+    _data, lines = file.load("a: 1\nb:\n  c: 2\n  d:\n  - x\n  - {e: 3}\n")
+    assert lines == {
+        ("a",): 1,
+        ("b",): 2,
+        ("b", "c"): 3,
+        ("b", "d"): 4,
+        ("b", "d", 0): 5,
+        ("b", "d", 1): 6,
+        ("b", "d", 1, "e"): 6,
+    }
+
+
+@pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb:\n  c: *x\n", "line 3: b.c: anchors and aliases are not allowed"),
+        ("a: &x 1\n", "line 1: a: anchors and aliases are not allowed"),
+        ("&x a: 1\n", "line 1: anchors and aliases are not allowed"),
+        ("a: !!int '8'\n", "line 1: a: tags are not allowed"),
+        ("a:\n- !x {}\n", "line 2: a.0: tags are not allowed"),
+        ("a: 1\na: 2\n", "line 2: the key 'a' is there twice"),
+        ("1: x\n", "line 1: a key is not plain text"),
+        ("? [a]\n: x\n", "line 1: a key is not plain text"),
+        ("a: 1\n---\na: 1\n", "line 2: a second document is not allowed"),
+        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, f"nested deeper than {MAX_DEPTH} levels"),
+        (f"a: {'x' * (MAX_TEXT + 1)}", f"is longer than {MAX_TEXT} characters"),
+        (f"a: [{'1, ' * (MAX_ITEMS + 1)}]", f"line 1: a: has more than {MAX_ITEMS} entries"),
+        ("a: |\n  b\n  c\n", "line 1: a: holds control or other unprintable characters"),
+        ('a: "\\u202e"\n', "line 1: a: holds control or other unprintable characters"),
+        ('"\\u202e": 1\n', "line 1: holds control or other unprintable characters"),
+        ("a: [1\n", "line 2: "),
+        ("a: \x1b\n", "is not plain YAML ("),
+    ],
+)
+def test_what_is_refused(parser: Any, text: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "PARSER", parser)
+    with pytest.raises(Problem) as caught:
+        file.load(text)
+    assert words in str(caught.value)
+    assert str(caught.value).isascii()

@@ -1,0 +1,128 @@
+"""Words of diagnose and doctor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune.inspect.doctor import Finding
+from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
+from autotune.inspect.verdict import conclude
+from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
+from autotune.report.formatting import WIDTH
+from tests.doubles.inspections import facts, gain, inspection, rounds
+from tests.doubles.results import BASELINE
+
+
+def diagnosis(**parts: float) -> Diagnosis:
+    """Of a step in which parts take these shares."""
+    found = conclude(BASELINE, facts(), inspection(**parts), rounds())
+    return replace(found, threads=1, largest_batch=4096)
+
+
+def shown(found: Diagnosis) -> str:
+    """On one line."""
+    return " ".join(text("model", found, 14.6).split())
+
+
+def test_says_what_bounds_the_step_and_what_each_part_could_bring() -> None:
+    batch = BASELINE.global_batch
+    for words in (
+        "diagnose model (15 s)",
+        "Verdict input-bound: the training process itself reads and augments samples",
+        "Try DataLoader(num_workers=...)",
+        f"Step {batch} ms, 1000 samples/s with ",
+        "loader 60%, forward and backward 30%, update 10%",
+        "a free loader: 2.50x (",
+        "a free update: 1.11x (",
+        "aten::mm 64x32 32x8: 2 ms in 2 calls, forward and backward",
+        "largest batch that fits with 10 % headroom: about 4096 samples (predicted)",
+    ):
+        assert words in shown(diagnosis(loader=0.6, update=0.1))
+
+
+def test_the_users_loop_has_a_name() -> None:
+    assert sentence(diagnosis(loop=0.58, update=0.22)) == (
+        "loop-bound: your loop outside the step: 58%, most of it in log_metrics (train.py:41); also update 22% of the"
+        " step"
+    )
+
+
+def test_a_function_with_less_than_half_says_how_much() -> None:
+    assert "samples, 40% of that in __getitem__ (train.py:12)" in sentence(diagnosis(loader=0.6))
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_who_cannot_tell_says_why(doubt: Bound) -> None:
+    found = diagnosis()
+    judged = replace(found.verdict, bound=doubt)
+    words = sentence(replace(found, verdict=judged, neighbours=1.26))
+    assert words.startswith("cannot tell: 80% of a step is forward and backward, but ")
+    assert ("1.3 CPUs" in words) == (doubt is Bound.BUSY)
+    assert "Try" not in text("m", replace(found, verdict=judged), 1.0)
+
+
+def test_every_bound_has_its_words() -> None:
+    assert set(MEANINGS) == set(ADVICE) == {each for each in Bound if each.told}
+    assert set(DOUBTS) == set(Bound) - set(MEANINGS)
+
+
+def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:
+    lines = text("model", diagnosis(loader=0.6, update=0.1), 1.0).splitlines()
+    assert all(len(line) <= WIDTH for line in lines)
+    whole = "\n".join(lines)
+    assert whole.index("a free loader") < whole.index("a free update")
+
+
+def test_fewer_threads_are_counted() -> None:
+    found = diagnosis()
+    found = replace(found, bounds=dict(found.bounds) | {Part.THREADS: gain(3.0, 2.0, 4.0)})
+    assert f"1 thread in place of {BASELINE.threads}: 3.00x (2.00 to 4.00)" in shown(found)
+
+
+def test_memory_that_is_cleared_in_each_step_is_shown() -> None:
+    found = diagnosis()
+    assert "clearing" not in shown(found)
+    looked = replace(found.inspection, roofline=Roofline(clear_share=0.4))
+    assert "clearing new memory takes 40% of a step" in shown(replace(found, inspection=looked))
+
+
+def test_an_open_interval_has_words() -> None:
+    assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
+
+
+def test_an_interval_that_allows_anything_has_no_figures() -> None:
+    """Seen: ``a free update: 3.46x (0.00 to 2584.73)``."""
+    found = diagnosis(loader=0.6)
+    found = replace(found, bounds=dict(found.bounds) | {Part.UPDATE: gain(3.46, 0.0, 2584.73)})
+    assert "a free loader: 2.50x (" in shown(found).partition("a free update: cannot tell by 6 rounds")[0]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ("update-bound", "update-bound: the optimizer's update takes most of a step"),
+        ("input-bound: disk", "input-bound: training waits for its loader, which waits for the disk"),
+        ("compute-bound: as an older profile says it", "compute-bound: as an older profile says it"),
+    ],
+)
+def test_a_profile_keeps_the_bound_alone(kept: str, words: str) -> None:
+    assert meaning(kept) == words
+
+
+def test_json_has_plain_names() -> None:
+    found = json.loads(as_json("model", diagnosis(loader=0.6)))
+    assert found["verdict"] == "input-bound: augmentation in the main process"
+    assert found["target"] == "model"
+    assert found["shares"]["loader"] == pytest.approx(0.6, rel=1e-3)
+    assert set(found["bounds"]["loader"]) == {"value", "low", "high", "confidence", "rounds"}
+    assert found["used"] == {"compute": 0.0, "memory bandwidth": 0.0}
+    assert found["settings"]["threads"] == BASELINE.threads
+
+
+def test_the_doctor_names_what_mends() -> None:
+    assert doctor(()) == HEALTHY
+    shm = Finding("shm", "/dev/shm holds 64 MiB", "docker run --shm-size=8g")
+    assert doctor((shm,)).startswith("shm: /dev/shm holds 64 MiB\n  mend   docker run --shm-size=8g\n  gain ")

@@ -1,0 +1,190 @@
+"""The final answer: its wording (golden file), its size, and that its figures are the profile's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from autotune.profiles.format import Profile
+from autotune.report import final
+from autotune.report.levels import HEADLINES, Standing, recommended, verdict
+from autotune.report.notes import load_note
+from autotune.stats.load import Load, Neighbour
+from autotune.stats.proof import Proof
+from tests.doubles import results as records
+
+GOLDEN = Path(__file__).with_name("golden")
+PATH = Path("profiles/amd-epyc-zen4-8c-32g/resnet.yaml")
+EXAMPLES = {
+    "gain": records.profile,
+    "no_gain": records.no_gain,
+    "crowded": records.crowded,
+    "interrupted": records.single_generation,
+}
+
+
+def text(profile: Profile, path: Path = PATH) -> str:
+    """The answer on the example machine."""
+    return final.text(profile, records.inventory(), path)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_wording(name: str) -> None:
+    """After an intended change, write `text(...)` to the golden file and read the difference."""
+    assert text(EXAMPLES[name]()) + "\n" == (GOLDEN / f"{name}.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_fits_one_screen(name: str) -> None:
+    lines = text(EXAMPLES[name]()).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_figures_are_the_profiles() -> None:
+    profile = records.profile()
+    found = text(profile)
+    for name, result in profile.levels.items():
+        line = next(line for line in found.splitlines() if re.match(rf"[ *] {name} ", line))
+        gain, low, high, confidence, rounds, rate = map(float, re.findall(r"\d+(?:\.\d+)?", line))
+        proof = result.speedup
+        assert (gain, low, high) == (round(proof.value, 2), round(proof.low, 2), round(proof.high, 2))
+        assert (confidence, rounds, rate) == (proof.confidence * 100, proof.rounds, round(result.rate))
+        assert line.startswith("*") == (name == profile.recommended)
+    assert f"{round(profile.baseline_rate)} samples/s with 1 x 8 threads, 0 workers, batch 64, fp32" in found
+    assert "31 trials, 1 min 12 s" in found
+
+
+def test_neighbours_are_named_first_by_name_on_the_users_own_terminal() -> None:
+    load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
+    profile = records.profile()
+    profile = replace(profile, evidence=replace(profile.evidence, beside=load_note(load)))
+    first, second, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
+    assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 2 CPUs"
+    assert second == "          while this was measured: the figures hold for that load"
+    assert not any("other processes" in line for line in rest)
+    assert text(profile).splitlines()[1].startswith("Beside    other processes took 1.1 of 2 CPUs")
+
+
+def test_every_changed_knob_is_shown_with_both_values() -> None:
+    profile = records.profile()
+    found = text(profile)
+    for knob in profile.level().settings.difference(profile.baseline):
+        assert re.search(rf"^  {knob} +\S+ -> \S+  +\w", found, re.MULTILINE), knob
+
+
+@pytest.mark.parametrize(
+    ("proof", "standing"),
+    [
+        (Proof(0.9, 0.85, 0.95, 0.95, 12), Standing.NO_GAIN),
+        (Proof(1.0, 0.99, 1.005, 0.95, 12), Standing.NO_GAIN),
+        (Proof(1.0, 1.0, 1.0, 0.95, 0), Standing.KEEPS),
+        (Proof(1.05, 0.98, 1.12, 0.95, 12), Standing.OPEN),
+        (Proof(1.05, 0.0, float("inf"), 0.95, 3), Standing.OPEN),
+    ],
+)
+def test_no_gain_and_cannot_tell_are_answers(proof: Proof, standing: Standing) -> None:
+    level = replace(records.no_gain().levels["safe"], speedup=proof)
+    profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), level))
+    answer = HEADLINES[standing].format(verdict="no proven gain")
+    assert verdict(profile, "safe")[0] == answer
+    found = text(profile)
+    assert answer in found
+    assert "keep your settings" in found
+    assert "autotune run" not in found
+
+
+def test_a_level_that_adds_nothing_says_so() -> None:
+    """Seen: ``max 2.56x (...) cannot tell: 1.03x measured``, which reads as a contradiction."""
+    profile = records.profile()
+    same = replace(profile.levels["amp"], note="1.03x measured")
+    profile = replace(profile, levels={**profile.levels, "max": same})
+    words = "nothing beyond amp was proven; uses amp's settings"
+    assert verdict(profile, "max") == (words, "1.03x measured")
+    (line,) = [line for line in text(profile).splitlines() if line.startswith("  max")]
+    assert line == f"  max     {words}"
+
+
+def test_a_level_that_brought_nothing_is_not_recommended() -> None:
+    """A star stood beside levels that had crashed or that nobody had tried."""
+    profile = replace(records.no_gain(), recommended="amp")
+    assert recommended(profile) is None
+    assert "*" not in text(profile)
+    own = records.profile()
+    repeats = replace(own, recommended="max", levels={**own.levels, "max": own.levels["amp"]})
+    assert recommended(repeats) == "amp"
+    assert "* amp" in text(repeats)
+
+
+@pytest.mark.parametrize(("script", "shown"), [(None, True), ("batches", True), ("steps", False)])
+def test_a_script_without_a_loader_has_no_batch(script: str | None, shown: bool) -> None:
+    profile = records.profile()
+    found = text(replace(profile, target=replace(profile.target, script=script)))
+    assert ("0 workers, batch 64" in found) == shown
+    assert "with 1 x 8 threads" in found
+
+
+def test_a_larger_batch_comes_with_its_consequences() -> None:
+    found = " ".join(text(records.profile(recommended="max")).split())
+    assert "batch goes from 64 to 256, 782 -> 196 steps per epoch" in found
+    assert "learning rate needs another look: try 2 times yours for Adam kinds (sqrt rule), 4 times for SGD" in found
+
+
+def test_the_same_batch_does_not() -> None:
+    profile = records.profile()
+    same = replace(profile, levels={**profile.levels, "max": profile.levels["amp"]})
+    assert "learning rate" not in text(same)
+
+
+def test_an_unknown_number_of_samples() -> None:
+    profile = records.profile()
+    found = text(replace(profile, target=replace(profile.target, samples=None)))
+    assert "from 64 to 256. The learning" in " ".join(found.split())
+
+
+def test_the_lines_to_copy_stay_whole() -> None:
+    long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
+    found = text(records.profile(), long)
+    quoted = re.search(r"autotune run --profile (.*) train\.py", found)
+    assert quoted is not None
+    assert quoted[1] == "'/a folder/with '\"'\"'quotes'\"'\"'/" + "x" * 90 + "/p.yaml'"
+    assert f"tuned = autotune.load({str(PurePosixPath(long))!r})" in found
+
+
+def test_several_processes_come_with_a_torchrun_line() -> None:
+    assert "OMP_NUM_THREADS=4 torchrun --standalone --nproc-per-node=2 train.py" in text(records.crowded())
+    assert "torchrun" not in text(records.profile())
+
+
+def test_bound_processes_need_autotune_run() -> None:
+    crowded = records.crowded()
+    levels = {name: replace(r, settings=r.settings.but(binding="cores")) for name, r in crowded.levels.items()}
+    shown = text(replace(crowded, levels=levels))
+    assert "in the script (then start it with autotune run, which binds it)" in shown
+    assert "torchrun" not in shown
+
+
+def test_equal_reasons_are_told_once() -> None:
+    pairs = [("backend nccl", "no GPU"), ("precision tf32", "no GPU"), ("backend nccl", "no GPU"), ("compile", "slow")]
+    assert final.groups(pairs) == ["backend nccl, precision tf32: no GPU", "compile: slow"]
+    assert final.groups([("a", str(k)) for k in range(5)]) == [
+        "a: 0",
+        "a: 1",
+        "a: 2",
+        "and 2 more reasons (autotune show)",
+    ]
+
+
+def test_markup_in_reasons_is_only_text() -> None:
+    failure = replace(records.profile().evidence.failures[0], reason="[bold]list[0][/bold] failed")
+    profile = records.profile(evidence=replace(records.profile().evidence, failures=(failure,)))
+    assert "[bold]list[0][/bold] failed" in text(profile)
+
+
+def test_a_wide_gain_is_at_least_its_lower_end() -> None:
+    wide = replace(records.profile().levels["safe"], speedup=Proof(3.03, 1.43, 6.43, 0.95, 9), note="about 40 s more")
+    profile = records.profile(recommended="safe", levels=dict.fromkeys(("safe", "amp", "max"), wide))
+    assert verdict(profile, "safe") == ("at least 1.43x (95 % confidence); measured 3.03x", "about 40 s more")

@@ -1,0 +1,129 @@
+"""The live view: what it says, that it stays small, and that it costs next to nothing."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import fields, replace
+
+import pytest
+from rich.console import Console
+
+from autotune.knobs.settings import Settings
+from autotune.report import formatting, live
+from autotune.tuning.events import Event, TrialFinished
+from tests.doubles.results import BASELINE, SAFE
+
+PROGRESS = live.RunProgress(
+    stage="searching",
+    baseline=BASELINE,
+    unit="samples",
+    trying=SAFE,
+    trials=7,
+    baseline_rate=1000.0,
+    best=BASELINE.but(num_workers=1),
+    best_rate=1620.0,
+    elapsed=30.0,
+    budget=90.0,
+    failures=2,
+    last_failure="host memory\nran out [/bold]",
+)
+
+
+def test_the_panel_says_what_matters() -> None:
+    shown = formatting.plain(live.render(PROGRESS))
+    for words in (
+        "searching, 7 trials done",
+        "4 loader workers, 4 batches ahead, fused optimizer",
+        "best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s",
+        "2 settings did not work, last: host memory ran out [/bold]",
+        "##########....................",
+        "1 min 00 s left",
+    ):
+        assert words in " ".join(shown.replace("│", " ").split()), words
+    assert max(map(len, shown.splitlines())) <= 80
+    assert len(shown.splitlines()) <= 10
+
+
+def test_one_line_is_one_line() -> None:
+    assert live.line(PROGRESS) == (
+        "[30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
+        "fused optimizer | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
+        "2 settings did not work, last: host memory ran out [/bold]"
+    )
+
+
+def test_the_very_start() -> None:
+    start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
+    assert live.line(start) == "[0 s] starting"
+    shown = formatting.plain(live.render(start))
+    assert "measuring your settings first" in shown
+    assert "left" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trying": BASELINE}, "trying your settings"),
+        ({"rounds": {"a": 3, "your settings": 2}}, "a 3, your settings 2"),
+        ({"best_rate": None}, "| your settings 1000 samples/s"),
+        ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
+        ({"elapsed": 200.0}, "[3 min 20 s]"),
+        ({"failures": 1, "last_failure": ""}, "1 setting did not work"),
+        ({"last_failure": "x" * 999}, "x" * (live.MAX_REASON - 3) + "..."),
+    ],
+)
+def test_other_moments(changes: dict[str, object], words: str) -> None:
+    moment = replace(PROGRESS, **changes)  # type: ignore[arg-type]
+    assert words in live.line(moment)
+    assert max(map(len, formatting.plain(live.render(moment)).splitlines())) <= 80
+
+
+def test_drawing_is_cheap() -> None:
+    """In CPU time, ten times what it takes: slow machines pass, a slip of the algorithm does not."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    costs = []
+    for _ in range(30):
+        start = time.process_time()
+        console.print(live.render(PROGRESS))
+        costs.append(time.process_time() - start)
+    assert min(costs) < 0.03
+
+
+@pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
+def test_an_event_changes_what_the_view_has(event: type) -> None:
+    assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [((), ""), ((0.0,), ""), ((1.0, 2.0), "▅█"), ((100.0, 100.0, 200.0), "▅▅█"), ((0.0, 7.0), "▁█")],
+)
+def test_the_best_so_far_as_a_curve(values: tuple[float, ...], bars: str) -> None:
+    assert live.sparkline(values) == bars
+
+
+def test_a_long_curve_keeps_its_end() -> None:
+    assert live.sparkline([1.0] * 100 + [8.0], width=2) == "▂█"
+
+
+def test_the_curve_grows_with_trials_only() -> None:
+    first = TrialFinished(8, 1000.0, SAFE, 1700.0, 0, "")
+    grown = live.advanced(PROGRESS, first)
+    assert grown.curve == (1700.0,)
+    assert live.advanced(grown, replace(first, best_rate=1800.0)).curve == (1700.0,), "the same trial"
+    assert "so far" in formatting.plain(live.render(live.advanced(grown, replace(first, trials=9, best_rate=1800.0))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (BASELINE, "your settings"),
+        (BASELINE.but(processes=2, threads=1, batch_size=32), "2 processes x 1 thread, batch 32"),
+        (BASELINE.but(threads=4, precision="bf16"), "1 process x 4 threads, bf16"),
+        (BASELINE.but(channels_last=True, num_workers=2), "2 loader workers, 2 batches ahead, channels_last"),
+    ],
+)
+def test_what_is_tried_in_words(settings: Settings, words: str) -> None:
+    shown = formatting.tried(settings, BASELINE)
+    assert all(part in shown.split(", ") for part in words.split(", ")), shown

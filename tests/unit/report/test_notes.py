@@ -1,0 +1,107 @@
+"""Sentences of a run's result."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.report import notes
+from autotune.stats.decide import Advice, Answer, Reason
+from autotune.stats.load import QUIET, Disturbed, Load, Neighbour
+from autotune.stats.proof import IDENTITY, Proof
+
+PYTHON = Neighbour(123, "python", 0, 0.91)
+MAKE = Neighbour(7, "make", 19, 0.3)
+FOREIGN = Neighbour(9, "", 0, 0.4)
+TAIL = "of 2 CPUs while this was measured: the figures hold for that load"
+
+
+@pytest.mark.parametrize(
+    ("taken", "guests", "neighbours", "words"),
+    [
+        (0.91, 0.0, (PYTHON,), f"python (pid 123) took 0.9 {TAIL}"),
+        (1.21, 0.0, (MAKE, PYTHON), f"python (pid 123) took 0.9, make (pid 7, nice 19) took 0.3 {TAIL}"),
+        (1.31, 0.0, (PYTHON, FOREIGN), f"python (pid 123) took 0.9, other processes took 0.4 {TAIL}"),
+        (1.91, 0.0, (MAKE,), f"make (pid 7, nice 19) took 0.3, other processes took 1.6 {TAIL}"),
+        (0.4, 0.0, (FOREIGN,), f"other processes took 0.4 {TAIL}"),
+        (1.9, 0.0, (), f"other processes took 1.9 {TAIL}"),
+        (0.3, 0.0, (PYTHON,), f"other processes took 0.3 {TAIL}"),
+        (0.0, 0.25, (), f"the hypervisor's other guests took 0.2 {TAIL}"),
+        (0.91, 0.25, (PYTHON,), f"python (pid 123) took 0.9, the hypervisor's other guests took 0.2 {TAIL}"),
+        (0.05, 0.0, (), ""),
+    ],
+)
+def test_the_users_own_are_named_and_the_rest_summed_up(
+    taken: float, guests: float, neighbours: tuple[Neighbour, ...], words: str
+) -> None:
+    """Names never exceed what was taken in all: within a CPU quota, those outside may take nothing."""
+    assert notes.load_named(Load(taken, guests, neighbours, 2)) == words
+
+
+def test_the_note_of_a_shared_profile_names_nobody() -> None:
+    assert notes.load_note(Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2)) == f"other processes took 1.6 {TAIL}"
+
+
+def test_a_quiet_machine_is_not_worth_a_word() -> None:
+    assert notes.load_note(QUIET) == notes.load_named(QUIET) == ""
+
+
+def test_a_large_machines_own_services_are_not_worth_a_word() -> None:
+    assert notes.load_note(Load(0.5, threads=64)) == ""
+    assert notes.load_note(Load(0.7, threads=64))
+
+
+def test_a_proof_whose_quiet_rounds_decide_says_so() -> None:
+    words = notes.disturbed(Disturbed(16.0, {"safe": 20.0}))
+    assert "16.0 times slower than in the quiet rounds, which decide" in words
+    assert "safe 20.0x of your settings" in words
+
+
+def answer(reason: Reason, **figures: object) -> Answer:
+    return Answer(Settings(), 1.0, IDENTITY, False, reason, **figures)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("level", "found", "words"),
+    [
+        ("safe", answer(Reason.SAME), "nothing that was tried is faster than your settings"),
+        ("amp", answer(Reason.SAME, trials=1), "mixed precision brought no gain in 1 trial: same settings as safe"),
+        (
+            "max",
+            answer(Reason.SAME, trials=2, raced=True),
+            "brought no gain in 2 trials and a race: same settings as amp",
+        ),
+        (
+            "safe",
+            answer(Reason.UNPROVEN, proof=Proof(1.2, 0.9, 1.6, 0.95, 8)),
+            "1.20x measured, but not proven (0.90 to 1.60)",
+        ),
+        ("safe", answer(Reason.UNPROVEN, proof=Proof(1.2, 0.9, 1e9, 0.95, 8)), "(0.90 to anything)"),
+        ("amp", answer(Reason.NOT_TRIED), "mixed precision was not tried: same settings as safe"),
+        ("max", answer(Reason.NOT_TRIED), "no other batch size was tried: same settings as amp"),
+        ("amp", answer(Reason.PRECISION_FAILED, values=("bf16",), failure="NaN"), "no bf16: NaN"),
+        (
+            "amp",
+            answer(Reason.PRECISION_UNCLEAR, values=("bf16",), beside=("compile", "malloc"), failure="NaN"),
+            "bf16 was tried only with compile, malloc, and that failed",
+        ),
+        ("safe", answer(Reason.NONE, advice=Advice(114, 180, True)), "about 114 s more would narrow it (--budget 180)"),
+        ("safe", answer(Reason.NONE), ""),
+    ],
+)
+def test_a_levels_note(level: str, found: Answer, words: str) -> None:
+    assert words in notes.level_note(level, found)
+    assert bool(words) == bool(notes.level_note(level, found))
+
+
+def test_every_reason_has_words_at_every_level() -> None:
+    for reason in set(Reason) - {Reason.NONE}:
+        for level in ("amp", "max") if reason is Reason.NOT_TRIED else ("safe", "amp", "max"):
+            assert notes.level_note(level, answer(reason, proof=IDENTITY, values=("bf16",), failure="x")), reason
+
+
+def test_advice_follows_the_reason() -> None:
+    found = answer(Reason.TOO_FEW_ROUNDS, advice=Advice(30, 90, False))
+    assert notes.level_note("safe", found) == (
+        "not proven within the budget; about 30 s more would decide (--budget 90)"
+    )

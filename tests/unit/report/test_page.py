@@ -1,0 +1,130 @@
+"""The report as a page: one file, no network, all data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("plotly", reason="the extra [report] is not installed")
+
+from autotune.knobs.settings import Settings
+from autotune.profiles.format import Profile, Written
+from autotune.report.page import FONT, html, levels
+from autotune.search.history import History
+from autotune.stats.proof import Round
+from benchmarks.simulation.profiles import profile
+from tests.doubles import results
+from tests.doubles.results import OWN, WORKERS, tried
+
+HISTORY = History(
+    (tried(OWN, 100), tried(WORKERS, 150, 2.0), tried(OWN.but(threads=4), 0.0, 3.0)),
+    (Round(1, {"baseline": 100.0, "safe": 150.0}), Round(1, {"baseline": 101.0, "safe": 149.0})),
+)
+LIMIT = 5_000_000
+
+
+class Shape(HTMLParser):
+    """Collects headings and whatever would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.headings = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.headings += tag == "h2"
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return report_page()
+
+
+def report_page() -> str:
+    """Of a run whose words hold markup."""
+    found = profile(WORKERS)
+    evidence = replace(found.evidence, why="input-bound: <training> waits")
+    return html(replace(found, baseline=OWN, evidence=evidence), HISTORY, Path("a/train.yaml"))
+
+
+def test_is_one_file_that_asks_for_nothing(page: str) -> None:
+    shape = Shape()
+    shape.feed(page)
+    assert shape.fetched == []
+    assert len(page.encode()) < LIMIT
+
+
+def test_shows_every_part(page: str) -> None:
+    for heading in (
+        "How much faster",
+        "One step, before and after",
+        "Trials over time",
+        "What each knob brought",
+        "The proof&#x27;s rounds",
+        "What changes, and why",
+        "Apply",
+    ):
+        assert f"<h2>{heading}</h2>" in page
+    assert page.count("Plotly.newPlot(") >= 5
+    assert "autotune run --profile a/train.yaml train.py" in page
+
+
+def test_the_load_beside_it_date_and_versions_come_first() -> None:
+    found = profile(WORKERS)
+    evidence = replace(found.evidence, beside="other processes took 1.1 of 2 CPUs")
+    shown = html(replace(found, evidence=evidence, written=Written("0.1.0", "2026-11-23")), History(), Path("p.yaml"))
+    head = shown[shown.index("<h1>") : shown.index("<section>")]
+    assert head.index("other processes took 1.1") < head.index(
+        "2026-11-23, torch-autotune 0.1.0, python 3.11.9, torch 2.9.0"
+    )
+
+
+def test_the_scripts_own_name_stands_in_apply() -> None:
+    found = profile(WORKERS)
+    assert "p.yaml fit.py --lr 1</pre>" in html(_of_script(found), History(), Path("p.yaml"), "fit.py --lr 1")
+    assert f"p.yaml {found.target.name}.py</pre>" in html(_of_script(found), History(), Path("p.yaml"))
+
+
+def _of_script(found: Profile) -> Profile:
+    return replace(found, target=replace(found.target, script="batches"))
+
+
+def test_ratios_have_a_logarithmic_axis_and_repeated_levels_one_row() -> None:
+    found = results.profile()
+    found = replace(found, levels={**found.levels, "max": found.levels["amp"]})
+    figure = levels(found)
+    assert figure.layout.xaxis.type == "log"
+    assert figure.data[0].y == ("safe", "amp, max")
+    assert figure.layout.font.family == FONT
+
+
+def test_a_change_that_no_trial_had_alone_is_named(page: str) -> None:
+    shown = html(replace(profile(WORKERS.but(precision="bf16")), baseline=OWN), HISTORY, Path("a.yaml"))
+    assert "<p>precision: no trial had this change alone" in shown
+    assert "no trial had this" not in page
+
+
+def test_words_of_the_user_are_no_markup(page: str) -> None:
+    assert "&lt;training&gt; waits" in page
+    assert "<training>" not in page
+
+
+def test_without_a_journal_the_profile_alone_is_shown() -> None:
+    shown = html(profile(Settings(batch_size=64)), History(), Path("train.yaml"))
+    assert "<h2>How much faster</h2>" in shown
+    assert "Trials over time" not in shown
+
+
+def test_heat_maps_where_enough_was_measured() -> None:
+    tries = tuple(
+        tried(Settings(threads=threads, processes=processes, batch_size=64), 10.0 * threads + processes)
+        for threads in (1, 2)
+        for processes in (1, 2)
+    )
+    assert "<h2>processes and threads</h2>" in html(profile(tries[-1].settings), History(tries), Path("t.yaml"))
+    assert re.search("processes and threads", html(profile(OWN), HISTORY, Path("t.yaml"))) is None

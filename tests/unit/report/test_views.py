@@ -1,0 +1,132 @@
+"""`probe`, `show` and `diff`, and the words for figures they share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from autotune.knobs.table import KNOB_NAMES
+from autotune.probes.facts import Gpu
+from autotune.report import formatting, machine
+from autotune.report import profile as views
+from autotune.stats.proof import IDENTITY, Proof
+from tests.doubles import results as records
+
+
+def flat(text: str) -> str:
+    """All white space as single blanks."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("processes", "memory", "words"),
+    [(2, 2**30, "2 processes of others on it (1.0 GiB)"), (None, 2**30, "hidden processes of others"), (None, 0, "")],
+)
+def test_others_on_a_gpu_are_named_even_if_they_are_hidden(processes: int | None, memory: int, words: str) -> None:
+    gpu = Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), processes, memory)
+    shown = flat(machine.text(records.inventory(gpus=(gpu,))))
+    assert (words or "A100") in shown
+    assert ("of others on it" in shown) == bool(words)
+
+
+def test_the_machine_table_names_limits_reasons_and_hints() -> None:
+    shown = machine.text(records.inventory(notes=("power: no sensor",)))
+    for words in (
+        "AMD EPYC 9B14 [96-Core]",
+        "cgroup CPU quota 8.0 (of 16 online CPUs)",
+        "-> docker: --cpus=16 gives all of them",
+        "32.0 GiB (cgroup memory.max)",
+        "64 MiB free of 64 MiB",
+        "training runs on the CPU",
+        "1024 (hard limit 4096)",
+        "none: no C++ compiler found",
+        "nccl no: no CUDA device",
+        "gloo usable",
+        "OMP_NUM_THREADS=8",
+        "power: no sensor",
+    ):
+        assert words in flat(shown), words
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_gpus_are_listed_without_their_serials() -> None:
+    shown = machine.text(records.inventory(gpus=(records.gpu(0), records.gpu(1))))
+    assert "GPU 0 NVIDIA H200, 140.0 GiB free of 141.0 GiB, capability 9.0" in flat(shown)
+    assert "-> 1 process of others on it (1.0 GiB)" in flat(shown)
+    assert "GPU-0000" not in shown
+
+
+def test_unknown_facts_are_said_to_be_unknown() -> None:
+    inventory = records.inventory(network=())
+    software = replace(inventory.software, torch=None, openmp=None, backends=(), allocators=())
+    memory = replace(inventory.memory, shm_total=None, shm_free=None, transparent_hugepages=None)
+    shown = flat(machine.text(replace(inventory, software=software, memory=memory)))
+    for words in ("not installed", "OpenMP unknown", "/dev/shm none", "transparent: unknown", "only the system's"):
+        assert words in shown
+
+
+def test_show_holds_every_knob_and_level() -> None:
+    profile = records.profile()
+    shown = views.show(profile)
+    for knob in KNOB_NAMES:
+        values = [profile.baseline, *(level.settings for level in profile.levels.values())]
+        assert flat(f"{knob} {' '.join(formatting.value(getattr(s, knob)) for s in values)}") in flat(shown)
+    assert "2 x out-of-memory: host memory ran out" in shown
+    assert "the machine was busy during 2 of 31 trials" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_same_profile_has_no_difference() -> None:
+    assert views.diff(records.profile(), records.profile()) == "no difference"
+
+
+def test_diff_shows_differing_knobs_and_gains_only() -> None:
+    other = records.profile()
+    level = replace(other.levels["amp"], settings=other.levels["amp"].settings.but(num_workers=2))
+    other = replace(other, levels={**other.levels, "amp": level}, software={"torch": "2.8.0"})
+    rows = views.differences(records.profile(), other)
+    assert rows == [
+        ("python", "3.11.9", "-"),
+        ("torch", "2.9.0", "2.8.0"),
+        ("amp num_workers", "4", "2"),
+    ]
+
+
+def test_diff_of_two_machines_warns_and_names_facts() -> None:
+    left, right = records.profile(), records.no_gain()
+    right = replace(right, machine=replace(right.machine, key="other", threads=2, gpus=("h200",)))
+    shown = flat(views.diff(left, right, ("a.yaml", "b.yaml")))
+    assert "a.yaml b.yaml" in shown
+    assert "machine threads 8 2" in shown
+    assert "machine gpus none h200" in shown
+    assert "safe gain 1.62x" in shown
+    assert "rates do not compare" in shown
+
+
+@pytest.mark.parametrize(
+    ("proof", "words"),
+    [
+        (Proof(1.62, 1.55, 1.7, 0.95, 12), "1.62x (1.55 to 1.70, 95 % confidence, 12 rounds)"),
+        (Proof(1.62, 0.0, math.inf, 0.95, 3), "1.62x (too few rounds for an interval: 3)"),
+        (IDENTITY, "not measured"),
+    ],
+)
+def test_intervals(proof: Proof, words: str) -> None:
+    assert formatting.interval(proof) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (72, "1 min 12 s"), (7500, "2 h 05 min"), (-3, "0 s")],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert formatting.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"), [(1240.4, "1240 x/s"), (999.4, "999 x/s"), (0.01234, "0.0123 x/s"), (math.inf, "unknown x/s")]
+)
+def test_rates(rate: float, words: str) -> None:
+    assert formatting.rate(rate, "x") == words

@@ -1,0 +1,84 @@
+"""Shares of a batch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.runtime.shards import Part, Progress, shard
+
+
+@given(
+    samples=st.integers(1, 200),
+    world=st.integers(1, 9),
+    batch=st.integers(1, 200),
+    fixed=st.booleans(),
+    equal=st.booleans(),
+)
+def test_parts_make_up_the_batch_with_weights_that_average_to_one(
+    samples: int, world: int, batch: int, fixed: bool, equal: bool
+) -> None:
+    full = max(batch, samples) if fixed else None
+    own = list(range(samples))
+    parts = [shard(own, world, rank, full, equal=equal) for rank in range(world)]
+    assert {sample for part in parts for sample in part.samples} == set(own)
+    assert all(part.samples for part in parts)
+    if full is not None and not equal and samples > 3:
+        assert max(len(part.samples) for part in parts) <= max(3, -(-full // world))
+    if equal:
+        assert all(part.weight == pytest.approx(1) for part in parts)
+    assert samples < 2 or min(len(part.samples) for part in parts) > 1, "BatchNorm cannot normalise over one sample"
+    weights = dict.fromkeys(own, 0.0)  # what each sample counts in the average over processes
+    for part in parts:
+        for sample in part.samples:
+            weights[sample] += part.weight / len(part.samples) / world
+    assert all(weight == pytest.approx(1 / samples) for weight in weights.values())
+    assert sum(part.share * len(part.samples) for part in parts) == pytest.approx(samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "world", "sizes"),
+    [
+        (64, 64, 2, [32, 32]),
+        (50, 50, 4, [13, 13, 12, 12]),
+        (2, 64, 2, [2, 2]),  # a ragged last batch goes whole to everybody: BatchNorm cannot normalise over one sample
+        (32, 64, 2, [32, 32]),
+        (33, 64, 2, [17, 16]),
+        (63, 64, 2, [32, 31]),
+        (9, 64, 8, [5, 4, 5, 4, 5, 4, 5, 4]),
+        (1, 64, 2, [1, 1]),
+        (3, 6, 3, [3, 3, 3]),
+    ],
+)
+def test_ragged_batches_leave_nobody_with_a_single_sample(
+    samples: int, batch: int, world: int, sizes: list[int]
+) -> None:
+    assert [len(shard(range(samples), world, rank, batch).samples) for rank in range(world)] == sizes
+
+
+@pytest.mark.parametrize(("samples", "world", "sizes"), [(33, 2, [33, 33]), (34, 2, [17, 17]), (24, 8, [12] * 8)])
+def test_parts_of_two_loaders_weigh_the_same(samples: int, world: int, sizes: list[int]) -> None:
+    parts = [shard(range(samples), world, rank, 64, equal=True) for rank in range(world)]
+    assert [len(part.samples) for part in parts] == sizes
+    assert {part.weight for part in parts} == {1.0}
+
+
+def test_the_current_part_is_that_of_the_loader_that_is_read() -> None:
+    class Reader:
+        """A pass over a loader."""
+
+    own, other, progress = Reader(), Reader(), Progress()
+    assert progress.part == Part([])
+    progress.reads(own, Part([1], 0.5))
+    assert progress.part.weight == 0.5
+    progress.reads(other, Part([2], 0.5))
+    assert not progress.mixed
+    progress.steps += 1
+    progress.reads(own, Part([3], 0.5))
+    progress.reads(other, Part([4], 1.5))
+    assert progress.mixed
+    progress.ends(own)
+    assert progress.part.samples == [4]
+    del other
+    assert progress.part == Part([]), "nobody reads any more"

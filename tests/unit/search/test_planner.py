@@ -1,0 +1,259 @@
+"""The project's own search: what any search must do, and how close to the optimum it comes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space, build
+from autotune.search import planner
+from autotune.search.history import Trial
+from autotune.search.planner import SMALL, Planner, Proposal, candidates, combinations, rank
+from autotune.stats.outcome import Crashed, Outcome, OutOfMemory
+from benchmarks.replay.strategies import after, search
+from benchmarks.replay.world import ModelWorld
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench, Machine
+
+STAGES = ("baseline", "design", "moves", "model", "again")
+
+
+def made(space: Space, seed: int = 0, **options: object) -> Planner:
+    return Planner(space, space.context.baseline, seed=seed, **options)  # type: ignore[arg-type]
+
+
+def drive(
+    search: Planner,
+    level: str,
+    run: Callable[[Settings], Outcome],
+    trials: int,
+    history: Sequence[Trial] = (),
+) -> Iterator[tuple[Proposal, Trial]]:
+    """Up to ``trials`` trials after ``history``."""
+    seen = list(history)
+    while len(seen) < len(history) + trials and (proposal := search.propose(seen)) is not None:
+        seen.append(Trial(proposal.settings, run(proposal.settings), level, proposal.stage))
+        yield proposal, seen[-1]
+
+
+def driven(machine: Machine, level: str, trials: int, seed: int = 0, **options: object) -> list[tuple[Proposal, Trial]]:
+    bench = Bench(machine, seed=seed)
+    return list(drive(made(machine.space(level), seed, **options), level, bench.run, trials))
+
+
+class TestContract:
+    @pytest.mark.parametrize("make", [*machines.SMALL, machines.big])
+    def test_starts_with_the_baseline_and_stays_feasible(self, make: Callable[[], Machine]) -> None:
+        machine = make()
+        space = machine.space("amp")
+        proposals = [proposal for proposal, _ in driven(machine, "amp", 15)]
+        assert proposals[0].settings == machine.context.baseline
+        assert all(proposal.settings in space and proposal.stage in STAGES for proposal in proposals)
+
+    @pytest.mark.parametrize("level", ["safe", "max"])
+    def test_same_seed_same_search(self, level: str) -> None:
+        first, second = (driven(machines.images(), level, 12, seed=3) for _ in range(2))
+        assert first == second
+
+    def test_never_repeats(self) -> None:
+        settings = [proposal.settings for proposal, _ in driven(machines.mlp(), "amp", 40, seed=1)]
+        assert len(set(settings)) == len(settings) > 5
+
+    def test_small_space_each_once(self) -> None:
+        machine = machines.images()
+        fixed = {"num_workers": 0, "optimizer_impl": "default", "interop_threads": 2}
+        space = build(machine.context, "safe", fixed | {"binding": "none", "malloc": "default"})
+        everything = set(space.enumerate())
+        assert len(everything) == 12
+        tried = [p.settings for p, _ in drive(made(space), "safe", Bench(machine).run, 30)]
+        assert len(tried) == len(set(tried)) <= 12
+        assert set(tried) <= everything
+
+    def test_out_of_memory_is_not_provoked_again(self) -> None:
+        """A device holds the baseline's batch and not twice as much; the more samples in flight the faster."""
+        machine = machines.big()
+        cliff = replace(machine, work=replace(machine.work, memory=(0.28 * 2**30, 4 * 2**30)))
+        failed: list[Settings] = []
+        done = driven(cliff, "max", 50, seed=2)
+        kinds = ("precision", "compile", "channels_last", "data_parallel")
+        for _, trial in done:
+            assert not any(
+                trial.settings.batch_size >= other.batch_size
+                and all(getattr(trial.settings, kind) == getattr(other, kind) for kind in kinds)
+                for other in failed
+            )
+            if isinstance(trial.outcome, OutOfMemory):
+                failed.append(trial.settings)
+        assert failed, "the cliff was never met: the test shows nothing"
+        assert len(failed) <= 0.2 * len(done) + 1
+
+    @pytest.mark.parametrize("cut", [1, 4, 9])
+    def test_resumes_exactly(self, cut: int) -> None:
+        done = driven(machines.conv(), "amp", 10, seed=5)
+        history = [trial for _, trial in done]
+        assert made(machines.conv().space("amp"), 5).propose(history[:cut]) == done[cut][0]
+
+    def test_stops_where_nothing_matters(self) -> None:
+        assert statistics.median(len(driven(machines.flat(), "safe", 40, seed)) for seed in range(15)) <= 22
+
+    def test_clear_losers_may_end_early_but_the_baseline_never(self) -> None:
+        done = driven(machines.conv(), "safe", 6)
+        assert done[0][0].give_up_below == 0.0
+        best = max(trial.rate or 0.0 for _, trial in done)
+        assert all(0 < proposal.give_up_below < best for proposal, _ in done[1:])
+
+    def test_a_broken_baseline_ends_the_search(self) -> None:
+        space = machines.conv().space()
+        failed = Trial(space.context.baseline, OutOfMemory(reason="host memory ran out"), "safe")
+        assert made(space).propose([failed]) is None
+
+
+def found(machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02) -> list[float]:
+    world = ModelWorld(machine, noise)
+    return [search("ours", world, level, seed, after(trials)).quality(trials, by_model=True) for seed in seeds]
+
+
+class TestQuality:
+    @pytest.mark.parametrize(
+        ("make", "level", "trials", "seeds", "median", "tenth"),
+        [
+            (machines.images, "safe", 25, 10, 0.97, 0.93),
+            (machines.transformer, "amp", 25, 10, 0.97, 0.93),
+            (machines.embedding, "safe", 25, 10, 0.97, 0.93),
+            (machines.mlp, "safe", 16, 5, 0.97, 0.0),
+            (machines.conv, "amp", 16, 5, 0.97, 0.0),
+            (machines.big, "safe", 40, 1, 0.97, 0.0),
+            (machines.big, "amp", 40, 1, 0.97, 0.0),
+            (machines.big, "max", 40, 3, 0.97, 0.0),
+        ],
+    )
+    def test_the_optimum_is_near_within_some_trials(
+        self, make: Callable[[], Machine], level: str, trials: int, seeds: int, median: float, tenth: float
+    ) -> None:
+        qualities = found(make(), level, trials, range(seeds))
+        assert statistics.median(qualities) >= median
+        assert np.quantile(qualities, 0.1) >= tenth
+
+    def test_on_machines_never_seen_before(self) -> None:
+        qualities = [
+            found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 115)
+        ]
+        assert statistics.median(qualities) >= 0.96
+
+    def test_a_warm_start_is_sooner_as_good(self) -> None:
+        world, trials = ModelWorld(machines.transformer()), 6
+        cold, warm = (
+            statistics.median(
+                search(name, world, "amp", seed, after(trials)).quality(trials, by_model=True) for seed in range(5)
+            )
+            for name in ("ours", "warm")
+        )
+        assert warm >= max(cold, 0.97)
+
+    def test_one_search_after_another_by_level(self) -> None:
+        """Each level starts where the one below ended and keeps its trials."""
+        machine = machines.transformer()
+        qualities: dict[str, list[float]] = {level: [] for level in LEVELS}
+        for seed in range(5):
+            history: list[Trial] = []
+            start, bench = machine.context.baseline, Bench(machine, seed)
+            for level in LEVELS:
+                space = machine.space(level)
+                history += [
+                    trial for _, trial in drive(Planner(space, start, seed=seed), level, bench.run, 10, history)
+                ]
+                start = rank(history, space, 1)[0]
+                qualities[level].append(machine.rate(start) / machine.optimum(level))
+        assert all(statistics.median(found) >= 0.95 for found in qualities.values()), qualities
+
+
+def test_known_settings_are_tried_first_where_they_fit() -> None:
+    machine = machines.images()
+    space = machine.space()
+    good = next(settings for _, settings in space.moves(machine.context.baseline))
+    done = driven(machine, "safe", 3, known=(good, machine.context.baseline.but(threads=4096)))
+    assert [proposal.stage for proposal, _ in done[:2]] == ["baseline", "known"]
+    assert done[1][0].settings == good
+    assert done[2][0].stage != "known"
+
+
+def test_data_parallel_is_tried_once_beside_processes() -> None:
+    """It does not win here, and the report is to give its cost."""
+    (tried,) = (trial for _, trial in driven(machines.big(), "safe", 8) if trial.settings.data_parallel)
+    assert tried.rate
+    assert tried.settings.processes == 1
+
+
+def test_the_default_leads_where_it_is_best() -> None:
+    """The loop's planned repeats of the baseline separate drift and luck from effects."""
+    machine, leads = machines.default_best(), 0
+    baseline, space = machine.context.baseline, machine.space()
+    for seed in range(20):
+        bench, method, history = Bench(machine, seed), made(machine.space(), seed), list[Trial]()
+        while len(history) < 15 and (proposal := method.propose(history)) is not None:
+            history.append(Trial(proposal.settings, bench.run(proposal.settings), "safe"))
+            if len(history) % 4 == 0:
+                history.append(Trial(baseline, bench.run(baseline), "safe"))
+        leads += rank(history, space, 1, baseline=True) == (baseline,)
+        assert baseline not in rank(history, space, 5)
+    assert leads >= 15
+
+
+def test_a_choice_that_always_crashes_is_given_up() -> None:
+    machine = machines.images()
+    bench = Bench(machine)
+
+    def run(settings: Settings) -> Outcome:
+        return Crashed(reason="dataset uses the device") if settings.num_workers else bench.run(settings)
+
+    history = [trial for _, trial in drive(made(machine.space()), "safe", run, 20)]
+    assert 1 <= sum(isinstance(trial.outcome, Crashed) for trial in history) <= 5
+    assert rank(history, machine.space(), 1)[0].num_workers == 0
+
+
+def test_a_thorough_search_goes_on_if_expected_gains_are_small() -> None:
+    short, long = (len(driven(machines.default_best(), "safe", 60, 1, thorough=each)) for each in (False, True))
+    assert long > short
+
+
+def test_fixed_knobs_are_searched_around() -> None:
+    """The baseline itself has none of the fixed values."""
+    machine = machines.conv()
+    space = build(machine.context, "safe", {"processes": 2, "threads": 1, "num_workers": 1, "interop_threads": 1})
+    tried = [trial.settings for _, trial in drive(made(space), "safe", Bench(machine).run, 8)][1:]
+    assert {(s.processes, s.threads, s.num_workers, s.interop_threads) for s in tried} == {(2, 1, 1, 1)}
+
+
+def test_few_settings_are_weighed_where_millions_compete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a proposal costs is what it looks at: no clock is asked."""
+    machine = machines.big(train_seconds=36_000.0)
+    assert combinations(machine.space("max")) > 1_000_000
+    weighed: list[int] = []
+
+    def counted(space: Space, around: Sequence[Settings], rng: np.random.Generator) -> list[Settings]:
+        pool = candidates(space, around, rng)
+        weighed.append(len(pool))
+        return pool
+
+    monkeypatch.setattr(planner, "candidates", counted)
+    driven(machine, "max", 20)
+    assert len(weighed) > 8
+    assert max(weighed) <= SMALL
+
+
+def test_the_ranking_shrinks_a_lucky_trial() -> None:
+    """A single lucky trial does not lead over settings that repeats show to be better."""
+    machine = machines.conv()
+    space, baseline = machine.space(), machine.context.baseline
+    bench = Bench(machine, noise=0.0, drift=0.0)
+    lucky, steady = baseline.but(interop_threads=1), machine.best()
+    history = [Trial(s, bench.run(s), "safe") for s in (baseline, steady, steady, lucky)]
+    assert rank(history, space, 5)[0] == steady
+    assert rank(history[:1], space, 5) == ()
+    assert rank([], space, 5) == ()

@@ -1,0 +1,24 @@
+"""What is expected of backends before any trial."""
+
+from __future__ import annotations
+
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import build
+from autotune.search.prior import Prior
+from autotune.search.surrogate import GROUPS, coordinates, correlation
+from benchmarks.simulation.simulator import context, inventory
+
+ALONE = Settings(threads=2, batch_size=64)
+BY_GLOO = Settings(processes=2, threads=1, batch_size=32)
+BY_MPI = BY_GLOO.but(backend="mpi")
+
+
+def test_mpi_is_expected_ahead_of_gloo():
+    expected = Prior(build(context(inventory(), 64), "safe"))
+    assert expected(BY_MPI) > expected(BY_GLOO)
+
+
+def test_a_usual_backend_is_no_effect_of_its_own():
+    group = next(group for group in GROUPS["cpu"] if group.name == "backend")
+    (places,) = coordinates([group], [ALONE, BY_GLOO, BY_MPI, BY_MPI.but(batch_size=16)])
+    assert correlation(group, places, places).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]

@@ -1,0 +1,165 @@
+"""The study on disk: trials survive it, and a run outlives it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import optuna
+import pytest
+from hypothesis import given
+
+from autotune.errors import UsageError
+from autotune.knobs.settings import Settings
+from autotune.search.history import History, Trial
+from autotune.search.study import (
+    Study,
+    distributions,
+    outcome_from_dict,
+    outcome_to_dict,
+    parameters,
+    read_history,
+    study_beside,
+)
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import KINDS, Completed, Crashed, NotApplied, Outcome, OutOfMemory
+from autotune.stats.proof import Round
+from tests.strategies import settings as any_settings
+
+OWN = Settings(batch_size=64)
+MEASURED = Completed(
+    measurement=Measurement((Block(64, 0.5, 1), Block(64, 0.25, 1, cpu_wait=0.5)), steady=False),
+    losses=(1.5, 0.5),
+    seconds=2.0,
+    notes=("said",),
+)
+
+
+def crashed(batch: int) -> Trial:
+    return Trial(Settings(batch_size=batch), Crashed("signal 9"), "safe")
+
+
+def batches(study: Study) -> list[int]:
+    return [trial.settings.batch_size for trial in study.trials()]
+
+
+@pytest.mark.parametrize("outcome", [MEASURED, OutOfMemory("r", "d", "shm"), NotApplied("r", "d", "allocator")])
+def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
+    trial = Trial(OWN, outcome, "amp", "moves")
+    Study(tmp_path / "study.log").record(trial)
+    (found,) = Study(tmp_path / "study.log").trials()
+    assert found == trial
+
+
+def test_every_outcome_has_a_kind_that_reads_back() -> None:
+    assert all(outcome_from_dict(outcome_to_dict(kind(reason="why"))) == kind(reason="why") for kind in KINDS.values())
+
+
+def test_long_details_keep_their_end() -> None:
+    kept = outcome_to_dict(KINDS["crashed"](detail="x" * 10_000 + "the end"))["detail"]
+    assert len(kept) == 2000
+    assert kept.endswith("the end")
+
+
+def test_failures_are_infeasible_values_not_failed_trials() -> None:
+    study = Study()
+    study.record(Trial(OWN, OutOfMemory("device memory ran out"), "max", "baseline"))
+    (trial,) = study.optuna.trials
+    assert (trial.state, trial.value) == (optuna.trial.TrialState.COMPLETE, 0.0)
+    assert (trial.user_attrs["kind"], trial.user_attrs["reason"]) == ("out-of-memory", "device memory ran out")
+    assert (trial.user_attrs["level"], trial.user_attrs["stage"]) == ("max", "baseline")
+
+
+def test_a_trial_took_its_time() -> None:
+    study = Study()
+    study.record(Trial(OWN, MEASURED, "safe"))
+    assert study.optuna.trials[0].duration.total_seconds() == 2.0
+
+
+def test_a_trial_that_another_program_left_running_is_closed(tmp_path: Path) -> None:
+    study = Study(tmp_path / "study.log")
+    study.optuna.ask()
+    study.record(crashed(1))
+    assert batches(Study(tmp_path / "study.log")) == [1]
+
+
+@given(any_settings())
+def test_settings_are_their_parameters(settings: Settings) -> None:
+    values, kinds = parameters(settings), distributions(settings)
+    assert Settings(**values) == settings
+    assert values.keys() == kinds.keys()
+    assert all(kinds[name]._contains(kinds[name].to_internal_repr(value)) for name, value in values.items())
+
+
+class TestFile:
+    def test_a_torn_last_line_is_cut_off_and_the_study_goes_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "run.journal"
+        Study(path).record(crashed(1))
+        whole = path.read_bytes()
+        Study(path).record(crashed(2))
+        last = path.read_bytes()[len(whole) :]
+        for cut in (1, len(last) // 2, len(last) - 1):
+            path.write_bytes(whole + last[:cut])
+            study = Study(path)
+            assert batches(study) == [1]
+            for batch in (3, 4):
+                study.record(crashed(batch))
+            assert batches(Study(path)) == [1, 3, 4]
+
+    @pytest.mark.parametrize("room", [0, 1, 200])
+    def test_a_full_disk_costs_the_run_nothing_and_a_resumed_one_what_came_after(
+        self, tmp_path: Path, room: int
+    ) -> None:
+        path = tmp_path / "run.journal"
+        study = Study(path)
+        study.record(crashed(1))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, before[1]))
+        try:
+            for batch in (2, 3):
+                study.record(crashed(batch))
+            assert batches(study) == [1, 2, 3]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        study.record(crashed(4))
+        assert len(study.trials()) == 4
+        assert batches(Study(path)) == [1]
+
+    def test_other_words_are_another_study_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
+        profile = tmp_path / "out.yaml"
+        study_beside(profile, ["one"], resume=False).record(crashed(1))
+        assert batches(study_beside(profile, ["one"], resume=True)) == [1]
+        assert batches(study_beside(profile, ["two"], resume=True)) == []
+        assert batches(study_beside(profile, ["one"], resume=False)) == []
+
+    def test_a_broken_journal_is_reported(self, tmp_path: Path) -> None:
+        (tmp_path / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
+        with pytest.raises(UsageError, match="without --resume"):
+            study_beside(tmp_path / "out.yaml", ["one"], resume=True)
+
+
+class TestReadHistory:
+    def test_trials_and_rounds_come_back(self, tmp_path: Path) -> None:
+        study = Study(tmp_path / "run.journal", "run")
+        study.record(Trial(OWN, MEASURED, "safe", "baseline"))
+        study.record(Trial(OWN.but(num_workers=2), Crashed("no fork"), "amp", "moves"))
+        study.keep_rounds([Round(1, {"baseline": 10.0, "safe": 12.0})])
+        found = read_history(tmp_path / "run.journal")
+        assert found.trials[0] == Trial(OWN, MEASURED, "safe", "baseline", 0.0)
+        assert found.trials[1].seconds > 0
+        assert found.rounds == (Round(1, {"baseline": 10.0, "safe": 12.0}),)
+
+    def test_the_latest_run_of_a_journal_counts(self, tmp_path: Path) -> None:
+        for name, rounds in (("old", 1), ("new", 2)):
+            Study(tmp_path / "run.journal", name).keep_rounds([Round(1, {"baseline": 1.0})] * rounds)
+        assert len(read_history(tmp_path / "run.journal").rounds) == 2
+
+    def test_no_journal_is_an_empty_history(self, tmp_path: Path) -> None:
+        assert read_history(tmp_path / "none.journal") == History()
+        assert not (tmp_path / "none.journal").exists()
+
+    def test_what_is_no_journal_is_refused(self, tmp_path: Path) -> None:
+        broken = tmp_path / "run.journal"
+        broken.write_text('{"op_code": 99}\n{"what": 1}\n')
+        with pytest.raises(ValueError):
+            read_history(broken)

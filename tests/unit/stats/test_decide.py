@@ -1,0 +1,172 @@
+"""The answer for each level by the proof's rounds."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.knobs.settings import Settings
+from autotune.stats.decide import Reason, Verdict, decide, still_open
+from autotune.stats.proof import BASELINE, IDENTITY, Round, compare, typical_rate
+
+OWN = Settings(threads=2, batch_size=32)
+SAFE = OWN.but(num_workers=2)
+AMP = SAFE.but(precision="bf16")
+MAX = AMP.but(batch_size=128)
+ALL = {"safe": SAFE, "amp": AMP, "max": MAX}
+LEVELS = ("safe", "amp", "max")
+
+
+def proof_rounds(noise: float = 0.002, replicates: int = 4, seed: int = 0, **speeds: float) -> list[Round]:
+    """Three rounds per replicate; a candidate's rate is its speed times 100, with a little noise."""
+    draw = random.Random(seed)
+    return [
+        Round(number, {name: 100 * speed * math.exp(draw.gauss(0, noise)) for name, speed in speeds.items()})
+        for number in range(1, replicates + 1)
+        for _ in range(3)
+    ]
+
+
+class TestAccepting:
+    def test_each_level_that_is_proven_keeps_its_own(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=1.5, max=2.0))
+        assert [results[level].settings for level in LEVELS] == [SAFE, AMP, MAX]
+        assert all(results[level].proven and results[level].verdict is Verdict.GAIN for level in LEVELS)
+        assert [results[level].rate for level in LEVELS] == pytest.approx([120, 150, 200], rel=0.01)
+        assert results["max"].speedup.value == pytest.approx(2.0, rel=0.01), "against the baseline, not the level below"
+
+    @pytest.mark.parametrize(
+        ("speeds", "expected"),
+        [
+            ({"safe": 1.2, "amp": 1.2, "max": 1.2}, (SAFE, SAFE, SAFE)),
+            ({"safe": 1.2, "amp": 1.1, "max": 1.5}, (SAFE, SAFE, MAX)),
+            ({"safe": 1.0, "amp": 1.3, "max": 1.3}, (OWN, AMP, AMP)),
+            ({"safe": 0.8, "amp": 0.9, "max": 1.2}, (OWN, OWN, MAX)),
+            ({"safe": 1.0, "amp": 1.0, "max": 1.0}, (OWN, OWN, OWN)),
+        ],
+    )
+    def test_a_level_must_beat_the_baseline_and_the_level_below(
+        self, speeds: dict[str, float], expected: tuple[Settings, ...]
+    ) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, **speeds))
+        assert tuple(results[level].settings for level in LEVELS) == expected
+
+    def test_a_speedup_that_nobody_believes_is_not_proven(self) -> None:
+        """A profile with such a claim could not be read again, and the run would be lost."""
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2, amp=2000, max=2000))
+        assert [results[level].settings for level in LEVELS] == [SAFE, SAFE, SAFE]
+        assert results["amp"].verdict is Verdict.CANNOT_TELL
+
+    def test_faster_than_safe_but_not_than_the_baseline_is_not_enough(self) -> None:
+        """Safe failed to prove itself, so the amp's opponent is the baseline."""
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=0.7, amp=1.0, max=1.0))
+        assert results["amp"].settings == OWN
+
+
+class TestCarrying:
+    def test_the_baseline_is_kept_with_its_rate_and_identity(self) -> None:
+        results = decide(OWN, 123.0, {}, [])
+        for level in LEVELS:
+            result = results[level]
+            assert (result.settings, result.rate, result.speedup, result.proven) == (OWN, 123.0, IDENTITY, False)
+            assert result.reason is Reason.SAME
+
+    def test_a_level_carries_rate_and_proof_of_the_level_below(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.3, amp=1.2, max=1.1))
+        for level in ("amp", "max"):
+            assert results[level].speedup == results["safe"].speedup
+            assert results[level].rate == results["safe"].rate
+            assert results[level].proven
+            assert results[level].reason is not Reason.NONE
+
+    def test_the_same_settings_again_are_the_level_below(self) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE, "amp": SAFE}, proof_rounds(baseline=1, safe=1.3, amp=9.0))
+        assert results["amp"].settings == SAFE
+        assert results["amp"].reason is Reason.SAME
+        assert results["amp"].speedup == results["safe"].speedup
+
+    def test_a_candidate_that_is_the_baseline_needs_no_proof(self) -> None:
+        results = decide(OWN, 100.0, {"safe": OWN}, proof_rounds(baseline=1, safe=5.0))
+        assert results["safe"].speedup == IDENTITY
+        assert not results["safe"].proven
+
+    def test_only_the_asked_levels_are_answered(self) -> None:
+        assert list(decide(OWN, 100.0, ALL, [], levels=("safe", "amp"))) == ["safe", "amp"]
+
+
+class TestReasons:
+    def test_no_gain(self) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(baseline=1, safe=0.98))
+        assert (results["safe"].reason, results["safe"].verdict) == (Reason.SAME, Verdict.NO_GAIN)
+
+    def test_what_is_not_proven_has_its_proof(self) -> None:
+        turns = proof_rounds(noise=0.1, baseline=1, safe=1.05)
+        found = decide(OWN, 100.0, {"safe": SAFE}, turns)["safe"]
+        assert (found.reason, found.verdict) == (Reason.UNPROVEN, Verdict.CANNOT_TELL)
+        assert found.proof == compare(turns, "safe", BASELINE)
+        assert not found.proven
+
+    @pytest.mark.parametrize("replicates", [0, 1], ids=["no round", "one replicate"])
+    def test_no_proof_within_the_budget(self, replicates: int) -> None:
+        results = decide(OWN, 100.0, {"safe": SAFE}, proof_rounds(replicates=replicates, baseline=1, safe=3.0))
+        assert (results["safe"].settings, results["safe"].reason) == (OWN, Reason.TOO_FEW_ROUNDS)
+
+    def test_a_candidate_that_never_ran_carries_the_level_below(self) -> None:
+        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.2))
+        assert results["safe"].proven
+        assert (results["amp"].settings, results["amp"].reason) == (SAFE, Reason.TOO_FEW_ROUNDS)
+
+
+class TestStillOpen:
+    @pytest.mark.parametrize(
+        ("speeds", "noise", "expected"),
+        [
+            ({"safe": 1.5, "amp": 2.0}, 0.002, set()),
+            ({"safe": 0.7, "amp": 0.6}, 0.002, set()),
+            ({"safe": 1.05, "amp": 2.0}, 0.1, {BASELINE, "safe"}),
+            ({"safe": 1.5, "amp": 1.52}, 0.02, {"safe", "amp"}),
+            ({"safe": 0.5, "amp": 1.1}, 0.05, {BASELINE, "amp"}),
+        ],
+        ids=["clear gains", "clear losses", "against the baseline", "against the level below", "the one below is lost"],
+    )
+    def test_who_could_still_change_the_answer(
+        self, speeds: dict[str, float], noise: float, expected: set[str]
+    ) -> None:
+        candidates = {"safe": SAFE, "amp": AMP}
+        assert still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds)) >= expected
+        if not expected:
+            assert not still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
+        if expected == {BASELINE, "amp"}:
+            assert "safe" not in still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
+
+    def test_not_without_candidates(self) -> None:
+        assert not still_open({}, [])
+
+
+def test_the_rate_is_the_baselines_times_the_proofs_value() -> None:
+    turns = proof_rounds(noise=0.1, baseline=1, safe=1.4, amp=1.5, max=1.6)
+    result = decide(OWN, typical_rate(turns, BASELINE), {"safe": SAFE}, turns)["safe"]
+    assert result.rate / typical_rate(turns, BASELINE) == pytest.approx(result.speedup.value)
+
+
+SPEEDS = st.floats(0.5, 2.0)
+
+
+@given(SPEEDS, SPEEDS, SPEEDS, st.floats(0, 0.2), st.integers(0, 99), st.integers(0, 6))
+def test_whatever_the_rounds_the_answer_holds_together(
+    safe: float, amp: float, largest: float, noise: float, seed: int, replicates: int
+) -> None:
+    turns = proof_rounds(noise, replicates, seed, baseline=1.0, safe=safe, amp=amp, max=largest)
+    results = decide(OWN, 100.0, ALL, turns)
+    assert tuple(results) == LEVELS
+    rates = [100.0 if not result.proven else result.rate for result in results.values()]
+    for level, result in results.items():
+        assert result.settings in (OWN, *ALL.values())
+        assert result.proven == result.speedup.gain == (result.settings != OWN)
+        assert (result.settings == ALL[level]) == (result.reason is Reason.NONE)
+    if all(result.settings == ALL[level] for level, result in results.items()):
+        assert rates == sorted(rates)

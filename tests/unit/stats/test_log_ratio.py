@@ -1,0 +1,61 @@
+"""The location of log ratios: quiet rounds count in full, rounds beside a neighbour up to a limit."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.stats.log_ratio import PRIOR_SPREAD, Sample, estimate
+
+LOGS = st.lists(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sample]]:
+    return [[Sample(log, beside) for log in replicate] for replicate in logs]
+
+
+class TestEstimate:
+    @given(LOGS)
+    def test_is_the_mean_over_replicates_where_all_is_quiet(self, logs: list[list[float]]) -> None:
+        found = estimate(samples(logs))
+        means = [statistics.fmean(replicate) for replicate in logs]
+        assert found.centre == pytest.approx(statistics.fmean(means), abs=1e-9)
+        assert (found.replicates, found.rounds, found.df) == (len(logs), sum(map(len, logs)), len(logs))
+
+    @given(LOGS, st.booleans())
+    def test_the_other_way_round_is_the_opposite(self, logs: list[list[float]], beside: bool) -> None:
+        there = estimate(samples(logs, beside=beside))
+        back = estimate(samples([[-log for log in replicate] for replicate in logs], beside=beside))
+        assert there.centre == pytest.approx(-back.centre, abs=1e-6)
+        assert there.variance == pytest.approx(back.variance, rel=1e-3, abs=1e-9)
+
+    @given(LOGS, st.floats(-2.0, 2.0))
+    def test_moves_with_its_samples(self, logs: list[list[float]], step: float) -> None:
+        there = estimate(samples(logs, beside=True))
+        moved = estimate(samples([[log + step for log in replicate] for replicate in logs], beside=True))
+        assert moved.centre == pytest.approx(there.centre + step, abs=1e-6)
+
+    def test_a_burst_hardly_counts_where_a_neighbour_was_seen(self) -> None:
+        """A quiet round as far off counts in full: such a stall is the training's own."""
+        calm = [[0.40, 0.41], [0.39, 0.40], [0.41, 0.40], [0.40, 0.39]]
+        beside = [*samples(calm), [Sample(0.4), Sample(-2.0, beside=True)]]
+        stalled = [*samples(calm), [Sample(0.4), Sample(-2.0)]]
+        assert estimate(beside).centre == pytest.approx(0.4, abs=0.01)
+        assert estimate(stalled).centre == pytest.approx(0.4 - 2.4 / 10)
+        assert estimate(beside).error < 0.03 < estimate(stalled).error
+
+    def test_replicates_that_agree_by_luck_keep_the_usual_spread(self) -> None:
+        found = estimate(samples([[0.3], [0.3], [0.3]]))
+        assert found.variance == pytest.approx(PRIOR_SPREAD**2 / 3)
+
+    def test_the_luck_of_processes_is_in_the_variance_however_many_rounds_they_take(self) -> None:
+        draw = random.Random(0)
+        luck = [draw.gauss(0, 0.2) for _ in range(60)]
+        logs = [[own + draw.gauss(0, 0.01) for _ in range(20)] for own in luck]
+        for beside in (False, True):
+            assert math.sqrt(estimate(samples(logs, beside=beside)).variance) == pytest.approx(0.2, rel=0.25)

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.stats.measurement import (
+    MOST_CPU_WAIT,
+    Block,
+    Measurement,
+    enough,
+    is_steady,
+    log_standard_error,
+)
+
+SECONDS = st.floats(1e-3, 10.0)
+BLOCKS = st.builds(
+    Block,
+    items=st.integers(0, 10**6),
+    seconds=SECONDS,
+    steps=st.integers(1, 1000),
+    cpu_wait=st.sampled_from([0.0, 0.1, MOST_CPU_WAIT, 0.21, 0.9]),
+)
+
+
+def blocks(*rates: float, items: int = 100) -> tuple[Block, ...]:
+    return tuple(Block(items, items / rate, 1) for rate in rates)
+
+
+class TestRate:
+    def test_is_items_over_wall_time_not_a_mean_of_rates(self) -> None:
+        measured = Measurement((Block(100, 1.0, 10), Block(100, 4.0, 10)))
+        assert measured.rate == 200 / 5.0  # the mean of the rates is 62.5, their harmonic mean with these items 40
+
+    def test_counts_stalls(self) -> None:
+        stalled = Measurement((*blocks(*[100.0] * 9), Block(100, 10.0, 1)))
+        assert stalled.rate == pytest.approx(1000 / 19)
+
+    @pytest.mark.parametrize(
+        ("processes", "batch", "steps_per_second", "rate"), [(2, 8, 10, 160), (1, 16, 10, 160), (4, 8, 5, 160)]
+    )
+    def test_counts_the_items_of_all_processes(
+        self, processes: int, batch: int, steps_per_second: int, rate: int
+    ) -> None:
+        block = Block(processes * batch * steps_per_second, 1.0, steps_per_second)
+        assert Measurement((block,)).rate == rate
+
+    def test_half_of_the_steps_skipped_earns_half(self) -> None:
+        whole, half = Block(160, 1.0, 10), Block(80, 1.0, 10)
+        assert Measurement((half,)).rate == Measurement((whole,)).rate / 2
+
+    def test_is_zero_without_blocks(self) -> None:
+        assert Measurement(()).rate == 0.0
+
+    @given(st.lists(BLOCKS, min_size=1, max_size=10))
+    def test_lies_between_the_slowest_and_the_fastest_kept_block(self, measured: list[Block]) -> None:
+        measurement = Measurement(tuple(measured))
+        rates = [block.rate for block in measurement.kept]
+        assert min(rates) * (1 - 1e-9) <= measurement.rate <= max(rates) * (1 + 1e-9)
+
+
+class TestDisturbed:
+    @pytest.mark.parametrize(("cpu_wait", "dropped"), [(0.0, False), (MOST_CPU_WAIT, False), (0.21, True), (1.0, True)])
+    def test_blocks_are_dropped_for_cpu_wait(self, cpu_wait: float, dropped: bool) -> None:
+        spoiled = Block(10, 1.0, 1, cpu_wait)
+        measurement = Measurement((Block(100, 1.0, 1), spoiled))
+        assert spoiled.disturbed is dropped
+        assert (spoiled not in measurement.kept) is dropped
+
+    def test_merely_slow_blocks_are_kept(self) -> None:
+        slow = Block(1, 10.0, 1)
+        assert slow in Measurement((*blocks(100.0, 100.0, 100.0), slow)).kept
+
+    def test_where_all_are_disturbed_that_is_this_machines_normal(self) -> None:
+        always = tuple(Block(100, 1.0, 1, 0.5) for _ in range(3))
+        assert Measurement(always).kept == always
+        assert Measurement(always).rate == 100.0
+
+    def test_the_error_ignores_them_too(self) -> None:
+        assert Measurement((*blocks(100.0, 100.0), Block(1, 1.0, 1, 0.9))).relative_error == 0.0
+
+
+class TestStandardError:
+    @pytest.mark.parametrize("rates", [[], [100.0], [100.0, 0.0], [0.0, 0.0]])
+    def test_is_infinite_where_nothing_can_be_said(self, rates: list[float]) -> None:
+        assert log_standard_error(rates) == math.inf
+
+    def test_is_zero_without_scatter(self) -> None:
+        assert log_standard_error([5.0, 5.0, 5.0]) == 0.0
+
+    def test_of_alternating_rates_is_that_of_independent_ones(self) -> None:
+        logs = [0.1, -0.1, 0.1, -0.1]
+        independent = math.sqrt(sum(value**2 for value in logs) / 3 / 4)
+        assert log_standard_error([math.exp(value) for value in logs]) == pytest.approx(independent)
+
+    def test_is_widened_for_positive_lag_one(self) -> None:
+        logs = [0.1, 0.1, 0.1, -0.1, -0.1, -0.1]
+        total = sum(value**2 for value in logs)
+        lag1 = 0.5  # (4 - 1 + 0) products of 0.01 over 6
+        wide = math.sqrt(total / 5 / 6 * (1 + lag1) / (1 - lag1))
+        assert log_standard_error([math.exp(value) for value in logs]) == pytest.approx(wide)
+
+    @given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=20), st.floats(1e-3, 1e3))
+    def test_does_not_depend_on_the_unit(self, rates: list[float], factor: float) -> None:
+        scaled = log_standard_error([rate * factor for rate in rates])
+        assert scaled == pytest.approx(log_standard_error(rates), rel=1e-6, abs=1e-9)
+
+    def test_covers_the_truth_of_correlated_noise(self) -> None:
+        """Blocks with lag-1 correlation 0.5: ignoring it would claim errors a good third too small."""
+        draw, spreads, claims = random.Random(1), [], []
+        for _ in range(300):
+            value, logs = draw.gauss(0, 1), []
+            for _ in range(20):
+                value = 0.5 * value + math.sqrt(0.75) * draw.gauss(0, 1)
+                logs.append(0.05 * value)
+            spreads.append(sum(logs) / len(logs))
+            claims.append(log_standard_error([math.exp(log) for log in logs]))
+        true = math.sqrt(sum(spread**2 for spread in spreads) / len(spreads))
+        assert 0.8 * true < sorted(claims)[150] < 1.3 * true
+
+
+class TestSteady:
+    @pytest.mark.parametrize("count", range(6))
+    def test_needs_six_blocks(self, count: int) -> None:
+        assert not is_steady([1.0] * count)
+
+    def test_of_10_5_2_1_1_only_once_the_ones_fill_the_window(self) -> None:
+        paces = [10.0, 5.0, 2.0] + [1.0] * 12
+        first = next(n for n in range(1, len(paces) + 1) if is_steady(paces[:n]))
+        assert first == 9, "three blocks of warm-up must have left the window"
+
+    @pytest.mark.parametrize(
+        "paces",
+        [
+            [2.0 * 0.9**k for k in range(6)],
+            [1.0 * 1.1**k for k in range(6)],
+            [4.0, 2.0, 1.0, 1.0, 1.0, 1.0],
+            [100.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            [1.0, 1.0, 1.0, 1.1, 1.1, 1.1],
+        ],
+        ids=["speeding up", "slowing down", "halving", "one compile", "step"],
+    )
+    def test_not_while_it_moves(self, paces: list[float]) -> None:
+        assert not is_steady(paces)
+
+    @pytest.mark.parametrize(
+        "paces",
+        [
+            [1.0] * 6,
+            [1.0, 1.02, 0.99, 1.01, 1.0, 0.99],
+            [1.0, 2.0, 1.0, 2.0, 1.0, 2.0],
+            [50.0, 10.0, *[1.0] * 6],
+        ],
+        ids=["constant", "within 3 %", "within its own scatter", "old news"],
+    )
+    def test_where_nothing_moves(self, paces: list[float]) -> None:
+        assert is_steady(paces)
+
+    @given(st.lists(st.floats(1e-4, 10.0), min_size=6, max_size=30), st.floats(1e-3, 1e3))
+    def test_does_not_depend_on_the_unit(self, paces: list[float], factor: float) -> None:
+        before = log_standard_error(paces[-6:-3])
+        after = log_standard_error(paces[-3:])
+        shift = abs(math.log(sum(paces[-3:]) / sum(paces[-6:-3])))
+        if abs(shift - max(0.03, math.hypot(before, after))) > 1e-6:  # not on the very edge
+            assert is_steady([pace * factor for pace in paces]) == is_steady(paces)
+
+
+@given(st.lists(BLOCKS, max_size=5), st.booleans(), st.integers(0, 9), st.floats(0, 1))
+def test_survives_json(measured: list[Block], steady: bool, skipped: int, share: float) -> None:
+    measurement = Measurement(tuple(measured), 0.5, 7, steady, skipped, 0.25, share, 2**30)
+    assert Measurement.from_dict(json.loads(json.dumps(measurement.as_dict()))) == measurement
+
+
+class TestEnough:
+    """When a trial may stop. Blocks of 0.1 s; at least 0.3 s, at most 1 s, an error of 1.5 %."""
+
+    @staticmethod
+    def stops(*items: int) -> bool:
+        return enough(Measurement(tuple(Block(count, 0.1, 1) for count in items)), 0.3, 1.0, 0.015, 0.0)
+
+    def test_blocks_that_agree_are_enough(self) -> None:
+        assert self.stops(100, 100, 100)
+        assert not self.stops(100, 100)
+
+    def test_blocks_that_differ_go_on_until_the_time_is_over(self) -> None:
+        differ = (100, 150) * 5
+        assert not self.stops(*differ[:4])
+        assert self.stops(*differ, 100)
+
+    def test_a_clear_loser_ends_after_one_block(self) -> None:
+        rate = Measurement((Block(100, 0.1, 1),)).rate
+        assert enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.2 * rate)
+        assert not enough(Measurement((Block(100, 0.1, 1),)), 0.3, 1.0, 0.015, 1.1 * rate)

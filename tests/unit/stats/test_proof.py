@@ -1,0 +1,307 @@
+"""The statistics of the proof, against tables and against machines with known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.stats.proof import (
+    ANALYSES,
+    CONFIDENCE,
+    FULL_REPLICATES,
+    IDENTITY,
+    LOWER_ERROR,
+    MIN_GAIN,
+    NARROW,
+    UPPER_ERROR,
+    Proof,
+    Round,
+    compare,
+    round_variance,
+    to_decide,
+    to_narrow,
+    typical_rate,
+)
+from autotune.stats.student import student_quantile
+
+NOISE = {"replicate": 0.02, "round": 0.05}
+
+
+def rounds(ratios: list[list[float]], base: float = 100.0) -> list[Round]:
+    """One inner list per replicate: the ratio of ``ours`` to ``theirs`` of each round."""
+    return [
+        Round(number, {"ours": base * ratio, "theirs": base})
+        for number, replicate in enumerate(ratios)
+        for ratio in replicate
+    ]
+
+
+def machine(seed: int, effect: float, spread: float = NOISE["replicate"]) -> Callable[[int], list[Round]]:
+    """Generations of three rounds: each process has luck of its own, each block noise, both share a drifting base."""
+    draw = random.Random(seed)
+
+    def replicate(number: int) -> list[Round]:
+        base = 1000 * math.exp(draw.gauss(0, 0.1))
+        luck = [draw.gauss(0, spread) for _ in range(2)]
+        return [
+            Round(
+                number,
+                {
+                    "ours": base * effect * math.exp(luck[0] + draw.gauss(0, NOISE["round"])),
+                    "theirs": base * math.exp(luck[1] + draw.gauss(0, NOISE["round"])),
+                },
+            )
+            for _ in range(3)
+        ]
+
+    return replicate
+
+
+def two_analyses(seed: int, effect: float) -> Proof:
+    """A first analysis after four replicates and, where undecided, one more after eight: as the tuner uses it."""
+    replicate = machine(seed, effect)
+    seen = [turn for number in range(4) for turn in replicate(number)]
+    proof = compare(seen, "ours", "theirs")
+    if proof.undecided:
+        seen += [turn for number in range(4, 8) for turn in replicate(number)]
+        proof = compare(seen, "ours", "theirs")
+    return proof
+
+
+class TestAnalyses:
+    def test_spend_no_more_than_the_stated_error(self) -> None:
+        assert sum(ANALYSES.values()) == pytest.approx(1.0)
+        assert LOWER_ERROR + UPPER_ERROR <= 1 - CONFIDENCE
+        assert list(ANALYSES) == sorted(ANALYSES)
+
+    @pytest.mark.parametrize("replicates", range(2, 12))
+    def test_a_last_analysis_spends_only_what_is_left(self, replicates: int) -> None:
+        seen = rounds([[1.0], [1.05]] + [[1.02]] * (replicates - 2))
+        open_still, last = (compare(seen, "ours", "theirs", final=final) for final in (False, True))
+        assert open_still.low <= last.low <= last.value <= last.high <= open_still.high
+
+    def test_what_an_early_analysis_decides_stays(self) -> None:
+        clear = rounds([[2.0], [2.02], [1.98], [2.0]])
+        assert compare(clear, "ours", "theirs", final=False) == compare(clear, "ours", "theirs")
+
+    @pytest.mark.parametrize(
+        ("value", "width", "open_still"),
+        [
+            (0.985, 0.06, False),
+            (1.0, 0.06, True),
+            (1.04, 0.06, True),
+            (0.9, 0.25, False),
+            (0.96, 0.25, True),  # what is known little may yet be a gain
+        ],
+    )
+    def test_what_lies_below_a_gain_is_given_up(self, value: float, width: float, open_still: bool) -> None:
+        low, high = value * math.exp(-width), value * math.exp(width)
+        assert Proof(value, low, high, CONFIDENCE, 9).undecided is open_still
+
+
+class TestRoundVariance:
+    def test_is_unknown_without_two_rounds_of_two_candidates(self) -> None:
+        assert round_variance([]) is None
+        assert round_variance(rounds([[1.1], [1.2]])) is None
+        assert round_variance([Round(0, {"ours": 1.0}), Round(0, {"ours": 2.0})]) is None
+
+    def test_what_all_share_is_not_scatter(self) -> None:
+        turns = [Round(0, {"ours": speed, "theirs": 2 * speed}) for speed in (1.0, 3.0, 0.5)]
+        assert round_variance(turns) == pytest.approx(0.0)
+
+    def test_is_that_of_one_candidate(self) -> None:
+        draw = random.Random(1)
+        turns = [
+            Round(g, {name: math.exp(draw.gauss(0, 0.1)) for name in ("ours", "theirs", "third")})
+            for g in range(300)
+            for _ in range(3)
+        ]
+        assert round_variance(turns) == pytest.approx(0.01, rel=0.1)
+
+
+class TestCompare:
+    def test_is_the_geometric_mean_over_replicates(self) -> None:
+        proof = compare(rounds([[2.0, 2.0], [0.5]]), "ours", "theirs")
+        assert proof.value == pytest.approx(1.0), "a replicate counts once, however many rounds it has"
+        assert proof.rounds == 3
+
+    def test_matches_the_formula_by_hand(self) -> None:
+        proof = compare(rounds([[1.1], [1.2], [1.3], [1.2]]), "ours", "theirs")
+        logs = [math.log(ratio) for ratio in (1.1, 1.2, 1.3, 1.2)]
+        centre = sum(logs) / 4
+        variance = (0.05**2 + sum((log - centre) ** 2 for log in logs)) / 4
+        share = 4 / FULL_REPLICATES  # the budget ended before anything was decided, with few replicates
+        below, above = (student_quantile(1 - share * error, 4) for error in (LOWER_ERROR, UPPER_ERROR))
+        error = math.sqrt(variance / 4)
+        assert proof.value == pytest.approx(math.exp(centre))
+        assert proof.low == pytest.approx(math.exp(centre - below * error))
+        assert proof.high == pytest.approx(math.exp(centre + above * error))
+        assert proof.confidence == CONFIDENCE
+
+    @pytest.mark.parametrize("count", [1, 3, 100])
+    def test_one_replicate_proves_nothing(self, count: int) -> None:
+        proof = compare(rounds([[2.0] * count]), "ours", "theirs")
+        assert (proof.value, proof.low, proof.high) == (pytest.approx(2.0), 0.0, math.inf)
+        assert not proof.gain
+        assert proof.undecided
+
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            [],
+            [Round(0, {"ours": 1.0})],
+            [Round(0, {"theirs": 1.0})],
+            [Round(0, {"ours": 0.0, "theirs": 1.0}), Round(1, {"ours": 1.0, "theirs": 0.0})],
+        ],
+        ids=["none", "only ours", "only theirs", "zero rates"],
+    )
+    def test_without_a_common_round_nothing_is_known(self, seen: list[Round]) -> None:
+        proof = compare(seen, "ours", "theirs")
+        assert (proof.value, proof.low, proof.high, proof.rounds) == (1.0, 0.0, math.inf, 0)
+        assert not proof.gain
+
+    def test_rounds_in_which_one_was_missing_do_not_count(self) -> None:
+        whole = rounds([[1.2], [1.3], [1.25]])
+        ragged = [*whole, Round(3, {"ours": 900.0}), Round(3, {"theirs": 1.0})]
+        assert compare(ragged, "ours", "theirs") == compare(whole, "ours", "theirs")
+
+    @given(st.lists(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=4), min_size=2, max_size=6))
+    def test_the_other_way_round_is_the_inverse(self, ratios: list[list[float]]) -> None:
+        seen = rounds(ratios)
+        one, other = (compare(seen, *names, final=False) for names in (("ours", "theirs"), ("theirs", "ours")))
+        assert one.value == pytest.approx(1 / other.value)
+        assert one.low <= 1 / other.high * (1 + 1e-12), "the lower end, by which gains are claimed, is the stricter one"
+        assert one.low <= one.value * (1 + 1e-12)
+        assert one.value <= one.high * (1 + 1e-12)
+
+    @given(st.lists(st.floats(0.01, 100.0), min_size=4, max_size=4))
+    def test_drift_that_hits_both_cancels(self, bases: list[float]) -> None:
+        drifting = [Round(number, {"ours": 1.2 * base, "theirs": base}) for number, base in enumerate(bases)]
+        still = rounds([[1.2]] * len(bases))
+        assert compare(drifting, "ours", "theirs").low == pytest.approx(compare(still, "ours", "theirs").low)
+
+
+class TestClaims:
+    @pytest.mark.parametrize(
+        ("low", "high", "gain", "undecided"),
+        [
+            (1.05, 1.2, True, False),
+            (MIN_GAIN, 1.2, False, True),
+            (0.9, 1.2, False, True),
+            (0.9, MIN_GAIN, False, False),
+            (0.0, math.inf, False, True),
+        ],
+    )
+    def test_need_the_whole_interval(self, low: float, high: float, gain: bool, undecided: bool) -> None:
+        proof = Proof(1.0, low, high, CONFIDENCE, 4)
+        assert (proof.gain, proof.undecided) == (gain, undecided)
+
+    def test_identity_is_decided_and_no_gain(self) -> None:
+        assert not IDENTITY.gain
+        assert not IDENTITY.undecided
+
+
+class TestSimulated:
+    """G03: 2 % luck of processes, 5 % noise of blocks; figures are those of the two analyses."""
+
+    def test_same_settings_are_hardly_ever_called_faster(self) -> None:
+        proofs = [two_analyses(seed, effect=1.0) for seed in range(400)]
+        assert sum(proof.gain for proof in proofs) <= 8, "false claims above 2 %"
+        covered = sum(proof.low <= 1.0 <= proof.high for proof in proofs)
+        assert covered >= 0.93 * len(proofs)
+
+    def test_intervals_cover_a_true_effect(self) -> None:
+        proofs = [two_analyses(seed, effect=1.05) for seed in range(400)]
+        assert sum(proof.low <= 1.05 <= proof.high for proof in proofs) >= 0.93 * len(proofs)
+
+    def test_a_fifth_more_is_found(self) -> None:
+        found = sum(two_analyses(seed, effect=1.2).gain for seed in range(400))
+        assert found >= 0.95 * 400
+
+    def test_slower_is_never_called_faster(self) -> None:
+        assert not any(two_analyses(seed, effect=0.9).gain for seed in range(200))
+
+    @pytest.mark.parametrize("replicates", [2, 4, 8])
+    def test_false_claims_stay_rare_where_processes_differ_more_than_the_prior_expects(self, replicates: int) -> None:
+        """8 % from process to process, as on a shared machine; two replicates are the fewest that may prove."""
+        claims = 0
+        for seed in range(400):
+            replicate = machine(seed, effect=1.0, spread=0.08)
+            seen = [turn for number in range(replicates) for turn in replicate(number)]
+            claims += compare(seen, "ours", "theirs").gain
+        assert claims <= 0.05 * 400
+
+    def test_fewer_than_the_usual_replicates_never_spend_all_of_the_error(self) -> None:
+        half = [compare(rounds([[1.0], [1.1]] * (count // 2)), "ours", "theirs").half_width for count in (2, 4, 6)]
+        assert half == sorted(half, reverse=True)
+
+
+class TestBesideNeighbours:
+    """A neighbour that takes nine tenths of the speed in a third of the blocks, whoever runs then."""
+
+    def proof(self, seed: int, effect: float, *, seen: bool = True) -> Proof:
+        draw = random.Random(seed)
+        turns = []
+        for replicate in range(10):
+            luck = [draw.gauss(0, 0.03) for _ in range(2)]
+            for _ in range(3):
+                hit = [draw.random() < 1 / 3 for _ in range(2)]
+                ours, theirs = (
+                    math.exp(own + draw.gauss(0, 0.03)) * (0.1 if burst else 1.0)
+                    for own, burst in zip(luck, hit, strict=True)
+                )
+                neighbours = 0.5 * sum(hit) if seen else 0.0
+                turns.append(Round(replicate, {"ours": effect * ours, "theirs": theirs}, neighbours))
+        return compare(turns, "ours", "theirs")
+
+    def test_the_interval_stays_of_use(self) -> None:
+        """Where the neighbour is not seen, its bursts may be the training's own stalls, and count in full."""
+        widths = [
+            sorted(self.proof(seed, 1.5, seen=seen).half_width for seed in range(60))[30] for seen in (True, False)
+        ]
+        assert widths[0] < 0.2 < 2 * widths[0] < widths[1]
+
+    def test_gains_are_found_and_none_is_invented(self) -> None:
+        assert sum(self.proof(seed, 1.5).gain for seed in range(100)) >= 95
+        assert sum(self.proof(seed, 1.0).gain for seed in range(200)) <= 4
+        assert sum(self.proof(seed, 1.5).low <= 1.5 <= self.proof(seed, 1.5).high for seed in range(200)) >= 190
+
+
+class TestTypicalRate:
+    def test_is_the_geometric_mean(self) -> None:
+        turns = [Round(0, {"a": 50.0}), Round(0, {"a": 200.0}), Round(1, {"b": 7.0}), Round(1, {"a": 0.0})]
+        assert typical_rate(turns, "a") == pytest.approx(100.0)
+
+    def test_is_zero_for_the_unknown(self) -> None:
+        assert typical_rate([], "a") == 0.0
+
+
+class TestEffort:
+    """How many replicates an answer takes, against the answer itself."""
+
+    UNSURE = ([1.0], [1.3], [1.05], [1.25])
+
+    def test_a_gain_within_the_noise_takes_more_replicates(self) -> None:
+        wanted = to_decide(rounds([*self.UNSURE]), "ours", "theirs")
+        assert not compare(rounds([*self.UNSURE]), "ours", "theirs").gain
+        assert wanted is not None
+        assert len(self.UNSURE) < wanted < 60
+        assert compare(rounds([*self.UNSURE] * (wanted // len(self.UNSURE) + 1)), "ours", "theirs").gain
+
+    def test_no_gain_takes_for_ever(self) -> None:
+        assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
+        assert to_decide([], "ours", "theirs") is to_narrow([], "ours", "theirs") is None
+
+    def test_a_single_replicate_is_followed_up_to_the_first_analysis(self) -> None:
+        assert to_decide(rounds([[9.0]]), "ours", "theirs") == min(ANALYSES)
+
+    def test_a_wide_interval_gets_narrow(self) -> None:
+        wanted = to_narrow(rounds([*self.UNSURE]), "ours", "theirs")
+        assert wanted is not None
+        longer = rounds([*self.UNSURE] * (wanted // len(self.UNSURE) + 1))
+        assert compare(longer, "ours", "theirs").half_width <= 1.2 * NARROW

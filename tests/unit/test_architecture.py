@@ -1,0 +1,264 @@
+"""The house, held against the syntax tree of every file: imports point down. Imports inside functions count too."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES, MOST_FILES, MOST_TEST_LINES = 24_000, 180, 26_000
+MOST_FUNCTION_LINES = 50
+"""Of a function, with its docstring."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """One floor of the house: it may import itself and the floors below it.
+
+    Names are relative to ``autotune``; ``name*`` is a package with all that is in it. ``libraries`` are those beside
+    the standard one; ``never`` is what the floors below would allow. ``prints``: text may go out from here.
+    """
+
+    modules: str
+    libraries: str = ""
+    never: str = ""
+    prints: bool = False
+
+
+IMPURE = "os time random subprocess logging"
+
+# Lowest first. Of several rows that name a module, the first that names it without a star counts, else the first.
+# fmt: off
+HOUSE = (
+    Room("linux errors near lines durations version environment"),
+    Room("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors near lines durations"),
+    Room("probes.torch_facts", "torch",                               prints=True),
+    Room("knobs*",          "torch",                                  never="subprocess logging"),
+    Room("stats*",          "",                                       never=f"{IMPURE} probes"),
+    Room("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
+    Room("launch.environment launch.command launch", "",              never="subprocess torch"),
+    Room("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
+    Room("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
+    Room("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
+    Room("inspect.inspection inspect.verdict", "",                    never=f"{IMPURE} trial runtime"),
+    Room("trial*",          "torch numpy cloudpickle psutil",         never="profiles launch", prints=True),
+    Room("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
+    Room("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
+    Room("report.notes",    "",                                       never=IMPURE),
+    Room("inspect.parts inspect.step_clock inspect", "torch",         never="subprocess"),
+    Room("tuning.baseline tuning.events tuning.options tuning.machine tuning.runner tuning", "filelock",
+         never="torch subprocess logging"),
+    Room("inspect*",        "",                                       never="torch subprocess logging"),
+    Room("tuning*",         "filelock",                               never="torch subprocess logging"),
+    Room("launch*",         "",                                       never="torch"),
+    Room("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
+    Room("report.live",     "rich"),
+    Room("export*",         "",                                       never=f"{IMPURE} torch"),
+    Room("cli_parsing cli_profiles cli __main__", "typer click rich",          never="torch", prints=True),
+    Room("autotune",        "torch"),
+    Room("tune"),
+)
+# fmt: on
+HEAVY = "torch optuna rich plotly fsspec"
+"""What no module of the parent process loads when it is imported."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module; ``eager`` if importing the file is enough to run it."""
+
+    target: str
+    line: int
+    eager: bool
+
+
+def source_files() -> dict[str, Path]:
+    """Return ``{module: file}`` of everything that ships."""
+    files = [*ROOT.glob("autotune/**/*.py"), *ROOT.glob("tune.py")]
+    linked = {f"autotune.{_module(path)}": path for path in sorted(ROOT.glob("probes/**/*.py"))}
+    return {_module(path): path for path in sorted(files)} | linked
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = source_files()
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    """Return the syntax tree of ``module``."""
+    return ast.parse(FILES[module].read_text("utf-8"))
+
+
+@functools.cache
+def imports(module: str) -> tuple[Import, ...]:
+    """Return every import statement of ``module``, with names resolved to modules if they are some."""
+    return tuple(_walk(module, tree(module), True))
+
+
+def _walk(module: str, node: ast.AST, eager: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, eager) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = _absolute(module, child)
+            yield from (Import(_resolve(base, alias.name), child.lineno, eager) for alias in child.names)
+        deferred = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or _for_types_only(child)
+        yield from _walk(module, child, eager and not deferred)
+
+
+def _absolute(module: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
+
+
+def _resolve(base: str, name: str) -> str:
+    return f"{base}.{name}" if f"{base}.{name}" in FILES else base
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def short(module: str) -> str:
+    """Return ``module`` as the table names it."""
+    return module.removeprefix("autotune.")
+
+
+def names(row: Room, module: str, *, exactly: bool) -> bool:
+    """Return True if ``row`` names ``module``, by its own name or by that of its package."""
+    for word in row.modules.split():
+        if word.endswith("*") and not exactly and f"{short(module)}.".startswith(f"{word[:-1]}."):
+            return True
+        if word == short(module) and exactly:
+            return True
+    return False
+
+
+@functools.cache
+def floor(module: str) -> int:
+    """Return the number of the row of ``module``: the longest name that fits."""
+    for number, row in enumerate(HOUSE):
+        if names(row, module, exactly=True):
+            return number
+    fitting = [number for number, row in enumerate(HOUSE) if names(row, module, exactly=False)]
+    assert fitting, f"{module} belongs to no room: add a row to the table"
+    return max(fitting, key=lambda number: len(HOUSE[number].modules.split("*")[0]))
+
+
+def complaint(module: str, target: str) -> str | None:
+    """Return why ``module`` must not import ``target``; None if it may."""
+    row, top = HOUSE[floor(module)], target.partition(".")[0]
+    if top not in ("autotune", "tune"):
+        allowed = top in sys.stdlib_module_names or top in row.libraries.split()
+        return None if allowed and top not in row.never.split() else f"never imports {top}"
+    if short(target).partition(".")[0] in row.never.split():
+        return f"never imports {target}"
+    return None if target not in FILES or floor(target) <= floor(module) else f"{target} lies above it"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_point_down(module: str) -> None:
+    found = [(use, complaint(module, use.target)) for use in imports(module)]
+    wrong = [f"{FILES[module]}:{use.line} imports {use.target}: {why}" for use, why in found if why]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        ("autotune.stats.proof", "torch"),
+        ("autotune.stats.proof", "os"),
+        ("autotune.stats.proof", "autotune.search.history"),
+        ("autotune.search.planner", "autotune.trial.spec"),
+        ("autotune.search.planner", "subprocess"),
+        ("autotune.knobs.space", "autotune.profiles.format"),
+        ("autotune.runtime.loaders", "autotune.tuning.run"),
+        ("autotune.runtime.session", "autotune.cli"),
+        ("autotune.runtime.session", "optuna"),
+        ("autotune.profiles.file", "torch"),
+        ("autotune.report.final", "autotune.cli"),
+        ("autotune.tuning.search", "torch"),
+        ("autotune.cli", "torch"),
+        ("autotune.probes.cpu", "autotune.knobs.settings"),
+    ],
+)
+def test_the_table_forbids(module: str, target: str) -> None:
+    assert complaint(module, target)
+
+
+def test_the_parent_loads_nothing_heavy() -> None:
+    """Follows imports that run when a module is loaded, from every command on."""
+    came_from = dict.fromkeys(("autotune.cli", "autotune.tuning.run", "autotune.inspect.diagnose", "tune"), "")
+    queue = list(came_from)
+    while queue:
+        module = queue.pop()
+        for use in imports(module):
+            if use.eager and use.target not in came_from:
+                came_from[use.target] = module
+                queue += [use.target] if use.target in FILES else []
+    guilty = [name for name in came_from if name.partition(".")[0] in HEAVY.split()]
+    assert not guilty, [f"{name} by {came_from[name]}" for name in guilty]
+
+
+def test_there_are_no_import_circles() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for use in imports(module):
+                if use.target in FILES and use.target != module:
+                    visit(use.target, (*path, module))
+            done.add(module)
+
+    for module in FILES:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_only_rooms_with_a_mouth_print(module: str) -> None:
+    calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
+    lines = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+    assert not lines or HOUSE[floor(module)].prints, f"{FILES[module]} prints in lines {lines}"
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_functions_stay_small(module: str) -> None:
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MOST_FUNCTION_LINES, f"{FILES[module]}:{node.lineno} {node.name} has {length} lines"
+
+
+def test_the_house_can_be_held_in_the_head() -> None:
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in FILES.values())
+    tests = sum(len(path.read_text("utf-8").splitlines()) for path in ROOT.glob("tests/**/*.py"))
+    assert (lines <= MOST_LINES, len(FILES) <= MOST_FILES, tests <= MOST_TEST_LINES) == (True,) * 3, (
+        f"{lines} product lines in {len(FILES)} files, {tests} lines of tests"
+    )
+
+
+def test_there_is_no_kitchen_drawer() -> None:
+    drawers = {"utils", "util", "helpers", "common", "misc"}
+    assert not [module for module in FILES if module.rpartition(".")[2] in drawers]
+
+
+def test_the_probes_have_one_name() -> None:
+    """They lie at the top of the project and are imported as ``autotune.probes``, by a link (docs/decisions/014)."""
+    assert (ROOT / "autotune" / "probes").readlink() == Path("../probes")
+    assert not [
+        (module, use) for module in FILES for use in imports(module) if use.target.partition(".")[0] == "probes"
+    ]

@@ -1,0 +1,73 @@
+"""What the user asked for: its spaces, and the budget if none was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.knobs.knob import LEVELS
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Outcome, TimedOut
+from autotune.tuning.options import Options, default_budget
+from benchmarks.simulation.simulator import context, inventory
+
+MACHINE = replace(inventory(4, 4), gpus=())
+CONTEXT = context(MACHINE, 32)
+OWN = CONTEXT.baseline
+
+
+class TestSpaces:
+    def test_one_for_each_level(self) -> None:
+        spaces = Options().spaces(CONTEXT)
+        assert tuple(spaces) == LEVELS
+        assert [space.level for space in spaces.values()] == list(LEVELS)
+
+    @pytest.mark.parametrize(
+        ("only", "follow"),
+        [
+            ("optimizer_impl", set()),
+            ("channels_last", set()),
+            ("num_workers", {"prefetch_factor"}),
+            ("processes", {"threads", "backend", "batch_size"}),
+        ],
+    )
+    def test_only_lets_this_knob_move_and_what_follows_from_it(self, only: str, follow: set[str]) -> None:
+        said = replace(CONTEXT, task=replace(CONTEXT.task, has_convolutions=True))
+        space = Options(only=(only,)).spaces(said)["safe"]
+        moves = [set(settings.difference(OWN)) for _, settings in space.moves(OWN, far=True)]
+        assert any(only in changed for changed in moves)
+        assert all(changed <= {only} | follow for changed in moves)
+
+    def test_fix_leaves_one_value(self) -> None:
+        space = Options(fix={"num_workers": 1}).spaces(CONTEXT)["safe"]
+        assert space.values["num_workers"] == (1,)
+
+
+def baseline(step_seconds: float) -> Outcome:
+    """A trial of ten steps."""
+    return Completed(measurement=Measurement((Block(640, 10 * step_seconds, 10),)))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "train_seconds", "expected"),
+    [
+        (None, None, 90.0),
+        (TimedOut("slow"), None, 90.0),
+        (baseline(0.001), None, 60.0),
+        (baseline(0.1), None, 90.0),
+        (baseline(2.0), None, 150.0),
+        (baseline(0.001), 3600.0, 72.0),
+        (baseline(0.1), 36_000.0, 600.0),
+        (None, 4 * 3600.0, 288.0),
+    ],
+)
+def test_the_step_and_the_training_ahead_decide(
+    outcome: Outcome | None, train_seconds: float | None, expected: float
+) -> None:
+    assert default_budget(train_seconds, outcome) == expected
+
+
+def test_what_the_user_says_is_final() -> None:
+    assert Options(budget=20.0, train_seconds=36_000.0).seconds(baseline(2.0)) == 20.0
+    assert Options().seconds(baseline(2.0)) == 150.0

@@ -1,0 +1,75 @@
+"""The proof: who takes part, how often, and who drops out."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.stats.proof import ANALYSES, BASELINE, Round
+from autotune.tuning.proof import prove, without_least_promising
+from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
+from tests.unit.tuning.fakes import (
+    FakeBench,
+    speeds,
+)
+from tests.unit.tuning.test_race import EXACT, FOUND, LOW, OWN, searched
+
+
+class TestProof:
+    def test_what_is_decided_leaves_the_others_its_time(self) -> None:
+        bench = FakeBench(speeds({FOUND[0]: 0.7, LOW[0]: 1.12}), noise=(0.0, 0.05, 0.0))
+        state = searched(bench, {FOUND[0]: 1200.0, LOW[0]: 1300.0})
+        state.chosen = {"safe": FOUND[0], "amp": LOW[0]}
+        prove(state)
+        names = [set(contest) for contest in bench.contests]
+        assert names[: min(ANALYSES)] == [{BASELINE, "safe", "amp"}] * min(ANALYSES)
+        assert len(names) > min(ANALYSES)
+        assert names[-1] == {BASELINE, "amp"}
+
+    def test_what_is_no_gain_takes_the_first_analysis_only(self) -> None:
+        bench = FakeBench(speeds({FOUND[0]: 0.8}), noise=(0.002, 0.002, 0.002))
+        state = searched(bench, {FOUND[0]: 1200.0})
+        state.chosen = {"safe": FOUND[0]}
+        prove(state)
+        assert len(bench.contests) == min(ANALYSES)
+
+    def test_where_time_is_short_the_least_promising_stays_out(self) -> None:
+        """And not the highest level, whatever it promises."""
+        bench = FakeBench(speeds({FOUND[0]: 1.02, LOW[0]: 1.8}), noise=EXACT)
+        state = searched(bench, {FOUND[0]: 1020.0, LOW[0]: 1800.0})
+        state.chosen = {"safe": FOUND[0], "amp": LOW[0]}
+        candidates = {BASELINE: OWN, **state.chosen}
+        assert list(without_least_promising(state, candidates)) == [BASELINE, "amp"]
+        assert list(without_least_promising(state, {**candidates, "max": LOW[1]})) == [BASELINE, "safe", "amp"]
+
+
+class TestRounds:
+    @pytest.mark.parametrize(("scatter", "least", "most"), [(0.001, ROUNDS, ROUNDS), (0.5, MOST_ROUNDS, MOST_ROUNDS)])
+    def test_scatter_makes_more_rounds_worth_their_time(self, scatter: float, least: int, most: int) -> None:
+        bench = FakeBench(speeds({FOUND[0]: 1.5}), noise=(0.0, 0.0, scatter))
+        state = searched(bench, {FOUND[0]: 1500.0})
+        state.chosen = {"safe": FOUND[0]}
+        state.race_rounds = [Round(0, {"a": rate, "b": 1.0}) for rate in (1.0 + scatter, 1.0 / (1.0 + scatter), 1.0)]
+        prove(state)
+        first = [turn for turn in state.rounds if turn.replicate == 1]
+        assert least <= len(first) <= most
+
+    def test_the_first_analysis_goes_before_long_replicates(self) -> None:
+        bench = FakeBench(speeds({FOUND[0]: 1.5}), noise=(0.0, 0.0, 0.1))
+        state = searched(bench, {FOUND[0]: 1500.0}, budget=12.0)
+        state.chosen = {"safe": FOUND[0]}
+        state.race_rounds = [Round(0, {"a": rate, "b": 1.0}) for rate in (1.5, 0.5, 1.0)]
+        assert rounds_per_replicate(state) == MOST_ROUNDS
+        prove(state)
+        rounds = [sum(turn.replicate == g for turn in state.rounds) for g in range(1, min(ANALYSES) + 1)]
+        assert min(rounds) >= 1
+        assert rounds[0] < MOST_ROUNDS
+        assert bench.now <= state.schedule.deadline
+
+    def test_slow_steps_take_one(self) -> None:
+        slow = OWN.but(batch_size=2048)
+        bench = FakeBench(lambda _: 1000.0)
+        state = searched(bench, {slow: 1000.0})
+        state.baseline, state.chosen = slow, {"safe": slow.but(num_workers=1)}
+        prove(state)
+        counts = {sum(t.replicate == g for t in state.rounds) for g in range(1, state.replicates + 1)}
+        assert counts == {1}

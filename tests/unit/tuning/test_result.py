@@ -1,0 +1,268 @@
+"""What a run knows becomes its profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.knobs.knob import LEVELS, Context
+from autotune.knobs.settings import Settings
+from autotune.knobs.table import KNOB_NAMES
+from autotune.profiles import file as profiles
+from autotune.profiles.format import Profile, machine_type
+from autotune.search.history import Trial
+from autotune.stats.decide import Advice, Answer, Reason
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import Completed, Crashed
+from autotune.stats.proof import BASELINE, Proof, Round
+from autotune.tuning import result
+from autotune.tuning.options import Options
+from autotune.tuning.state import RunState
+from benchmarks.simulation.simulator import context, inventory
+from tests.unit.tuning.fakes import FakeBench, empty, speeds
+from tests.unit.tuning.test_race import FOUND, searched
+
+MACHINE = replace(inventory(4, 4), gpus=())
+CONTEXT = context(MACHINE, 32)
+OWN = CONTEXT.baseline
+OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
+
+
+def _completed(rate: float) -> Completed:
+    return Completed(
+        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
+    )
+
+
+def concluded(
+    state: RunState,
+    said: Context = CONTEXT,
+    level: str | None = None,
+    warnings: Sequence[str] = (),
+    partial: bool = False,
+) -> Profile:
+    """The profile of a run that knows ``state``."""
+    answers = (result.partial_answers if partial else result.proven_answers)(state, LEVELS)
+    evidence = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
+    evidence = replace(evidence, partial=partial, warnings=tuple(warnings))
+    return result.profile_of(state, answers, said, evidence, recommended=level)
+
+
+def after(*trials: Trial, **found: Any) -> RunState:
+    """A run after ``trials``."""
+    state = empty(OWN, **found)
+    for trial in trials:
+        state.add(trial)
+    return state
+
+
+def tried(settings: Settings, rate: float, level: str = "safe") -> Trial:
+    return Trial(settings, _completed(rate), level)
+
+
+FAILED = Trial(OTHER, Crashed("SIGSEGV", ""), "safe")
+HIGHER = tried(OTHER.but(precision="bf16"), 300.0, "amp")
+
+
+class TestReasons:
+    """Why a level has no candidate for the proof."""
+
+    @pytest.mark.parametrize(
+        ("trials", "raced", "reason", "figures"),
+        [
+            ([tried(OWN, 100.0)], False, Reason.OWN_SETTINGS_ONLY, (0, False)),
+            ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_REACHED, (0, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0), HIGHER], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 101.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME, (1, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY, (0, False)),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME, (1, True)),
+            ([tried(OWN, 100.0), FAILED], False, Reason.ALL_FAILED, (0, False)),
+            ([tried(OWN, 100.0), FAILED, HIGHER], False, Reason.ALL_FAILED, (0, False)),
+        ],
+    )
+    def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason, figures: tuple[int, bool]) -> None:
+        state = after(*trials, raced={OWN, OTHER} if raced else set())
+        found = result.proven_answers(state, LEVELS)["safe"]
+        assert (found.reason, (found.trials, found.raced)) == (reason, figures)
+
+    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OTHER, 90.0), tried(OWN, 99.0, "amp"))
+        assert result.proven_answers(state, LEVELS)["amp"].reason is Reason.NOT_TRIED
+
+    @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
+    def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, reason: Reason) -> None:
+        """The proof shows how fast the lower level really is."""
+        low = tried(OTHER.but(precision="bf16"), 210.0, "amp")
+        state = after(tried(OWN, 100.0), tried(OTHER, 220.0), low, chosen={"safe": OTHER})
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0 * proven}) for each in (1, 2, 3, 4)]
+        assert result.proven_answers(state, LEVELS)["amp"].reason is reason
+
+    def test_a_candidate_that_only_a_higher_level_has_tried_is_judged_by_its_proof(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OTHER, 120.0, "amp"), chosen={"safe": OTHER})
+        state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0}) for each in (1, 2, 3, 4)]
+        assert result.proven_answers(state, ["safe"])["safe"].reason is Reason.SAME
+
+
+class TestAdvice:
+    def advice(self, ratios: list[float]) -> Advice | None:
+        bench = FakeBench(speeds({FOUND[0]: 1.2}))
+        state = searched(bench, {FOUND[0]: 1200.0})
+        state.chosen = {"safe": FOUND[0]}
+        state.rounds = [Round(number + 1, {BASELINE: 1.0, "safe": ratio}) for number, ratio in enumerate(ratios)]
+        return result.advised(state, result.proven_answers(state, ["safe"]), seconds=60.0)["safe"].advice
+
+    @pytest.mark.parametrize(
+        ("ratios", "narrows"), [([1.0, 1.3, 1.05, 1.25], False), ([4.0, 2.0, 3.0, 2.5], True)], ids=["open", "wide"]
+    )
+    def test_what_is_open_or_wide_has_a_price(self, ratios: list[float], narrows: bool) -> None:
+        found = self.advice(ratios)
+        assert found is not None
+        assert found.narrows is narrows
+        assert found.budget >= 60 + found.seconds
+
+    @pytest.mark.parametrize(
+        "ratios", [[1.5] * 8, [0.9] * 8, [1.0, 3.0, 0.3, 1.1]], ids=["narrow", "slower", "hopeless"]
+    )
+    def test_nothing_is_offered_where_it_would_bring_nothing(self, ratios: list[float]) -> None:
+        assert self.advice(ratios) is None
+
+
+class TestProfile:
+    def made(self, history: Sequence[Trial] = ()) -> Profile:
+        return concluded(after(*history), warnings=["the baseline is your settings without loader workers"])
+
+    def test_holds_machine_task_and_baseline(self) -> None:
+        made = self.made([Trial(OWN, _completed(100.0), "safe")])
+        assert made.key == machine_type(MACHINE).key
+        assert made.target.name == "simulated"
+        assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
+        assert tuple(made.levels) == LEVELS
+        assert made.evidence.trials == 1
+        assert made.evidence.warnings == ("the baseline is your settings without loader workers",)
+
+    def test_failures_name_what_was_changed(self) -> None:
+        changed = OWN.but(compile="default", num_workers=2)
+        history = [
+            Trial(OWN, _completed(100.0), "safe"),
+            Trial(changed, Crashed("SIGSEGV", "long log"), "safe"),
+        ]
+        (failure,) = self.made(history).evidence.failures
+        assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
+        assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
+
+    def test_what_was_not_offered_has_reasons(self) -> None:
+        offered = self.made().evidence.not_offered
+        assert {item.knob for item in offered} <= set(KNOB_NAMES)
+        assert any(item.knob == "pin_memory" and "accelerator" in item.reason for item in offered)
+        assert all(item.reason for item in offered)
+
+    @pytest.mark.parametrize(
+        ("current", "level", "recommended"),
+        [
+            ({}, None, "max"),
+            ({"batch_size": 32}, None, "amp"),
+            ({}, "safe", "safe"),
+            ({"batch_size": 32}, "max", "max"),
+        ],
+    )
+    def test_a_stated_batch_size_is_kept_unless_asked_otherwise(
+        self, current: dict[str, int], level: str | None, recommended: str
+    ) -> None:
+        said = replace(CONTEXT, task=replace(CONTEXT.task, current=current))
+        assert concluded(empty(OWN), said, level).recommended == recommended
+
+    def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
+        safe = Answer(OWN.but(num_workers=2), 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
+        carried = safe.without_gain(Reason.NOT_REACHED)
+        said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
+        evidence = result.evidence_of(empty(OWN), said, ())
+        answers = {"safe": safe, "amp": carried, "max": carried}
+        assert result.profile_of(empty(OWN), answers, said, evidence, recommended=None).recommended == "safe"
+
+    def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
+        """L06: infinity in an unproven interval must not spoil the file."""
+        state = empty(OWN)
+        state.add(Trial(OWN, _completed(100.0), "safe"))
+        state.add(Trial(OWN.but(num_workers=1), _completed(150.0), "safe"))
+        state.chosen["safe"] = OWN.but(num_workers=1)
+        made = concluded(state, partial=True)
+        path = profiles.write(tmp_path / "partial.yaml", made)
+        read = profiles.read(path)
+        assert read.evidence.partial
+        assert read.level("safe").settings == OWN.but(num_workers=1)
+        assert not read.level("safe").proven
+
+
+class TestCeiling:
+    @pytest.mark.parametrize(
+        ("gflops", "flops", "expected"),
+        [
+            ({"fp32": 100.0, "bf16": 400.0}, 1e6, (100.0, 400.0, 1e6)),
+            ({"fp32": 100.0}, 1e6, (100.0, 0.0, 1e6)),
+            ({"fp32": 100.0}, 0.0, None),
+            ({}, 1e6, None),
+        ],
+    )
+    def test_needs_both_the_machines_rate_and_the_tasks_work(
+        self, gflops: dict[str, float], flops: float, expected: tuple[float, ...] | None
+    ) -> None:
+        found = result.ceiling(gflops, flops)
+        assert (None if found is None else tuple(vars(found).values())) == expected
+
+
+class TestBatchNorm:
+    @pytest.mark.parametrize(
+        ("has", "sizes", "words"),
+        [
+            (True, [32, 16, 8], "BatchNorm normalises over 8 or 16 samples instead of 32"),
+            (True, [32, 32], None),
+            (False, [16], None),
+        ],
+    )
+    def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
+        results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
+        lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
+        assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
+
+    def test_replicas_share_a_batch_too(self) -> None:
+        results = {"safe": SimpleNamespace(settings=OWN.but(batch_size=32, data_parallel=True))}
+        (line,) = result._batch_norm(_normalising(True), results)  # type: ignore[arg-type]
+        assert line.startswith("BatchNorm normalises over 8 samples instead of 32; --fix data_parallel=False")
+
+
+def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> None:
+    rates = {
+        OWN: 100.0,
+        OWN.but(processes=4, batch_size=8, backend="nccl"): 300.0,
+        OWN.but(processes=4, batch_size=8, backend="nccl", precision="bf16"): 900.0,
+    }
+    state = after(*(tried(settings, rate) for settings, rate in rates.items()))
+    assert list(result._data_parallel(state)) == []
+    state.add(Trial(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
+    (line,) = result._data_parallel(state)
+    assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
+
+
+def _normalising(has_batch_norm: bool) -> Context:
+    """A baseline of 32 samples on four GPUs."""
+    found = context(inventory(8, 8, gpus=4), 32)
+    return replace(found, task=replace(found.task, has_batch_norm=has_batch_norm))
+
+
+@pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
+def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
+    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
+    rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
+    state = empty(OWN, chosen={"safe": OTHER}, rounds=rounds)
+    state.add(Trial(OWN, _completed(100.0), "safe"))
+    state.add(Trial(OTHER, _completed(100.0 * rate), "safe"))
+    found = concluded(state)
+    assert found.levels["safe"].proven
+    assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted

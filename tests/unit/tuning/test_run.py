@@ -1,0 +1,452 @@
+"""Search, race and proof on machines with known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import Interrupted
+from autotune.knobs.knob import LEVELS
+from autotune.knobs.settings import Settings
+from autotune.knobs.space import Space
+from autotune.report.live import RunProgress, advanced
+from autotune.search.history import Trial
+from autotune.search.planner import Proposal, Search, rank
+from autotune.stats.decide import Reason, Verdict
+from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
+from autotune.stats.proof import ANALYSES, BASELINE, compare
+from autotune.tuning.events import Event
+from autotune.tuning.result import partial_answers, proven_answers
+from autotune.tuning.schedule import ROUNDS
+from autotune.tuning.search import REPEAT_EVERY
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Machine
+from tests.unit.tuning.fakes import (
+    FAST,
+    FASTER,
+    LARGE,
+    LOW,
+    MACHINE,
+    NARROW,
+    OWN,
+    SPACES,
+    STILL,
+    FakeBench,
+    Listed,
+    completed,
+    empty,
+    listed,
+    make,
+    run,
+    speeds,
+    wandering,
+)
+
+
+class TestAnswers:
+    def test_default_is_kept_where_it_is_best(self) -> None:
+        """L08, 100 seeds: whatever luck chose for the proof, the default is what is written."""
+        kept = 0
+        for seed in range(100):
+            bench = FakeBench(MACHINE.rate, seed)
+            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
+            kept += all(result.settings == OWN and not result.proven for result in results.values())
+        assert kept >= 99
+
+    def test_no_effect_is_answered_by_no_gain_or_cannot_tell(self) -> None:
+        """M03, 100 seeds of a machine where nothing matters."""
+        claims = 0
+        for seed in range(100):
+            bench = FakeBench(machines.flat().rate, seed)
+            state = run(make(bench, wandering(seed)))
+            for result in proven_answers(state, LEVELS).values():
+                claims += result.proven
+                assert result.proven or result.verdict in (Verdict.CANNOT_TELL, Verdict.NO_GAIN, Verdict.NOT_TRIED)
+        assert claims <= 3 * 2, "each claim of level safe is carried by the two above it"
+
+    def test_a_slower_setting_is_never_written(self) -> None:
+        for seed in range(30):
+            bench = FakeBench(lambda chosen: 1000.0 if chosen == OWN else 800.0, seed, noise=(0.3, 0.02, 0.05))
+            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
+            assert all(result.settings == OWN for result in results.values())
+
+    def test_a_clear_gain_is_found_and_proven_at_every_level(self) -> None:
+        rate = speeds({FAST: 1.3, FASTER: 1.5, LOW: 2.0, LARGE: 3.0})
+        found, covered = 0, 0
+        for seed in range(60):
+            bench = FakeBench(rate, seed)
+            search = listed(safe=[FAST, FASTER], amp=[LOW], max=[LARGE])
+            results = proven_answers(run(make(bench, search)), LEVELS)
+            found += [results[level].settings for level in LEVELS] == [FASTER, LOW, LARGE]
+            for result, true in zip(results.values(), (1.5, 2.0, 3.0), strict=True):
+                assert result.proven
+                covered += result.speedup.low <= true <= result.speedup.high
+        assert found >= 57
+        assert covered >= 0.93 * 3 * 60
+
+    @pytest.mark.parametrize("make_machine", [machines.conv, machines.images])
+    def test_with_the_projects_own_search(self, make_machine: Callable[[], Machine]) -> None:
+        machine = make_machine()
+        spaces = {level: machine.space(level) for level in LEVELS}
+        bench = FakeBench(machine.rate)
+        started = make(bench, None, budget=75.0, spaces=spaces, rank=rank)
+        results = proven_answers(run(started), LEVELS)
+        assert results["safe"].proven
+        assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
+        assert machine.rate(results["amp"].settings) >= machine.rate(results["safe"].settings)
+
+    def test_a_level_that_adds_nothing_carries_the_one_below(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
+        assert results["amp"].settings == results["max"].settings == FASTER
+        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+
+    def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
+        starts = {}
+
+        def search(space: Space, start: Settings, thorough: bool) -> Search:
+            starts[space.level] = start
+            return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
+
+        run(make(FakeBench(speeds({FAST: 1.2, FASTER: 1.5, LOW: 1.1}), noise=STILL), search))
+        assert starts == {"safe": OWN, "amp": FASTER, "max": FASTER}
+
+    def test_what_time_is_left_is_searched_thoroughly(self) -> None:
+        asked = []
+
+        def search(space: Space, start: Settings, thorough: bool) -> Search:
+            asked.append((space.level, thorough))
+            return Listed([])
+
+        run(make(FakeBench(speeds({}), noise=STILL), search))
+        assert asked == [*((level, False) for level in [*LEVELS, *LEVELS]), *((level, True) for level in LEVELS)]
+
+
+FATES = [
+    Crashed("SIGSEGV"),
+    OutOfMemory("host memory ran out"),
+    TimedOut("no progress while stepping"),
+    WrongNumbers("NaN"),
+    NotApplied("threads"),
+]
+
+
+class TestFailures:
+    @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.kind)
+    def test_do_not_stop_the_search(self, fate: Outcome) -> None:
+        broken = [settings for _, settings in SPACES["safe"].moves(OWN, far=True) if settings != FASTER][:5]
+        bench = FakeBench(speeds({FASTER: 1.5}), fate=lambda chosen: fate if chosen in broken else None, noise=STILL)
+        state = run(make(bench, listed(safe=[*broken, FASTER])))
+        assert proven_answers(state, LEVELS)["safe"].settings == FASTER
+        assert [o.outcome for o in state.history if not o.outcome.measured] == [fate] * 5
+
+    def test_of_everything_keep_the_baseline(self) -> None:
+        bench = FakeBench(speeds({}), fate=lambda _: Crashed("SIGSEGV"))
+        results = proven_answers(run(make(bench, wandering(0))), LEVELS)
+        assert all(result.settings == OWN for result in results.values())
+        assert bench.contests == [], "there is nothing to prove"
+
+    def test_the_search_sees_them(self) -> None:
+        seen: list[list[str]] = []
+
+        class Watching(Listed):
+            def propose(self, history: Sequence[Trial]) -> Proposal | None:
+                seen.append([trial.outcome.kind for trial in history])
+                return super().propose(history)
+
+        bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
+        searching = Watching([FAST, FASTER])
+        run(make(bench, lambda space, start, thorough: searching))
+        assert ["completed", "completed", "crashed"] in seen, "first the baseline twice"
+
+    def test_a_candidate_that_dies_in_the_proof_is_not_written(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({"amp"}))
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
+        assert results["safe"].settings == results["amp"].settings == FASTER
+        assert results["amp"].reason is Reason.TOO_FEW_ROUNDS
+
+    def test_a_baseline_that_dies_in_the_proof_proves_nothing(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL, dead=frozenset({BASELINE}))
+        results = proven_answers(run(make(bench, listed(safe=[FASTER]))), LEVELS)
+        assert results["safe"].settings == OWN
+
+
+class TestDeadline:
+    @settings(max_examples=60, deadline=None)
+    @given(budget=st.floats(1.0, 90.0), trial=st.floats(0.1, 12.0), seed=st.integers(0, 99))
+    def test_is_passed_by_one_trial_at_most(self, budget: float, trial: float, seed: int) -> None:
+        bench = FakeBench(machines.conv().rate, seed, trial=trial)
+        end = bench.now + budget
+        run(make(bench, wandering(seed, count=40), budget))
+        assert bench.now <= end + trial
+
+    def test_no_time_at_all_keeps_the_baseline(self) -> None:
+        bench = FakeBench(speeds({FASTER: 2.0}))
+        state = run(make(bench, listed(safe=[FASTER]), budget=1.5))
+        assert bench.measured == []
+        assert all(result.settings == OWN for result in proven_answers(state, LEVELS).values())
+
+    @pytest.mark.parametrize("budget", [20.0, 40.0, 80.0])
+    def test_time_is_kept_back_for_the_proof(self, budget: float) -> None:
+        """However much there is to try, what was found is proven."""
+        many = [settings for _, settings in SPACES["safe"].moves(FASTER, far=True)] * 9
+        bench = FakeBench(speeds({FASTER: 2.0}), noise=STILL)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER, *many], amp=many, max=many), budget)), LEVELS)
+        assert results["safe"].settings == FASTER
+        assert results["safe"].proven
+
+    def test_levels_share_the_searching_time(self) -> None:
+        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+        bench = FakeBench(speeds({}))
+        state = run(make(bench, listed(safe=many, amp=many, max=many), budget=200.0))
+        counts = [sum(o.level == level for o in state.history) for level in LEVELS]
+        assert counts[0] > max(counts[1:])
+        assert min(counts) > 0
+
+    def test_every_level_is_tried_once_though_one_trial_took_the_time_of_all(self) -> None:
+        class Slow(FakeBench):
+            def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+                self.spend(60.0 * (settings == FAST))
+                return super().measure(settings, give_up_below, deadline)
+
+        by_level = {"safe": [FAST, FASTER], "amp": [LOW, LOW.but(num_workers=3)], "max": [LARGE]}
+        state = run(make(Slow(speeds({FAST: 1.2})), listed(**by_level)))
+        assert [o.settings for o in state.history if o.settings != OWN] == [FAST, LOW, LARGE]
+        assert proven_answers(state, LEVELS)["safe"].proven
+
+    def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
+        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+
+        def trials(safe: Sequence[Settings]) -> int:
+            state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0))
+            return sum(o.level == "amp" for o in state.history)
+
+        assert trials(safe=[]) > trials(safe=many)
+
+
+class TestProof:
+    def test_a_clear_answer_goes_on_until_its_interval_is_narrow(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
+        state = run(make(bench, listed(safe=[FASTER])))
+        first, second, *_ = ANALYSES
+        assert bench.contests == [{BASELINE: OWN, "safe": FASTER}] * second
+        assert len(state.rounds) == second * ROUNDS
+        early = [turn for turn in state.rounds if turn.replicate <= first]
+        assert compare(early, "safe", BASELINE).gain
+        assert not compare(early, "safe", BASELINE).narrow
+        assert compare(state.rounds, "safe", BASELINE).narrow
+
+    def test_an_open_one_is_extended_once(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.03}), noise=(0.0, 0.05, 0.05))
+        state = run(make(bench, listed(safe=[FASTER])))
+        assert len(bench.contests) == max(ANALYSES)
+        assert len({turn.replicate for turn in state.rounds}) == max(ANALYSES)
+
+    def test_the_baselines_rate_is_that_of_the_proof(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
+        started = make(bench, listed(safe=[FASTER]), history=[Trial(OWN, completed(500.0), "safe")])
+        assert started.baseline_rate == pytest.approx(500.0)
+        assert run(started).baseline_rate == pytest.approx(1000.0, rel=0.01)
+
+
+class TestRefusedPrecision:
+    @pytest.mark.parametrize("fate", [NotApplied("precision: autocast stays off"), WrongNumbers("NaN")])
+    def test_the_answer_says_why_no_other_precision_ran(self, fate: Outcome) -> None:
+        bench = FakeBench(
+            speeds({FASTER: 1.5}), noise=STILL, fate=lambda chosen: fate if chosen.precision == "bf16" else None
+        )
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
+        assert results["amp"].settings == FASTER
+        found = results["amp"]
+        assert (found.reason, found.values, found.failure) == (Reason.PRECISION_FAILED, ("bf16",), fate.reason)
+
+    def test_one_that_ran_is_judged_by_its_speed(self) -> None:
+        other = LOW.but(num_workers=2)
+        bench = FakeBench(
+            speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
+        )
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+
+    def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
+        products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
+        results = proven_answers(run(make(bench, listed(amp=[products, alone]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].failure) == (Reason.PRECISION_FAILED, "oops")
+
+    def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
+        both = OWN.but(precision="bf16", channels_last=True)
+        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
+        results = proven_answers(run(make(bench, listed(amp=[both]))), LEVELS)
+        assert (results["amp"].reason, results["amp"].beside) == (Reason.PRECISION_UNCLEAR, ("channels_last",))
+
+
+class TestWhatWasTried:
+    """A level's trials may all have changed something else than what the level is named for."""
+
+    def test_no_gain_is_not_claimed_of_what_was_not_tried(self) -> None:
+        products, other = OWN.but(matmul_precision="medium"), OWN.but(channels_last=True)
+        results = proven_answers(run(make(FakeBench(speeds({})), listed(amp=[products], max=[other]))), LEVELS)
+        assert [results[level].reason for level in ("amp", "max")] == [Reason.NOT_TRIED] * 2
+
+    def test_it_is_where_it_was(self) -> None:
+        bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
+        results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
+        assert [(results[level].reason, results[level].trials) for level in ("amp", "max")] == [
+            (Reason.SAME, 2),
+            (Reason.SAME, 1),
+        ]
+
+
+class TestRace:
+    def bench(self, winner: Settings) -> FakeBench:
+        """Trials say FAST by a hair; taking turns shows the winner."""
+        bench = FakeBench(speeds({FAST: 1.5, FASTER: 1.5} | {winner: 1.6}), noise=(0.0, 0.001, 0.001))
+        flattering = speeds({FAST: 1.6, FASTER: 1.59})
+        bench.measure = lambda chosen, *_: bench.spend(1.0) or completed(flattering(chosen))  # type: ignore[method-assign]
+        return bench
+
+    @pytest.mark.parametrize("winner", [FAST, FASTER])
+    def test_near_equal_finalists_take_turns(self, winner: Settings) -> None:
+        bench = self.bench(winner)
+        results = proven_answers(run(make(bench, listed(safe=[FAST, FASTER]))), LEVELS)
+        assert set(bench.contests[0].values()) == {OWN, FAST, FASTER}
+        assert results["safe"].settings == winner
+
+    def test_what_chose_does_not_prove(self) -> None:
+        bench = self.bench(FASTER)
+        state = run(make(bench, listed(safe=[FAST, FASTER])))
+        assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds)
+        assert len(bench.contests) == 1 + NARROW
+
+    def test_no_race_where_one_is_clearly_ahead(self) -> None:
+        bench = FakeBench(speeds({FAST: 1.2, FASTER: 1.5}), noise=STILL)
+        run(make(bench, listed(safe=[FAST, FASTER])))
+        assert all(BASELINE in contest for contest in bench.contests)
+
+    def test_never_takes_the_time_of_the_first_look(self) -> None:
+        """Whatever the budget: where finalists raced, enough replicates follow to prove what won."""
+        raced = []
+        for budget in range(6, 60, 2):
+            bench = self.bench(FASTER)
+            state = run(make(bench, listed(safe=[FAST, FASTER]), budget=float(budget)))
+            race = bool(bench.contests) and BASELINE not in bench.contests[0]
+            raced.append(race)
+            if race:
+                assert len({turn.replicate for turn in state.rounds}) >= 2, budget
+        assert raced == sorted(raced), "more time never takes the race away"
+        assert True in raced
+        assert False in raced
+
+    def test_of_equals_the_simplest_is_chosen(self) -> None:
+        """What does not matter stays as the user has it, though luck measured it a hair faster."""
+        simple, complicated = FAST, FASTER
+        bench = FakeBench(speeds({simple: 1.5, complicated: 1.505}), noise=(0.0, 0.0, 0.0), interrupt_at=(None, 1))
+        started = make(bench, listed(safe=[complicated, simple]))
+        with pytest.raises(Interrupted):
+            run(started)
+        assert started.chosen["safe"] == simple
+
+
+class TestInterruption:
+    def test_in_the_proof_gives_what_was_chosen(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, interrupt_at=(None, 2))
+        started = make(bench, listed(safe=[FASTER], amp=[LOW]))
+        with pytest.raises(Interrupted):
+            run(started)
+        results = partial_answers(started, LEVELS)
+        assert [results[level].settings for level in LEVELS] == [FASTER, LOW, LOW]
+        assert not any(result.proven or result.speedup.gain for result in results.values())
+        assert [result.speedup.value for result in results.values()] == pytest.approx([1.5, 2.0, 2.0], rel=0.03)
+        assert results["safe"].reason is Reason.INTERRUPTED
+
+    def test_in_the_search_gives_the_best_so_far(self) -> None:
+        bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5}), noise=STILL, interrupt_at=(4, None))
+        started = make(bench, listed(safe=[FAST, FASTER, LOW]))
+        with pytest.raises(Interrupted):
+            run(started)
+        results = partial_answers(started, LEVELS)
+        assert [results[level].settings for level in LEVELS] == [FASTER] * 3
+
+    @pytest.mark.parametrize("trial", [1, 2, 5])
+    def test_at_any_trial_gives_an_answer_for_every_level(self, trial: int) -> None:
+        bench = FakeBench(speeds({}), interrupt_at=(trial, None))
+        started = make(bench, wandering(0))
+        with pytest.raises(Interrupted):
+            run(started)
+        results = partial_answers(started, LEVELS)
+        assert list(results) == list(LEVELS)
+        assert len(started.history) == trial
+        assert all(result.rate > 0 for result in results.values())
+
+    def test_before_anything_was_measured_is_the_baseline(self) -> None:
+        result = partial_answers(empty(), ("safe",))["safe"]
+        assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
+
+
+class TestRepeats:
+    def test_the_baseline_is_measured_again_every_few_trials(self) -> None:
+        machine = machines.conv()
+        spaces = {level: machine.space(level) for level in LEVELS}
+        bench = FakeBench(machine.rate)
+        state = run(make(bench, None, spaces=spaces, rank=rank))
+        places = [k for k, o in enumerate(state.history) if o.settings == machine.context.baseline]
+        assert all(later - earlier <= REPEAT_EVERY + 1 for earlier, later in pairwise([*places, len(state.history)]))
+
+
+class TestResuming:
+    def test_nothing_is_measured_twice(self) -> None:
+        machine = machines.conv()
+        spaces = {level: machine.space(level) for level in LEVELS}
+        first = FakeBench(machine.rate, interrupt_at=(6, None))
+        started = make(first, None, spaces=spaces, rank=rank)
+        with pytest.raises(Interrupted):
+            run(started)
+        before = list(started.history)
+        again = FakeBench(machine.rate, seed=1)
+        resumed = make(again, None, history=before, spaces=spaces, rank=rank)
+        state = run(resumed)
+        repeated = {o.settings for o in before} & set(again.measured)
+        assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
+        assert state.history[: len(before)] == before
+
+    def test_what_was_found_before_is_known(self) -> None:
+        history = [Trial(OWN, completed(1000.0), "safe"), Trial(FASTER, completed(1500.0), "safe")]
+        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
+        results = proven_answers(run(make(bench, listed(), history=history)), LEVELS)
+        assert bench.measured == []
+        assert results["safe"].settings == FASTER
+        assert results["safe"].proven
+
+
+class TestEvents:
+    def test_progress_is_told_in_the_views_own_words(self) -> None:
+        progress = RunProgress(stage="", baseline=OWN, unit="samples", budget=60.0)
+        stages = []
+
+        def observe(event: Event) -> None:
+            nonlocal progress
+            progress = advanced(progress, event)
+            stages.append(progress.stage)
+
+        bench = FakeBench(
+            speeds({FAST: 1.5, FASTER: 1.5}),
+            noise=STILL,
+            fate=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
+        )
+        run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
+        assert list(dict.fromkeys(stages)) == [
+            "searching: safe",
+            "searching: amp",
+            "searching: max",
+            "race between candidates",
+            "comparing first steps",
+            "proof",
+        ]
+        assert (progress.trials, progress.failures, progress.last_failure) == (5, 1, "SIGSEGV")
+        assert progress.best in (FAST, FASTER)
+        assert progress.rounds == {BASELINE: NARROW * ROUNDS, "safe": NARROW * ROUNDS}

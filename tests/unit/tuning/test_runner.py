@@ -1,0 +1,87 @@
+"""The environment of fork servers, and signals that end a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import Interrupted
+from autotune.knobs.settings import Settings
+from autotune.trial.paths import StudyPaths
+from autotune.tuning.runner import interrupt_on_signals, start_environment
+from benchmarks.simulation.simulator import inventory
+
+MACHINE = replace(inventory(4, 4), gpus=())
+
+
+class TestEnvironment:
+    def test_of_trials_is_scrubbed_of_the_surrounding_job(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        for name in ("MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"):
+            monkeypatch.setenv(name, "7")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        found = start_environment(MACHINE, StudyPaths(tmp_path), Settings())
+        assert not {"MASTER_ADDR", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"} & set(found)
+        assert found["CUDA_VISIBLE_DEVICES"] == "1"
+        assert found["TMPDIR"] == str(tmp_path)
+        assert os.environ["MASTER_ADDR"] == "7", "the user's own stays"
+
+    def test_an_allocator_that_is_not_here_is_not_preloaded(self, tmp_path: Path) -> None:
+        gone = replace(MACHINE, software=replace(MACHINE.software, allocators=()))
+        assert "LD_PRELOAD" not in start_environment(gone, StudyPaths(tmp_path), Settings(allocator="jemalloc"))
+
+    def test_threads_that_sleep_are_asked_for_before_openmp_is_loaded(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        passive = Settings(threads=2, omp_wait_policy="passive")
+        assert start_environment(MACHINE, StudyPaths(tmp_path), passive)["OMP_WAIT_POLICY"] == "passive"
+        assert "OMP_WAIT_POLICY" not in start_environment(MACHINE, StudyPaths(tmp_path), Settings())
+        monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+        found = start_environment(MACHINE, StudyPaths(tmp_path), passive)
+        assert found["OMP_WAIT_POLICY"] == "active", "as training will find it"
+
+
+class TestSignals:
+    @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+    def test_raise_once_and_are_put_back(self, signum: signal.Signals) -> None:
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        with pytest.raises(Interrupted) as interruption, interrupt_on_signals():
+            os.kill(os.getpid(), signum)
+        assert interruption.value.signal == signum
+        assert {each: signal.getsignal(each) for each in before} == before
+
+    def test_a_second_one_does_not_disturb_the_cleaning_up(self) -> None:
+        cleaned = []
+
+        def interrupted() -> None:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGTERM)
+                cleaned.append(True)
+
+        with pytest.raises(Interrupted), interrupt_on_signals():
+            interrupted()
+        assert cleaned
+
+    def test_are_left_alone_outside_the_main_thread(self) -> None:
+        seen: list[Any] = []
+
+        def other() -> None:
+            with interrupt_on_signals():
+                seen.append(signal.getsignal(signal.SIGINT))
+
+        before = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert seen == [before]

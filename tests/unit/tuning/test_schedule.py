@@ -1,0 +1,129 @@
+"""The deadline and every estimate of time, by a clock moved by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from autotune.knobs.settings import Settings
+from autotune.search.history import Trial
+from autotune.stats.measurement import LASTING, Block, Measurement
+from autotune.stats.outcome import Completed
+from autotune.tuning import schedule
+from autotune.tuning.proof import run_replicate
+from autotune.tuning.schedule import MOST_GAIN
+from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
+from tests.unit.tuning.fakes import FakeBench, empty, make
+
+OWN = Settings(threads=2, batch_size=64)
+FAST, SLOW = OWN.but(num_workers=1), OWN.but(num_workers=2)
+
+
+class Clock:
+    """Moved by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(settings: Settings, rate: float, start_seconds: float = 0.5) -> Trial:
+    """A measured trial of samples."""
+    block = Block(round(rate * 1000), 1000.0, round(rate * 1000 / settings.global_batch))
+    return Trial(settings, Completed(measurement=Measurement((block,)), start_seconds=start_seconds), "safe")
+
+
+def known(*trials: Trial) -> RunState:
+    """After the baseline's trial and ``trials``."""
+    state = empty(OWN)
+    state.resume([trial(OWN, 640.0), *trials])
+    return state
+
+
+class TestDeadline:
+    def test_follows_the_budget(self) -> None:
+        clock = Clock()
+        made = Schedule(clock, 90.0, 60.0)
+        assert (made.deadline, made.left, made.elapsed) == (150.0 - FINISH_SECONDS, 50.0 - FINISH_SECONDS, 10.0)
+        made.budget = 90.0
+        clock.now = 120.0
+        assert (made.deadline, made.left) == (180.0 - FINISH_SECONDS, 60.0 - FINISH_SECONDS)
+
+    @pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
+    def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
+        assert Schedule(Clock(), 100.0, budget).patience == patience
+
+    def test_shares_of_the_searching_time(self) -> None:
+        clock = Clock()
+        made = Schedule(clock, 100.0, 100.0 + FINISH_SECONDS)
+        made.start_search()
+        clock.now = 120.0
+        assert made.search_share(kept_back=60.0) == pytest.approx(20 / 40)
+        assert made.search_share(kept_back=60.0, ahead=10.0) == pytest.approx(30 / 40)
+        assert made.search_share(kept_back=100.0) == math.inf, "all time belongs to race and proof"
+
+
+class TestEstimates:
+    def test_a_step_takes_what_the_trials_rate_says(self) -> None:
+        assert schedule.step_seconds(known(), OWN) == pytest.approx(64 / 640, rel=0.01)
+
+    def test_a_trial_that_was_disturbed_is_bounded_by_the_best(self) -> None:
+        state = known(trial(FAST, 640.0), trial(SLOW, 1.0))
+        assert schedule.step_seconds(state, SLOW) == pytest.approx(MOST_GAIN * 64 / 640, rel=0.01)
+
+    def test_starting_is_corrected_by_what_the_last_replicate_took(self) -> None:
+        state = known()
+        expected = schedule.starting_seconds(state, [OWN, OWN])
+        assert expected == pytest.approx(2 * (0.5 + schedule.WARMUP_SECONDS))
+        state.slowness = 3.0
+        assert schedule.starting_seconds(state, [OWN, OWN]) == pytest.approx(3 * expected)
+
+    def test_a_replicate_is_starts_and_turns(self) -> None:
+        state = known()
+        turns = schedule.rounds_per_replicate(state) * schedule.turn_seconds(state, OWN)
+        assert schedule.replicate_seconds(state, [OWN]) == pytest.approx(schedule.startup_seconds(state, OWN) + turns)
+
+
+class TestBesideOthers:
+    def test_blocks_are_long_where_training_waits_for_others(self) -> None:
+        state = known(trial(FAST, 64_000.0))
+        assert schedule.turn_seconds(state, FAST) == schedule.BLOCK_SECONDS
+        state.cpu_wait = 2 * LASTING
+        assert schedule.turn_seconds(state, FAST) == schedule.LONG_BLOCK_SECONDS
+        assert schedule.block_seconds(state, 2.0) == 2.0
+
+    @pytest.mark.parametrize(("cpu_wait", "long"), [(0.05, False), (0.3, True)])
+    def test_the_baselines_trial_tells_at_first(self, cpu_wait: float, long: bool) -> None:
+        blocks = tuple(Block(640, 1.0, 10, cpu_wait) for _ in range(3))
+        first = Trial(OWN, Completed(measurement=Measurement(blocks), start_seconds=0.5), "safe")
+        wanted = schedule.LONG_BLOCK_SECONDS if long else schedule.BLOCK_SECONDS
+        state = empty(OWN)
+        state.resume([first])
+        assert schedule.block_seconds(state, schedule.BLOCK_SECONDS) == wanted
+
+    def test_a_replicate_tells_how_the_next_one_is(self) -> None:
+        bench = FakeBench(lambda _: 640.0)
+        state = make(bench)
+        for bench.cpu_wait in (0.3, 0.0, 0.0):
+            run_replicate(state, 1, {"baseline": state.baseline}, 2)
+        short, long = schedule.BLOCK_SECONDS, schedule.LONG_BLOCK_SECONDS
+        assert bench.blocks == [short, short, long, long, short, short]
+
+
+class TestProof:
+    def test_time_kept_back_is_bounded_by_a_share_of_the_run(self) -> None:
+        state = known()
+        state.schedule = Schedule(Clock(), 100.0, 6.0)
+        assert schedule.proof_seconds(state, 3) == pytest.approx(schedule.PROOF_SHARE * 5.0)
+        state.schedule = Schedule(Clock(), 100.0, 1e6)
+        each = schedule.PROOF_MARGIN * schedule.replicate_seconds(state, [OWN, OWN])
+        assert schedule.proof_seconds(state, 1) == pytest.approx(max(schedule.RESERVED_ANALYSES) * each)
+
+    def test_no_round_fits_after_the_deadline(self) -> None:
+        clock, state = Clock(), known()
+        state.schedule = Schedule(clock, 100.0, 60.0)
+        assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) >= schedule.ROUNDS
+        clock.now = 158.5
+        assert schedule.rounds_that_fit(state, {"baseline": OWN, "safe": FAST}) == 0

@@ -1,0 +1,378 @@
+"""A whole run, from the request to the written profile, on a machine whose trials are fakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError, UserCodeError
+from autotune.knobs.settings import Settings
+from autotune.profiles import file as profiles
+from autotune.profiles.format import machine_type
+from autotune.report.live import RunProgress, advanced
+from autotune.stats.measurement import Block, Measurement
+from autotune.stats.outcome import BUDGET_OVER, Compared, Completed, Crashed, Outcome, TimedOut, WrongNumbers
+from autotune.trial.new_task import TASK
+from autotune.trial.parent.fork_servers import TrialSetup
+from autotune.trial.target import TaskFile
+from autotune.tuning import machine, run, runner
+from autotune.tuning.events import Event, TrialFinished
+from autotune.tuning.options import Options
+from benchmarks.simulation.simulator import context, inventory
+
+MACHINE = replace(inventory(4, 4), gpus=())
+CONTEXT = context(MACHINE, 32)
+OWN = CONTEXT.baseline
+
+TARGET = TaskFile(Path("model.py"), ())
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, as no rank of anything."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"budget": 4.9}, "--budget 4.9s is too short"),
+            ({"budget": -1.0}, "too short"),
+            ({"level": "fast"}, "levels are safe, amp, max"),
+            ({"only": ("threads", "workers")}, "--only workers: no such knob"),
+        ],
+    )
+    def test_before_anything_is_started(
+        self, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
+    ) -> None:
+        monkeypatch.setattr(run, "probe", lambda *_: pytest.fail("probed"))
+        with pytest.raises(UsageError, match=words):
+            run.run(TARGET, Options(**options))
+
+    @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
+    def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UsageError, match="without torchrun or mpiexec"):
+            run.run(TARGET, Options())
+
+    def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
+        with pytest.raises(pytest.fail.Exception, match="it began"):
+            run.run(TARGET, Options())
+
+
+def _completed(rate: float) -> Completed:
+    return Completed(
+        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
+    )
+
+
+class FakeRunner:
+    """Knows one task; every trial's fate is the test's."""
+
+    fate: Any = staticmethod(lambda settings: _completed(100.0))
+    closed = 0
+
+    def __init__(self, setup: TrialSetup) -> None:
+        self.setup = setup
+
+    def __enter__(self) -> FakeRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        type(self).closed += 1
+        self.setup.paths.remove()
+
+    def describe(self) -> Any:
+        return CONTEXT.task
+
+
+@pytest.fixture
+def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
+    """A run whose machine, lock and trials are fakes; files are real."""
+
+    class Runner(FakeRunner):
+        pass
+
+    class Bench:
+        no_fork_reason = None
+        stood_still = 0.0
+        timeouts = SimpleNamespace(starting=1.0)
+
+        def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
+            self.baseline = baseline
+
+        def remember(self, outcome: Outcome) -> None:
+            pass
+
+        def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
+            found: Outcome = Runner.fate(settings)
+            return found
+
+        def compare(self, settings: Settings, deadline: float) -> Outcome:
+            return Compared()
+
+        def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> Any:
+            return None, {}
+
+        @contextmanager
+        def contest(self, candidates: Any, deadline: float) -> Iterator[Any]:
+            rates = dict.fromkeys(candidates, 100.0)
+            yield SimpleNamespace(neighbours=0.0, cpu_wait=0.0, round=lambda seconds: rates)
+
+    @contextmanager
+    def unlocked(*_: Any) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(run, "probe", lambda *_: MACHINE)
+    monkeypatch.setattr(machine.budget, "probe", lambda *_: MACHINE.budget)
+    monkeypatch.setattr(runner, "Runner", Runner)
+    monkeypatch.setattr(run, "TrialBench", Bench)
+    monkeypatch.setattr(runner, "acquire", unlocked)
+    (elsewhere / "model.py").write_text(TASK)
+    return Runner
+
+
+class TestRun:
+    OPTIONS = Options(budget=50.0, only=("optimizer_impl", "interop_threads", "malloc"))
+
+    def test_writes_the_profile_where_it_belongs(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        progress = RunProgress(stage="", baseline=OWN, unit="samples")
+        stages: list[str] = []
+
+        def observe(event: Event) -> None:
+            nonlocal progress
+            progress = advanced(progress, event)
+            stages.append(progress.stage)
+
+        found = run.run(TARGET, self.OPTIONS, observe)
+        assert found.path == Path("profiles") / machine_type(MACHINE).key / "model.yaml"
+        assert profiles.read(found.path).baseline == found.profile.baseline
+        assert not found.profile.evidence.partial
+        assert list(dict.fromkeys(stages))[:4] == [
+            "loading the task",
+            "baseline",
+            "comparing first steps",
+            "searching: safe",
+        ]
+        assert world.closed == 1
+
+    @pytest.mark.parametrize(
+        ("facts", "expected"),
+        [({"fp32": 100.0, "bf16": 400.0}, {"fp32": 100.0, "bf16": 400.0}), ({}, {})],
+        ids=["measured", "failed"],
+    )
+    def test_longer_runs_know_the_machines_ceiling(
+        self,
+        world: type[FakeRunner],
+        monkeypatch: pytest.MonkeyPatch,
+        facts: dict[str, Any],
+        expected: dict[str, float],
+    ) -> None:
+        asked: list[object] = []
+        monkeypatch.setattr(machine.software, "matrix_rates", lambda system: asked.append(system) or facts)
+        short = run.run(TARGET, self.OPTIONS)
+        assert (asked, short.profile.evidence.ceiling) == ([], None)
+        ceiling = run.run(TARGET, replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)).profile.evidence.ceiling
+        assert len(asked) == 1
+        assert (ceiling is not None) == bool(expected and CONTEXT.task.flops_per_item)
+        assert machine.matrix_rates() == expected
+
+    def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        where = elsewhere / "deep" / "mine.yaml"
+        assert run.run(TARGET, replace(self.OPTIONS, profile=where)).path == where
+        assert where.is_file()
+        assert not (elsewhere / "profiles").exists()
+
+    def test_a_place_that_no_longer_takes_the_profile_loses_nothing(
+        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where the disk is full, or the folder became read-only, while the run measured."""
+        replaced = os.replace
+
+        def full_there(written: str, path: Path) -> None:
+            if Path(path).is_relative_to(elsewhere / "full"):
+                raise OSError(28, "No space left on device")
+            replaced(written, path)
+
+        monkeypatch.setattr(os, "replace", full_there)
+        found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "full" / "mine.yaml"))
+        assert "No space left on device" in found.note
+        assert profiles.read(found.path).baseline == found.profile.baseline
+        assert not found.path.is_relative_to(elsewhere / "full")
+
+    def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        count = 0
+
+        def fate(_: Settings) -> Outcome:
+            nonlocal count
+            count += 1
+            if count == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return _completed(100.0 + count)
+
+        world.fate = staticmethod(fate)
+        with pytest.raises(Interrupted):
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        saved = profiles.read(elsewhere / "out.yaml")
+        assert saved.evidence.partial
+        assert saved.evidence.trials == 2
+        assert world.closed == 1
+
+    @pytest.mark.parametrize("ending", [Interrupted(signal.SIGINT), LaunchError("the trial server ended")], ids=repr)
+    def test_an_interrupted_run_keeps_the_proven_profile_and_says_where_its_own_is(
+        self, world: type[FakeRunner], elsewhere: Path, ending: BaseException
+    ) -> None:
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        run.run(TARGET, options)
+        proven = (elsewhere / "out.yaml").read_text()
+
+        def fate(settings: Settings) -> Outcome:
+            if settings != OWN:
+                raise ending
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        with pytest.raises(type(ending)) as ended:
+            run.run(TARGET, options)
+        assert (elsewhere / "out.yaml").read_text() == proven
+        beside = elsewhere / "out.partial.yaml"
+        assert profiles.read(beside).evidence.partial
+        assert getattr(ended.value, "saved", None) == beside or str(beside) in str(ended.value)
+
+    def test_a_fork_server_that_is_not_ready_in_time_ends_the_search_not_the_run(
+        self, world: type[FakeRunner], elsewhere: Path
+    ) -> None:
+        def fate(settings: Settings) -> Outcome:
+            if settings != OWN:
+                raise NothingUsable("the budget ended before it was imported")
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        assert profiles.read(found.path).level("safe").settings == OWN
+        assert not found.profile.evidence.partial
+
+    def test_resumes_without_repeating(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        seen: list[Settings] = []
+
+        def fate(settings: Settings) -> Outcome:
+            seen.append(settings)
+            if len(seen) == 3:
+                raise Interrupted(signal.SIGINT)
+            return _completed(100.0)
+
+        world.fate = staticmethod(fate)
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        with pytest.raises(Interrupted):
+            run.run(TARGET, options)
+        finished, seen[:] = seen[:2], []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        found = run.run(TARGET, replace(options, resume=True))
+        assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
+        assert found.profile.evidence.trials == len(finished) + len(seen)
+        assert not found.profile.evidence.partial
+
+    def test_without_resume_starts_anew(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        seen: list[Settings] = []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
+        first = run.run(TARGET, options).profile.evidence.trials
+        second = run.run(TARGET, options).profile.evidence.trials
+        assert (first, len(seen)) == (second, first + second)
+
+    def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
+        with pytest.raises(UsageError, match="without --resume"):
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
+        assert world.closed == 1
+
+    @pytest.mark.parametrize("where", ["/proc/nowhere/p.yaml", "/dev/null/p.yaml"])
+    def test_a_folder_that_cannot_be_written_is_found_out_first(self, world: type[FakeRunner], where: str) -> None:
+        with pytest.raises(UsageError, match=re.escape("--profile OUT.yaml")):
+            run.run(TARGET, replace(self.OPTIONS, profile=Path(where)))
+        assert world.closed == 0
+
+    def test_a_project_that_is_read_only_has_its_profile_in_the_users_folder(
+        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(elsewhere / "data"))
+        (elsewhere / "profiles").write_text("a file, where root too can make no folder")
+        found = run.run(TARGET, self.OPTIONS)
+        assert found.path.is_relative_to(elsewhere / "data")
+        assert profiles.read(found.path).baseline == found.profile.baseline
+
+    def test_another_text_of_the_task_is_another_study(self, world: type[FakeRunner], elsewhere: Path) -> None:
+        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
+        run.run(TARGET, options)
+        seen: list[Settings] = []
+        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        (elsewhere / "model.py").write_text(TASK + "\n# another model\n")
+        run.run(TARGET, options)
+        assert seen, "nothing of the other text's trials counts"
+
+    @pytest.mark.parametrize(
+        ("outcome", "kind"),
+        [
+            (Crashed("NameError: x", "Traceback"), UserCodeError),
+            (WrongNumbers("the loss became NaN or infinite"), UserCodeError),
+            (TimedOut("no progress while starting", "in compute_loss", phase="starting"), UserCodeError),
+            (TimedOut("too late", phase=BUDGET_OVER), NothingUsable),
+        ],
+        ids=["crashed", "NaN", "hung", "budget over"],
+    )
+    def test_a_broken_task_leaves_no_profile(
+        self, world: type[FakeRunner], elsewhere: Path, outcome: Outcome, kind: type[Exception]
+    ) -> None:
+        world.fate = staticmethod(lambda _: outcome)
+        with pytest.raises(kind):
+            run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
+        assert not (elsewhere / "out.yaml").exists()
+        assert world.closed == 1
+
+    def test_cpus_that_were_taken_away_end_the_run_and_no_proven_profile(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        proven = run.run(TARGET, self.OPTIONS).path
+        before = proven.read_text()
+        fewer = replace(MACHINE.budget, cpus=(0,), limit="affinity mask (1 of 4 CPUs)")
+
+        def taken_in_the_search(event: Event) -> None:
+            if isinstance(event, TrialFinished):
+                monkeypatch.setattr(machine.budget, "probe", lambda *_: fewer)
+
+        with pytest.raises(LaunchError, match=r"affinity mask \(1 of 4 CPUs\) now[^$]*not proven, is in"):
+            run.run(TARGET, self.OPTIONS, taken_in_the_search)
+        assert proven.read_text() == before
+        assert profiles.read(proven.with_suffix(".partial.yaml")).evidence.partial
+
+    def test_a_taken_machine_starts_nothing(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        @contextmanager
+        def taken(*_: Any) -> Iterator[None]:
+            raise NothingUsable("another tuning run holds the machine")
+            yield
+
+        monkeypatch.setattr(runner, "acquire", taken)
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(scratch))
+        with pytest.raises(NothingUsable):
+            run.run(TARGET, self.OPTIONS)
+        assert list(scratch.iterdir()) == []
