@@ -44,7 +44,7 @@ class StudyPaths:
 
     root: Path
     owner: IO[bytes] | None = field(default=None, compare=False)
-    """The locked file that says that the run lives; None if there is none."""
+    """The locked file, which shows that the run lives; None if there is none."""
 
     @classmethod
     def create(cls) -> StudyPaths:
@@ -143,7 +143,7 @@ def _own(root: Path) -> IO[bytes] | None:
 
 @contextlib.contextmanager
 def _lock_of_the_dead(root: Path) -> Iterator[None]:
-    """Hold the lock of a dead process's folder. Raises OSError where the process lives or is another user's."""
+    """Hold the lock of a dead process's folder. Raises OSError if the process lives or is another user's."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         owner = os.open(OWNER, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)

@@ -39,7 +39,7 @@ MOST_SECONDS = 2.0
 PAST_EPOCH = 2
 """Steps past the end of an epoch, or of the second one of a small data set."""
 MOST_TENSORS, MOST_ELEMENTS = 256, 512
-"""Of weights, so much is kept to compare them; equal bits are told by a digest of all."""
+"""Of weights, so much is kept to compare them; a digest of all shows if bits are equal."""
 GRADIENTS = (2e-3, 1e-2, 2e-2)
 """Relative tolerances of the first steps' gradients if sums are made in another order: rounding grows with each step,
 a hundredfold within ten steps of a deep network."""

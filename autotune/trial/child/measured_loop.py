@@ -35,7 +35,7 @@ from autotune.trial.messages import CHECK_STEPS, TrialSpec, Without
 
 STAT = Path("/proc/stat")
 KNOWS_DELAYS = Path("/proc/thread-self/schedstat").exists()
-"""Without it a trial cannot tell what others took from it from what they took beside it."""
+"""Without it what others took from a trial cannot be told from what they took beside it."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
@@ -195,7 +195,7 @@ class MeasuredLoop:
         waited: seconds spent waiting for batches.
         batches: taken so far.
         step_items: items of the last step, on this rank.
-        interrupted: set where a step holds more than training, such as an evaluation between two epochs.
+        interrupted: set if a step holds more than training, such as an evaluation between two epochs.
         batch: the only one, if the loader is left out.
         loader: prepared; None if nobody knows it.
         over: True if no further step will come.
@@ -240,7 +240,7 @@ class MeasuredLoop:
         self.goes_on()
 
     def next_batch(self, read: Callable[[], Any]) -> Any:
-        """Return the next batch that ``read`` gives; always the first one, or a quarter of it, if the trial says so."""
+        """Return the next batch that ``read`` gives; always the first, or a quarter of it, if the trial wants that."""
         if self.spec.without not in (Without.LOADER, Without.SAMPLES):
             batch = read()
             if self.recorder is not None:

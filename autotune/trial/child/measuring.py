@@ -99,14 +99,14 @@ class Tuner:
     connection: UnixConnection
     rank: int
 
-    def tell(self, event: str, **content: Any) -> None:
+    def send(self, event: str, **content: Any) -> None:
         """Send one message."""
         if self.rank == 0:
             self.connection.send({"event": event, **content})
 
     def show_life(self) -> None:
         """Report that training goes on."""
-        self.tell("phase", phase="stepping")
+        self.send("phase", phase="stepping")
 
     def wanted_seconds(self) -> float | None:
         """Return the seconds of the block that the tuner asks for next; None if it asks for none."""
@@ -120,9 +120,9 @@ class Tuner:
 
 def warming(loop: MeasuredLoop, tuner: Tuner) -> Steps[WarmUp]:
     """Make steps until ``loop`` is warm."""
-    tuner.tell("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
+    tuner.send("phase", phase="compiling" if loop.spec.settings.compile != "off" else "starting")
     first = yield from loop.timed(1)
-    tuner.tell("phase", phase="stepping", first_step=True)
+    tuner.send("phase", phase="stepping", first_step=True)
     loop.leave_out()
     return replace((yield from warm_up(loop)), first_step_seconds=first)
 
@@ -214,13 +214,13 @@ def _enough(loop: MeasuredLoop, blocks: list[Block]) -> bool:
 
 def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
     """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
-    tuner.tell("ready")
+    tuner.send("ready")
     while steps := loop.agree(_steps_wanted(loop, pace, tuner.wanted_seconds())):
         if pace < SLOW_STEP_SECONDS:
             yield  # caches went cold while others ran
         block = yield from loop.block(steps)
         pace = block.seconds / steps
-        tuner.tell("block", block=vars(block), finite=loop.finite)
+        tuner.send("block", block=vars(block), finite=loop.finite)
 
 
 def _steps_wanted(loop: MeasuredLoop, pace: float, seconds: float | None) -> int:

@@ -145,7 +145,7 @@ def run_rank(
 
 
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
-    """Send the facts, and then what running the user's step tells: a crash of that must not cost what was sent."""
+    """Send the facts, and then what the user's step shows: a crash of that must not cost what was sent."""
     connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
     connection.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
     why_not, note = split_check.check(task, seed)

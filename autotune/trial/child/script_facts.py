@@ -35,7 +35,7 @@ LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
 INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
 GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
-"""What code says that makes a process group, or asks how many processes there are."""
+"""Words of code that makes a process group, or reads how many processes there are."""
 
 
 @dataclass
@@ -179,9 +179,9 @@ def own_threads(seen: Seen) -> int | None:
     """Return the threads that the script itself has chosen; None if it leaves that to PyTorch."""
     if seen.threads is not None:
         return seen.threads
-    said = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
-    said = seen.users_threads if said == OUR_ONE else said
-    return int(said) if said.isdigit() and int(said) > 0 else None
+    stated = os.environ.get("OMP_NUM_THREADS", OUR_ONE)
+    stated = seen.users_threads if stated == OUR_ONE else stated
+    return int(stated) if stated.isdigit() and int(stated) > 0 else None
 
 
 def _left_out(seen: Seen) -> Sequence[LEFT]:

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime import fingerprints
 from autotune.runtime.digests import digest
 from autotune.runtime.loaders import length, reads_like
 from autotune.scripts import adapters
@@ -124,6 +125,7 @@ class StepRecorder(Listener):
             gradient=_mean(self._gradients[:EVIDENCE_STEPS]),
             options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
             schedules=_schedules(),
+            loader=fingerprints.of_loader(self._loader) if self._loader is not None else "",
             advice=adapters.several_processes(),
         )
 

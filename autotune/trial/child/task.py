@@ -36,7 +36,7 @@ LOOKED_AT = 8
 
 
 class TaskContractError(TypeError):
-    """The task file's functions do not return what the contract says."""
+    """The task file's functions do not keep the contract."""
 
 
 @dataclass

@@ -183,7 +183,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
 
 
 def _folders(private: Path, scratch: Path) -> dict[str, str]:
-    """Make the folders and return what the variables must say."""
+    """Make the folders and return the values of their variables."""
     home = private / "home"
     found = {"HOME": str(home), "TMPDIR": str(short(private / "tmp"))}
     (private / "tmp").mkdir()

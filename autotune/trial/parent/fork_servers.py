@@ -18,6 +18,7 @@ from typing import Any
 
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.scripts import adapters
 from autotune.trial import process_tree
@@ -180,9 +181,9 @@ class ForkServerProcess:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it has loaded; None for a task file.
-        fork point: where that trains, as plain data.
+        fork_point: where that trains, as plain data.
         gaps: what it does not keep from the user's world.
-        on_exit: whom to tell that a trial has ended, by the trial's pid.
+        on_exit: called when a trial has ended, by the trial's pid.
     """
 
     def __init__(
@@ -332,6 +333,13 @@ class ForkServers:
             self._load(server, deadline, fork_point)
         return server
 
+    def set_compared(self, compared: Fingerprint) -> None:
+        """Have trials of a script apply settings to what ``compared`` names."""
+        for server in self._living.values():
+            if server.fork_point is not None:
+                facts = server.fork_point["facts"] | {"compared": compared.as_dict()}
+                server.fork_point = server.fork_point | {"facts": facts}
+
     def close(self) -> None:
         """End all of them and everything below them."""
         for server in self._living.values():
@@ -373,18 +381,13 @@ class ForkServers:
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
         if reply["error"] is not None:
             error = reply["error"]
-            said = f"{task}: {error['error_type']}: {error['error']}"
-            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
-            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
+            first = f"{task}: {error['error_type']}: {error['error']}"
+            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not show why
+            network = script is None or script.network
+            room = default_bytes()
+            advice = script and explain(error["error_type"], error["error"], network=network, room=room)
+            raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
         server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
-
-
-def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
-    """Return what to do if a script fails for what a trial does not give it."""
-    if script is None:
-        return []
-    words = explain(error["error_type"], error["error"], network=script.network, room=default_bytes())
-    return [] if words is None else [words]
 
 
 def last_place(stacks: str, folder: Path) -> str:

@@ -46,7 +46,7 @@ OOM_TEXTS = {
     "host": r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
     r"|_ArrayMemoryError: Unable to allocate",
 }
-"""Which memory ran out -> what messages say then."""
+"""Which memory ran out -> the messages of that."""
 NETWORK_TYPES = re.compile(
     r"gaierror|URLError|OfflineModeIsEnabled|LocalEntryNotFoundError|EndpointConnectionError|NewConnectionError"
     r"|MaxRetryError|ConnectTimeout|ConnectError|ClientConnector\w*Error|Proxy\w*Error|CommError|SSLError"
@@ -183,7 +183,9 @@ def how_it_ended(end: TrialEnd) -> Outcome:
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
-    code = min(codes[:1] + [code for code in codes if code < 0][:1], default=0)  # a signal says why, an exit code not
+    code = min(
+        codes[:1] + [code for code in codes if code < 0][:1], default=0
+    )  # a signal explains more than an exit code
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
         return OutOfMemory(SHM_FULL, end.log, where="shm")
     if code == -signal.SIGKILL:
@@ -201,7 +203,7 @@ def check_losses(
 ) -> Outcome:
     """Return ``outcome``, or `WrongNumbers` if its losses do not track those of the fp32 baseline.
 
-    Compared is the mean over the checked steps, with a tolerance by precision, widened where losses scatter from step
+    Compared is the mean over the checked steps, with a tolerance by precision, widened if losses scatter from step
     to step (random augmentations and dropout draw differently in other processes). With another global batch the
     steps are not the same steps, so only a gross departure counts.
     """

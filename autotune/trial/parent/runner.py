@@ -1,4 +1,4 @@
-"""The parent's side of trials: starts them through fork servers, watches them, and says how each ended."""
+"""The parent's side of trials: starts them through fork servers, waits for them, and reports how each ended."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Runner:
         """Load the task and read its facts in a child.
 
         Args:
-            steps: run the user's step, too, for what only that tells: may several processes share the work?
+            steps: run the user's step, too, which alone shows if several processes may share the work.
 
         Raises:
             UserCodeError: the user's code failed while it was loaded, built or read.
@@ -124,7 +124,9 @@ class Runner:
         except (NothingUsable, UserCodeError):
             return replace(facts, why_not_several=NOT_LOADED.format(time.monotonic() - now))
         patience = max(USUAL_PATIENCE, self.patience)
-        return several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
+        facts = several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
+        self._servers.set_compared(facts.compared)
+        return facts
 
     @property
     def patience(self) -> float:

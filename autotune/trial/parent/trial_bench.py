@@ -202,7 +202,7 @@ class TrialContest:
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
         """Measure a block; once more if a burst disturbed it, which is over by then.
 
-        Not where the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
+        Not if the round before was disturbed too: beside a lasting load only the bad blocks would be taken again.
         """
         block = self.runner.block(trial, seconds)
         burst = block is not None and block.disturbed and self.cpu_wait <= LASTING

@@ -16,7 +16,7 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.target import started_script
 from tests.processes.scripts import corpus
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 STEPS = 100_000
 SCRIPTS = {script.name: script for script in corpus.CORPUS}
 
