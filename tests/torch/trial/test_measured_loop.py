@@ -64,7 +64,7 @@ class TestBlock:
     def test_notes_what_others_took(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(measured_loop.CpuContention, "taken", lambda _: Taken(0.3, neighbours=1.5))
         measured = block(workshop.loop(), 1)
-        assert (measured.stolen, measured.neighbours) == (0.3, 1.5)
+        assert (measured.cpu_wait, measured.neighbours) == (0.3, 1.5)
 
 
 class TestSteps:
