@@ -101,11 +101,9 @@ def test_all_that_follows_the_script_is_its_own(tuned: Path) -> None:
     ("text", "words"),
     [
         ("import torch\nprint(torch.ones(1))\nraise ValueError('no data here')\n", "ValueError: no data here"),
-        ("import torch\nprint(torch.ones(1))\n", "came to its end without a training step"),
         ("import sys\nsys.exit(7)\n", "SystemExit: 7"),
-        ("input('name?')\n", "EOFError"),
     ],
-    ids=["raises", "never trains", "exits", "asks"],
+    ids=["raises", "exits"],
 )
 def test_a_script_that_cannot_be_tuned_ends_with_its_own_words(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "broken.py").write_text(text)

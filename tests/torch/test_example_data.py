@@ -68,20 +68,15 @@ def tensors(sample: object) -> tuple[Tensor, ...]:
     return tuple(torch.as_tensor(value) for value in (sample if isinstance(sample, tuple) else (sample,)))
 
 
-def test_samples_have_the_promised_shapes(example: ModuleType) -> None:
+def test_samples_have_the_promised_shapes_and_are_the_same_again(example: ModuleType) -> None:
     dataset = example.build_dataset()
     assert tuple(tuple(value.shape) for value in tensors(dataset[0])) == SAMPLES[example.name]
     assert len(dataset) == SIZES.get(example.name, len(dataset)) >= 48
-
-
-def test_the_same_seed_gives_the_same_samples(example: ModuleType) -> None:
-    first, second = example.build_dataset(), example.build_dataset()
-    for index in (0, len(first) // 2, len(first) - 1):
-        torch.manual_seed(index)
-        expected = tensors(first[index])
-        torch.manual_seed(index)
-        for value, other in zip(expected, tensors(second[index]), strict=True):
-            torch.testing.assert_close(value, other, rtol=0, atol=0)
+    found = []
+    for again in (dataset, example.build_dataset()):
+        torch.manual_seed(1)
+        found.append(tensors(again[len(again) // 2]))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def test_a_few_steps_lower_the_loss(example: ModuleType) -> None:
@@ -102,23 +97,11 @@ def test_a_few_steps_lower_the_loss(example: ModuleType) -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
-def test_tokens_are_counted() -> None:
-    example = load("char_transformer")
-    assert example.count_items(torch.zeros(4, 129, dtype=torch.int64)) == 4 * 128
-
-
 def test_classes_are_the_photographs(jpegs: Path) -> None:
     example = load("jpeg_folder")
     dataset = example.JpegFolder(jpegs)
     assert sorted(path.name for path in jpegs.iterdir()) == sorted(Path(name).stem for name in example.PHOTOGRAPHS)
     assert dataset.labels.tolist() == [label for label in range(8) for _ in range(CROPS)]
-
-
-def test_the_folder_is_the_same_wherever_it_is_made(jpegs: Path, tmp_path: Path) -> None:
-    again = load("jpeg_folder").jpeg_folder(tmp_path, CROPS)
-    contents = [{path.relative_to(root): path.read_bytes() for path in root.rglob("*.jpg")} for root in (jpegs, again)]
-    assert contents[0] == contents[1]
-    assert [path.name for path in tmp_path.iterdir()] == [again.name]
 
 
 def make(root: Path) -> int:

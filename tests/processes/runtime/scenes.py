@@ -1,17 +1,17 @@
 """Loops that several processes must run as one process does. Each returns numbers that say what came out.
 
-Every process draws other random numbers of its own: what rank 0 draws must decide.
+Every process draws other random numbers of its own: what rank 0 draws must decide. Usual models, loaders, optimizers
+and schedules on several processes stand in `tests.same_training`.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, random_split
 
 from autotune.runtime.session import Session
 from tests.torch.records import dataset, network
@@ -26,14 +26,14 @@ NOT_OVERLAPPED = (
 """What `DistributedDataParallel` cannot do, and so several GPUs cannot: it raises."""
 
 
-def scene(function: Scene, name: str = "") -> Scene:
+def scene(function: Scene) -> Scene:
     """Register ``function`` under its name."""
 
     def seeded(session: Session) -> list[float]:
         torch.manual_seed(10 + session.rank)
         return function(session)
 
-    SCENES[name or function.__name__.replace("_", " ")] = seeded
+    SCENES[function.__name__.replace("_", " ")] = seeded
     return seeded
 
 
@@ -68,15 +68,15 @@ def fitted(
     model: Any = None,
     optimizer: Any = None,
     epochs: int = 2,
-    before: Callable[[Any, int], None] = lambda _loader, _epoch: None,
+    before: Callable[[Any], None] = lambda _loader: None,
     after: Callable[[torch.Tensor], None] = lambda _loss: None,
 ) -> list[float]:
     """Parameters after a training; a loss of None leaves its batch out."""
     model = model or network()
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model, optimizer, loader = session.prepare(model, optimizer, loader)
-    for epoch in range(epochs):
-        before(loader, epoch)
+    for _ in range(epochs):
+        before(loader)
         for number, (inputs, targets) in enumerate(loader):
             loss = loss_of(model, inputs, targets, number)
             if loss is None:
@@ -88,42 +88,17 @@ def fitted(
     return numbers(model)
 
 
-class Own(Sampler[int]):
-    """Draws from PyTorch's random numbers and has no length."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(torch.randperm(22).tolist())
-
-
-class Stream(IterableDataset[Any]):
-    """Samples in random order."""
-
-    def __iter__(self) -> Iterator[Any]:
-        data = dataset(22)
-        return (data[index] for index in torch.randperm(22).tolist())
-
-
-class OwnLoader(DataLoader[Any]):
-    """A user's subclass."""
-
-
-LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
-    "shuffled without a generator": shuffled,
-    "sampler without length": lambda: DataLoader(dataset(22), batch_size=8, sampler=Own()),
-    "batch sampler": lambda: DataLoader(dataset(22), batch_sampler=BatchSampler(Own(), 5, False)),
-    "stream": lambda: DataLoader(Stream(), batch_size=8),
-    "subclass of the loader": lambda: OwnLoader(dataset(22), batch_size=8, shuffle=True),
-    "a split at random": lambda: DataLoader(random_split(dataset(32), [22, 10])[0], batch_size=8, shuffle=True),
-}
-for _name, _make in LOADERS.items():
-    scene(lambda session, make=_make: fitted(session, make()), _name)  # type: ignore[misc]
+@scene
+def a_split_at_random(session: Session) -> list[float]:
+    """Each process splits the data its own way; rank 0's counts."""
+    return fitted(session, DataLoader(random_split(dataset(32), [22, 10])[0], batch_size=8, shuffle=True))
 
 
 @scene
 def evaluation_in_between(session: Session) -> list[float]:
     """Also by rank 0 alone, and also on the loader that is trained on. In fixed order: a look draws another one."""
 
-    def evaluate(loader: Any, _epoch: int) -> None:
+    def evaluate(loader: Any) -> None:
         with torch.no_grad():
             assert sum(len(inputs) for inputs, _ in loader) == 22
             if session.is_main:
@@ -149,36 +124,6 @@ def normalised_ragged_batch(session: Session) -> list[float]:
 
 
 @scene
-def unfreezing_and_freezing(session: Session) -> list[float]:
-    model = network()
-    for parameter in model[0].parameters():
-        parameter.requires_grad_(False)
-
-    def freeze(_loader: Any, epoch: int) -> None:
-        for parameter in model[epoch % 3].parameters():
-            parameter.requires_grad_(epoch != 2)
-
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    return fitted(session, shuffled(), model=model, optimizer=optimizer, epochs=4, before=freeze)
-
-
-@scene
-def teacher_and_average(session: Session) -> list[float]:
-    """A frozen teacher, made apart on every rank, and a copy of the model that follows it."""
-    model, teacher = session.prepare(network(), nn.Linear(8, 1).requires_grad_(False))
-    average = copy.deepcopy(model)
-
-    def follow(_loss: torch.Tensor) -> None:
-        with torch.no_grad():
-            for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
-                slow.lerp_(fast, 0.5)
-
-    return fitted(session, shuffled(), lambda m, x, *_: LOSS(m(x), teacher(x)), model=model, after=follow) + numbers(
-        average
-    )
-
-
-@scene
 def two_backward_passes_and_a_method(session: Session) -> list[float]:
     """Gradients that reach the parameters past the model's call."""
     model = network()
@@ -192,62 +137,6 @@ def two_backward_passes_and_a_method(session: Session) -> list[float]:
         session.backward(model.forward(inputs).abs().mean())
         session.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-    return numbers(model)
-
-
-@scene
-def accumulation_by_the_user(session: Session) -> list[float]:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, loader = session.prepare(model, optimizer, shuffled(32))
-    for apart in (False, True):
-        for k, (inputs, targets) in enumerate(loader):
-            if apart and k % 2 == 0:
-                with session.no_sync():
-                    session.backward(LOSS(model(inputs), targets) / 2)
-            else:
-                session.backward(LOSS(model(inputs), targets) / 2)
-            if k % 2:
-                optimizer.step()
-                optimizer.zero_grad()
-    return numbers(model)
-
-
-@scene
-def adversaries(session: Session) -> list[float]:
-    """A GAN as in the textbooks: two optimizers, the discriminator frozen while the generator trains."""
-    torch.manual_seed(3)
-    maker, judge = nn.Linear(2, 8), nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
-    makes, judges = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (maker, judge))
-    loader = DataLoader(TensorDataset(dataset(22)[:][0], torch.randn(22, 2)), batch_size=8, shuffle=True)
-    maker, judge, makes, judges, loader = session.prepare(maker, judge, makes, judges, loader)
-    for real, noise in loader:
-        judge.requires_grad_(True)
-        judges.zero_grad()
-        session.backward(judge(real).sigmoid().log().neg().mean())
-        fake = maker(noise)
-        session.backward((1 - judge(fake.detach()).sigmoid()).log().neg().mean())
-        judges.step()
-        judge.requires_grad_(False)
-        makes.zero_grad()
-        session.backward(judge(fake).sigmoid().log().neg().mean())
-        makes.step()
-    return numbers(maker, judge)
-
-
-@scene
-def a_bad_batch_is_left_out(session: Session) -> list[float]:
-    """One before its backward pass, and one after it: the next step has no gradients of it."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, loader = session.prepare(model, optimizer, shuffled(32))
-    for k, (inputs, targets) in enumerate(loader):
-        if k == 1:
-            continue
-        optimizer.zero_grad()
-        session.backward(LOSS(model(inputs), targets))
-        if k != 2:
-            optimizer.step()
     return numbers(model)
 
 
@@ -378,35 +267,3 @@ def gradients_by_hand(session: Session) -> list[float]:
             parameter.grad = gradient
         optimizer.step()
     return numbers(model)
-
-
-@scene
-def a_closure_decides_by_its_loss(session: Session) -> list[float]:
-    model = network().double()
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, line_search_fn="strong_wolfe")
-    model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=16))
-    for inputs, targets in loader:
-
-        def closure(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets) -> torch.Tensor:
-            optimizer.zero_grad()
-            loss = LOSS(model(inputs.double()), targets.double())
-            session.backward(loss)
-            return loss
-
-        optimizer.step(closure)
-    return numbers(model)
-
-
-@scene
-def the_schedule_follows_the_whole_batch(session: Session) -> list[float]:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
-    found = fitted(
-        *(session, shuffled(32)),
-        model=model,
-        optimizer=optimizer,
-        epochs=1,
-        after=lambda loss: plateau.step(session.mean(loss)),
-    )
-    return [*found, optimizer.param_groups[0]["lr"]]

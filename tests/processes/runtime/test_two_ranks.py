@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -21,8 +19,6 @@ from autotune.probes.system import System
 from autotune.runtime import processes
 from autotune.runtime.session import Session
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
-from tests.processes.runtime.two_ranks import CASES
-from tests.torch.records import quiet, shuffled, train
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,17 +52,6 @@ def by_mpi(script: list[str], environment: dict[str, str]) -> None:
     )
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("case", sorted(CASES))
-def test_two_ranks_train_as_one_process(case: str, ranks: list[dict[str, Any]]) -> None:
-    samples, batch = CASES[case]
-    with Session(quiet(batch_size=batch), device="cpu") as session:
-        parameters, losses = train(session, shuffled(samples, batch))
-    for rank in ranks:
-        assert rank[case]["losses"] == pytest.approx(losses, rel=1e-3, abs=1e-6)
-        for ours, theirs in zip(parameters, rank[case]["parameters"], strict=True):
-            torch.testing.assert_close(ours.flatten(), torch.tensor(theirs), rtol=1e-3, atol=1e-4)
 
 
 def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
@@ -146,6 +131,7 @@ def test_the_launch_is_read_from_the_environment(environment: dict[str, str], si
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, None),
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0"}, "not started by mpiexec"),
         ("mpi", {"WORLD_SIZE": "2", "RANK": "0", "PMI_SIZE": "4"}, "not started by mpiexec"),
+        ("ccl", {"WORLD_SIZE": "1", "RANK": "0"}, "oneccl_bindings_for_pytorch"),
     ],
 )
 def test_mpi_needs_ranks_that_mpiexec_started(backend: str, environment: dict[str, str], words: str | None) -> None:
@@ -161,14 +147,6 @@ def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.Monke
     assert imported == ["oneccl_bindings_for_pytorch"]
 
 
-def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
-    assert processes.own_device("cuda", {}) == torch.device("cuda")
-    assert processes.own_device("cpu", environment) == torch.device("cpu")
-
-
 def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
     undo = processes._on_loopback()
     assert os.environ["GLOO_SOCKET_IFNAME"] == processes.LOOPBACK
@@ -177,16 +155,6 @@ def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
     processes._on_loopback()()
     assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs threads of lower priority")
-def test_late_threads_of_gloo_do_not_abort_a_finished_training() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "AUTOTUNE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
-    script = str(Path(__file__).with_name("late_gloo.py"))
-    by_gloo([script], {**os.environ, **meeting, "PYTHONPATH": str(ROOT)})
 
 
 def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
@@ -199,22 +167,17 @@ def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
     processes.settle(0.01, tmp_path)
 
 
-def test_a_failed_start_puts_switches_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
-    with (
-        mock.patch("torch.distributed.init_process_group", side_effect=RuntimeError("no peers")),
-        pytest.raises(RuntimeError, match="no peers"),
-    ):
-        Session(Settings(processes=2), device="cpu")
-
-
-def test_a_backend_that_is_not_installed_is_said_and_another_takes_its_place(tmp_path: Path) -> None:
-    environment = {"WORLD_SIZE": "1", "RANK": "0"}
-    assert "oneccl_bindings_for_pytorch" in (processes.unreachable("ccl", environment) or "")
-
-
-def test_each_rank_that_sees_one_gpu_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "3"}
-    assert processes.own_device("cuda", environment) == torch.device("cuda", 0)
+@pytest.mark.parametrize(
+    ("target", "gpus", "environment", "wanted"),
+    [
+        ("cuda", 2, {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}, torch.device("cuda", 1)),
+        ("cuda", 1, {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "3"}, torch.device("cuda", 0)),
+        ("cuda", 2, {}, torch.device("cuda")),
+        ("cpu", 2, {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}, torch.device("cpu")),
+    ],
+)
+def test_each_local_rank_has_its_gpu(
+    target: str, gpus: int, environment: dict[str, str], wanted: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert processes.own_device(target, environment) == wanted

@@ -20,13 +20,11 @@ from autotune.knobs.settings import Settings
 from autotune.runtime import gradient_sync
 from autotune.runtime.session import Session
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
-from tests.torch.records import dataset, network, shuffled, train
+from tests.torch.records import dataset, network
 
 ON_GPUS = ("cpu",)
 """Exchange during the backward pass, as on GPUs."""
 SETTINGS = Settings(processes=2, batch_size=32)
-CASES = {"ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
-"""Samples and global batch."""
 
 
 def main(folder: Path) -> None:
@@ -35,8 +33,6 @@ def main(folder: Path) -> None:
     with Session(SETTINGS, device="cpu", init_method=f"file://{folder}/meet", timeout=60) as session:
         result["place"] = [session.rank, session.world_size, session.is_main]
         result["not_applied"] = session.not_applied
-        for name, (samples, batch) in CASES.items():
-            result[name] = run(SETTINGS.but(batch_size=(batch + 1) // 2), samples, batch)
         result["orders"] = orders()
         result["scenes"] = scenes(())
         result["scenes, overlapped"] = scenes(ON_GPUS)
@@ -47,15 +43,6 @@ def main(folder: Path) -> None:
         result["split"] = split()
     result["left"] = not dist.is_initialized()
     (folder / f"rank{session.rank}.json").write_text(json.dumps(result))
-
-
-def run(settings: Settings, samples: int, batch: int) -> dict[str, Any]:
-    """Parameters and rank-averaged losses; the group exists already and is not this session's to leave."""
-    with Session(settings, device="cpu", level="safe") as session:
-        parameters, losses = train(session, shuffled(samples, batch))
-        total = torch.tensor(losses)
-        dist.all_reduce(total)
-        return {"parameters": [p.flatten().tolist() for p in parameters], "losses": (total / 2).tolist()}
 
 
 def scenes(overlaps: tuple[str, ...]) -> dict[str, list[float]]:
@@ -73,13 +60,17 @@ def scenes(overlaps: tuple[str, ...]) -> dict[str, list[float]]:
 def orders() -> list[list[int]]:
     """What this rank sees in two epochs of an unseeded shuffle, though ranks are seeded apart."""
     torch.manual_seed(dist.get_rank())
+    model = network()
     with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
-        loader = session.prepare(DataLoader(list(range(12)), batch_size=4, shuffle=True))
+        loader = DataLoader(list(range(12)), batch_size=4, shuffle=True)
+        model, optimizer, loader = session.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
         found: list[list[int]] = []
         for _ in range(2):
             found.append([])
             for batch in loader:
                 found[-1] += batch.tolist()
+                session.backward(model(torch.ones(2, 8)).sum())
+                optimizer.step()
         return found
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -80,12 +79,6 @@ def _busy_forever():
         pass
 
 
-def _deadlock():
-    lock = threading.Lock()
-    with lock:
-        lock.acquire()
-
-
 def _daemon():
     """Double fork and a session of its own: no longer in the trial's tree."""
     if os.fork() == 0:
@@ -153,7 +146,6 @@ ONCE = {
     "hangs": _sleep_forever,
     "spins": _busy_forever,
     "ignores_signals": _ignore_signals_and_hang,
-    "deadlock": _deadlock,
     "recursion": _recurse,
     "asks_input": lambda: input("learning rate? "),
     "floods": _flood,

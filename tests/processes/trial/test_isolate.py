@@ -218,26 +218,6 @@ os.remove("train.csv")
         assert found["said"] == [["data", "early", "large.bin"], []]
 
 
-def test_a_way_that_cannot_cover_the_working_folder_is_not_taken(overlaid: UsersWorld) -> None:
-    """Each `isolate` stacks one overlay, and the kernel stacks two."""
-    inner = [overlaid.scratch / "0", overlaid.scratch / "1"]
-    for folder in inner:
-        folder.mkdir()
-        overlaid.give(folder)
-    code = f"""
-from pathlib import Path
-from autotune.trial.isolation import isolate as isolating
-for scratch in map(Path, {[*map(str, inner)]!r}):
-    isolation = isolating.isolate(scratch, Path("."), room={ROOM})
-said[:] = isolation.way, isolation.why_not
-"""
-    (found,) = overlaid.run("open('kept', 'w').write(open('train.csv').read())", before=code)
-    assert found["error"] is None
-    way, why_not = found["said"]
-    assert way == "redirected"
-    assert "overlay: " in why_not[0]
-
-
 MOUNTS = """
 mkdir -p "$HOME/remote" "$HOME/../others/inner" && chmod 700 "$HOME/../others" &&
 mount -t tmpfs -o mode=777 none "$HOME/remote" && mount -t tmpfs none "$HOME/../others/inner" && exec "$@"
@@ -258,14 +238,6 @@ def test_mounts_inside_a_home_are_covered_too(name: str) -> None:
     refused = [path for path, each in zip(paths, written, strict=True) if each["error"]]
     assert refused == ([] if name == "root" else ["~/new"])
     assert seen["said"] == []
-
-
-def test_two_processes_of_a_study_share_nothing_that_they_write(world: UsersWorld) -> None:
-    """They run the script with other allocators, say; and each runs it from its start."""
-    write = "said.append(sorted(os.listdir())); open('early', 'w').write('e')"
-    for _ in range(2):
-        (found,) = world.run("pass", before=f"import os\n{write}")
-        assert found["said"] == [["data", "large.bin", "train.csv"]]
 
 
 def test_what_the_users_caches_hold_is_found(world: UsersWorld) -> None:

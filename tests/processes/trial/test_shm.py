@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -154,33 +153,11 @@ def test_what_a_living_process_holds_is_kept(
     assert left(folder) == set()
 
 
-def test_another_users_are_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = make(folder, f"psm_{MARK}1")
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == others
-
-
-def test_a_folder_of_that_name_is_not_removed(folder: Path) -> None:
-    (folder / f"psm_{MARK}1").mkdir()
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == {f"psm_{MARK}1"}
-
-
-def test_without_shared_memory_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shm, "FOLDER", tmp_path / "no such folder")
-    segments = shm.Segments(TRIAL)
-    assert segments.end(set()) == set()
-    segments.remove()
-    assert left(tmp_path) == set()
-
-
 SIGNED = """
 import multiprocessing, os, sys
 from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
 from autotune.trial.child import shm
-from autotune.trial.paths import mpi_segments
 shm.sign(Path(sys.argv[1]))
 def make():
     block = shared_memory.SharedMemory(create=True, size=16)
@@ -209,7 +186,6 @@ TRACKED = """
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
 from autotune.trial.child import shm
-from autotune.trial.paths import mpi_segments
 block = shared_memory.SharedMemory(create=True, size=16, name=sys.argv[1])
 pid = resource_tracker._resource_tracker._pid
 for _ in range(100_000):
@@ -246,45 +222,3 @@ def test_pytorchs_manager_outlives_the_trial_too() -> None:
     for process in (manager, other):
         process.communicate()
     assert not shm.is_manager(manager.pid)
-
-
-CONTAINER = """
-import subprocess, sys
-from pathlib import Path
-from autotune.trial.child import shm
-from autotune.trial.paths import mpi_segments
-shm.FOLDER = Path(sys.argv[1])
-held = [sys.executable, "-S", "-c", sys.argv[2], "map:torch_OWN_5_0"]
-child = subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=shm.FOLDER)
-child.stdout.readline()
-print("ready", flush=True)
-print(child.pid, flush=True)
-sys.stdin.readline()
-segments = shm.Segments(Path(sys.argv[3]))
-segments.end({child.pid})
-child.wait()
-segments.remove()
-print("removed", flush=True)
-"""
-
-
-@pytest.mark.root
-def test_a_container_that_shares_the_folder_keeps_its_own(
-    folder: Path, holder: Callable[..., subprocess.Popen[str]]
-) -> None:
-    """The tuner's container sees neither the other's processes nor whose pid is in a name."""
-    unshare = ("unshare", "--pid", "--fork", "--mount-proc")
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("pid namespaces are not permitted here")
-    tuner = python("-c", CONTAINER, str(folder), HOLDER, str(TRIAL), before=unshare)
-    assert tuner.stdout is not None
-    pid = tuner.stdout.readline().strip()
-    theirs = {f"torch_{pid}_77_0", f"torch_{pid}_77_1", "psm_1a2b3c4d", "mpich_shm_zZ9"}
-    holder(*(f"map:{name}" for name in sorted(theirs)))
-    assert left(folder) == {f"torch_{pid}_5_0"} | theirs
-    out, _ = tuner.communicate("go\n")
-    assert out == "removed\n"
-    assert left(folder) == theirs

@@ -59,13 +59,6 @@ def test_the_holder_is_known_while_it_holds(file: Path) -> None:
     assert lock.holder(file) is None
 
 
-def test_it_is_freed_by_an_exception(file: Path) -> None:
-    with pytest.raises(KeyError), lock.acquire(0, pytest.fail, file):
-        raise KeyError
-    with lock.acquire(0, pytest.fail, file):
-        assert lock.holder(file) == os.getpid()
-
-
 def test_a_second_run_waits_names_the_first_and_gives_up(file: Path) -> None:
     seen: list[int | None] = []
     with other_process(file) as first:
@@ -101,11 +94,6 @@ def test_a_killed_holder_holds_nothing(file: Path) -> None:
 def test_all_users_may_lock(file: Path) -> None:
     with lock.acquire(0, pytest.fail, file):
         assert stat.S_IMODE(file.stat().st_mode) == 0o666
-
-
-def test_a_lock_that_nobody_took_has_no_holder(file: Path) -> None:
-    file.touch()
-    assert lock.holder(file) is None
 
 
 def test_a_lock_file_that_cannot_be_opened(tmp_path: Path) -> None:

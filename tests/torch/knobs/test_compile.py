@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from autotune.knobs import compile as compiling
-from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs, tensor_shapes
+from autotune.knobs.compile import CACHE_VARIABLE, Compiled, compiled_graphs
 from autotune.knobs.knob import Training
 
 
@@ -143,14 +143,3 @@ def test_outputs_and_gradients_leave_the_memory_of_cuda_graphs() -> None:
     assert model.weight.grad is not None
     assert first is not None
     assert torch.equal(model.weight.grad, 2 * first)
-
-
-def test_gradients_that_are_not_there_stay_away() -> None:
-    model = nn.Linear(4, 2)
-    compiling._keep_gradients(model)
-    assert model.weight.grad is None
-
-
-def test_shapes_are_found_in_nested_values() -> None:
-    batch = {"a": torch.ones(2), "b": [torch.ones(3, 1), (torch.ones(1), "text")]}
-    assert list(tensor_shapes((batch, 7))) == [(2,), (3, 1), (1,)]

@@ -25,7 +25,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    IterableDataset,
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -345,31 +344,6 @@ def a_lazy_layer_takes_part_later(prepare: Prepare) -> list[Any]:
     return fit(prepare, LateHead(), DataLoader(dataset(12), batch_size=4))
 
 
-@habit("fused")
-def a_hook_of_the_script_changes_strides_of_gradients(prepare: Prepare) -> list[Any]:
-    model = small()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    prepare(optimizer)
-
-    def transpose(_optimizer: Any, _arguments: Any, _options: Any) -> None:
-        for parameter in model.parameters():
-            if parameter.grad is not None and parameter.grad.dim() == 2:
-                parameter.grad = parameter.grad.t().contiguous().t()
-
-    optimizer.register_step_pre_hook(transpose)
-    return fit(lambda *_objects: None, model, DataLoader(dataset(12), batch_size=4), optimizer)
-
-
-@habit("fused")
-def a_checkpoint_is_written_in_a_hook(prepare: Prepare) -> list[Any]:
-    model = small()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    flags: list[Any] = []
-    optimizer.register_step_post_hook(lambda o, _a, _k: flags.append(o.state_dict()["param_groups"][0]["fused"]))
-    losses = fit(prepare, model, DataLoader(dataset(12), batch_size=4), optimizer)
-    return [losses, flags]
-
-
 # Loaders --------------------------------------------------------------------------------------------------------------
 
 
@@ -389,15 +363,6 @@ def the_collate_function_changes_between_epochs(prepare: Prepare) -> list[Any]:
     prepare(loader)
     first = list(loader)
     loader.collate_fn = sum
-    return [first, list(loader)]
-
-
-@habit("workers")
-def the_start_of_workers_changes_between_epochs(prepare: Prepare) -> list[Any]:
-    loader = DataLoader(list(range(8)), batch_size=4, num_workers=1, collate_fn=lambda items: (os.nice(0), sum(items)))
-    prepare(loader)
-    first = list(loader)
-    loader.worker_init_fn = lambda _worker: os.nice(1)
     return [first, list(loader)]
 
 
@@ -455,19 +420,6 @@ def a_curriculum_decides_about_each_batch(prepare: Prepare) -> list[Any]:
         found.append(batch)
         loader.sampler.most = 8  # type: ignore[attr-defined]
     return found
-
-
-@habit("workers")
-def samples_of_a_stream_are_read_once(prepare: Prepare) -> list[Any]:
-    class Stream(IterableDataset[int]):
-        """0 to 7."""
-
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(8))
-
-    loader = DataLoader(Stream(), batch_size=3)
-    prepare(loader)
-    return [list(loader), list(loader)]
 
 
 def test_a_writable_memory_map_is_not_written_to(tmp_path: Path) -> None:
@@ -710,24 +662,6 @@ def test_a_loop_that_writes_into_its_batches_is_seen() -> None:
 def test_a_data_set_that_only_reads_is_the_same(own: int, wanted: int) -> None:
     theirs, ours = first_steps(plain, own, own), first_steps(plain, own, wanted)
     assert differences(theirs, ours, quiet(num_workers=own), quiet(num_workers=wanted)) == []
-
-
-class Views(nn.Module):
-    """Takes activations apart as they lie in memory, which another layout does not allow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 16, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(x)
-        return self.head(y.view(len(y), -1))
-
-
-def test_a_view_of_an_activation_fails_at_once_in_another_layout() -> None:
-    """And so in a trial: the knob is left out."""
-    with Session(quiet(channels_last=True), device="cpu") as session, pytest.raises(RuntimeError, match="view size"):
-        fit(session.prepare, Views(), images())
 
 
 # Data of several processes --------------------------------------------------------------------------------------------

@@ -1,8 +1,13 @@
+"""What `load` settles on: which profile, which level, and what of it fits this machine and this start."""
+
 from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -29,38 +34,39 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A profile for one process with settings that differ in the loader only, at two levels."""
-    path = tmp_path / "own.yaml"
     settings = quiet(batch_size=16)
-    path.write_text(profiles.dump(profile(settings, max=settings.but(batch_size=32))))
-    return path
+    return profiles.write(tmp_path / "own.yaml", profile(settings, max=settings.but(batch_size=32)))
 
 
 def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "autotune"]
 
 
+def for_this_machine(folder: Path, target: str, settings: Settings, **machine: Any) -> Path:
+    """A profile of ``target`` where the registry looks for it."""
+    here = machine_type(_inventory())
+    made = profile(settings)
+    target_of = dataclasses.replace(made.target, name=target)
+    made = dataclasses.replace(made, machine=dataclasses.replace(here, **machine), target=target_of)
+    return profiles.write(folder / "profiles" / here.key / f"{target}.yaml", made)
+
+
+# Which profile --------------------------------------------------------------------------------------------------------
+
+
 def test_no_profile_is_baseline_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     with autotune.load(target="nothing") as tuned:
         assert (tuned.settings, tuned.origin) == (None, "defaults")
-        parameters, _losses = train(tuned, shuffled(64, 16))
-    assert len(notices(caplog)) == 1
-    assert "nothing" in notices(caplog)[0]
-    assert len(parameters) == 4
+        assert repr(tuned) == "<Session without a profile (defaults)>"
+        train(tuned, shuffled(64, 16))
+    (notice,) = notices(caplog)
+    assert "nothing" in notice
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"schema: [",
-        b"\xff\xfe\x00",
-        b"schema: autotune.profile/99\n",
-        b"schema: autotune.profile/0\n",
-        b"!!python/object/apply:os.system [exit]",
-        b"[" * 5000,
-        b"x" * 100_000,
-    ],
-    ids=["empty", "corrupt", "binary", "future", "old", "evil", "deep", "large"],
+    [b"", b"schema: [", b"\xff\xfe\x00", b"schema: autotune.profile/99\n", b"!!python/object/apply:os.system [exit]"],
+    ids=["empty", "corrupt", "binary", "future", "evil"],
 )
 def test_bad_profiles_are_baseline_and_one_notice(
     content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -76,47 +82,14 @@ def test_bad_profiles_are_baseline_and_one_notice(
 
 
 @pytest.mark.parametrize("path", ["absent.yaml", "https://example.org/p.yaml", "."])
-def test_what_cannot_be_read_is_named(path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_is_named(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr even without any logging set up."""
     with pytest.raises(ProfileError) as error:
         autotune.load(path)
     assert path in str(error.value)
-    with autotune.load(path, strict=False) as tuned:
+    with mock.patch.object(logging.getLogger(), "handlers", []), autotune.load(path, strict=False) as tuned:
         assert tuned.settings is None
-    assert len(notices(caplog)) == 1
-    assert path in notices(caplog)[0]
-
-
-def test_a_level_that_does_not_exist_is_refused(written: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for where in (written, None):
-        with pytest.raises(UsageError, match=r"no level 'maxi'.*did you mean max\?"):
-            autotune.load(where, level="maxi")
-    with autotune.load(written, level="maxi", strict=False) as tuned:
-        assert tuned.settings is None
-    assert "no level 'maxi'" in notices(caplog)[0]
-
-
-def test_what_the_environment_says_never_raises(
-    written: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
-    with autotune.load(written) as tuned:
-        assert tuned.level == "safe"
-    monkeypatch.setenv("AUTOTUNE_PROFILE", "absent.yaml")
-    with autotune.load(level="safe") as tuned:
-        assert tuned.settings is None
-
-
-def test_a_session_says_what_it_is(written: Path) -> None:
-    with autotune.load(written) as tuned:
-        assert repr(tuned).startswith(f"<Session level safe; argument: {written}; applied: ")
-        assert "batch_size=16" in repr(tuned)
-    with autotune.load(target="nothing") as tuned:
-        assert repr(tuned) == "<Session without a profile (defaults)>"
-
-
-def test_a_profile_of_another_machine_is_named(written: Path) -> None:
-    with autotune.load(written) as tuned:
-        assert sum("the profile was measured on" in note for note in tuned.notes) == 1
+    assert path in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.profiles.file.read"])
@@ -126,11 +99,25 @@ def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: py
     assert notices(caplog) == ["autotune: training runs without a profile: ZeroDivisionError"]
 
 
-def test_a_notice_reaches_stderr_without_any_logging_set_up(capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    with mock.patch.object(root, "handlers", []), autotune.load("absent.yaml", strict=False):
-        pass
-    assert "absent.yaml" in capsys.readouterr().err
+def test_without_a_script_no_other_trainings_profile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in notebooks and under ``python -c``; a profile or a target that is named works."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    with autotune.load() as tuned:
+        assert tuned.settings is None
+    assert notices(caplog)[-1].endswith('autotune.load("profiles/...yaml")')
+    for name in ("resnet", "bert"):
+        for_this_machine(tmp_path, name, quiet(batch_size=32))
+    with autotune.load() as tuned:
+        assert (tuned.settings, tuned.origin) == (None, "defaults")
+    for words in ("without a profile", 'autotune.load(target="NAME")', 'autotune.load("profiles/', "bert, resnet"):
+        assert words in notices(caplog)[-1]
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings == quiet(batch_size=32)
+        assert tuned.origin.startswith("found: ")
+    with autotune.load(target="other") as tuned:
+        assert tuned.settings is None
 
 
 @pytest.mark.parametrize("level", ["safe", "max"])
@@ -140,71 +127,127 @@ def test_argument_before_environment(level: str, written: Path, monkeypatch: pyt
     with autotune.load(written, level=level) as tuned:
         assert (tuned.level, tuned.origin) == (level, f"argument: {written}")
         assert tuned.settings == quiet(batch_size=32 if level == "max" else 16)
+        assert repr(tuned).startswith(f"<Session level {level}; argument: {written}; applied: ")
+        assert sum("the profile was measured on" in note for note in tuned.notes) == 1
+    with autotune.load(level="safe") as tuned:
+        assert tuned.settings is None, "what the environment says never raises"
     monkeypatch.setenv("AUTOTUNE_PROFILE", str(written))
     monkeypatch.setenv("AUTOTUNE_LEVEL", "max")
     with autotune.load() as tuned:
         assert (tuned.level, tuned.origin) == ("max", f"AUTOTUNE_PROFILE: {written}")
 
 
-@pytest.mark.parametrize(("wanted", "found", "said"), [("amp", "safe", 1), ("fast", "safe", 1), (None, "safe", 0)])
-def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, found: str, said: int) -> None:
-    data = profile(Settings(batch_size=8))
-    data = dataclasses.replace(data, levels={name: data.levels[name] for name in ("safe", "max")})
-    choice = decide(data, "test", wanted, {}, inventory())
-    assert (choice.level, len(choice.notes)) == (found, said)
-
-
-def test_profiles_beside_the_script_are_found(tmp_path: Path) -> None:
-    machine = machine_type(_inventory())
-    settings = quiet(batch_size=16)
-    path = tmp_path / "profiles" / machine.key / "train.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(profiles.dump(dataclasses.replace(profile(settings), machine=machine)))
-    with autotune.load(target="train") as tuned:
-        assert tuned.settings == settings
-        assert tuned.origin.startswith("found: ")
-    with autotune.load(target="other") as tuned:
+def test_a_level_that_does_not_exist_is_refused(
+    written: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (written, None):
+        with pytest.raises(UsageError, match=r"no level 'maxi'.*did you mean max\?"):
+            autotune.load(where, level="maxi")
+    with autotune.load(written, level="maxi", strict=False) as tuned:
         assert tuned.settings is None
+    assert "no level 'maxi'" in notices(caplog)[0]
+    monkeypatch.setenv("AUTOTUNE_LEVEL", "maxi")
+    with autotune.load(written) as tuned:
+        assert tuned.level == "safe"
 
 
 def test_loading_keeps_random_numbers_and_twice_is_as_good_as_once(written: Path) -> None:
     state = torch.get_rng_state()
     with autotune.load(written) as first, autotune.load(written) as second:
         assert first.settings == second.settings
-        train(second, shuffled(32, 16), epochs=1)
-    with autotune.load(written):
         assert torch.equal(state, torch.get_rng_state())
+        train(second, shuffled(32, 16), epochs=1)
 
 
-def test_a_profile_for_several_processes_started_as_one() -> None:
-    settings = Settings(processes=4, threads=2, num_workers=1, batch_size=16)
-    choice = decide(profile(settings), "test", None, {}, inventory(8))
-    assert choice.settings == Settings(threads=8, num_workers=4, batch_size=64)
-    assert "autotune run" in choice.notes[0]
+def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    edited = profile(quiet(batch_size=16), safe=quiet(batch_size=16, precision="bf16"))
+    path = tmp_path / "edited.yaml"
+    path.write_text(profiles.dump(edited))
+    with autotune.load(path):
+        assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))
 
 
-def test_started_as_more_processes_than_the_profile() -> None:
-    environment = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    choice = decide(profile(Settings(threads=8, batch_size=64)), "test", None, environment, inventory(8))
-    assert choice.settings == Settings(processes=4, threads=2, batch_size=16)
-    assert any("started as 4 processes" in note for note in choice.notes)
+def test_a_shared_folder_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_PROFILES", str(tmp_path / "gone"))
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings is None
+    assert f"AUTOTUNE_PROFILES names {tmp_path}/gone, which is no folder" in "\n".join(notices(caplog))
 
 
-@pytest.mark.parametrize(
-    ("environment", "threads", "said"),
-    [
-        ({"OMP_NUM_THREADS": "3"}, 3, True),
-        ({"OMP_NUM_THREADS": "8"}, 8, False),
-        ({"OMP_NUM_THREADS": "4,2"}, 8, False),
-        ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 8, False),
-        ({}, 8, False),
-    ],
-)
-def test_the_users_threads_win(environment: dict[str, str], threads: int, said: bool) -> None:
-    choice = decide(profile(Settings(threads=8)), "test", None, environment, inventory(8))
-    assert choice.settings is not None
-    assert choice.settings.threads == threads
-    assert any("OMP_NUM_THREADS" in note for note in choice.notes) is said
+def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = profile(Settings(processes=8, batch_size=64, precision="fp16"), device="cuda")
+    server = dataclasses.replace(machine_type(_inventory()), key="server-64c-512g-h200x8", gpus=("h200",) * 8)
+    path = profiles.write(tmp_path / "server.yaml", dataclasses.replace(made, machine=server))
+    with autotune.load(path) as tuned:
+        assert tuned.settings is None
+    (notice,) = notices(caplog)
+    assert "measured on server-64c-512g-h200x8 and does not fit here" in notice
+    assert "device: profile cuda, here cpu" in notice
+
+
+def test_what_is_only_similar_is_named_and_not_applied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for_this_machine(tmp_path, "bert", quiet(batch_size=32), family="another")
+    with autotune.load(target="bert") as tuned:
+        assert tuned.settings is None
+    (notice,) = notices(caplog)
+    assert "only similar" in notice
+    assert "autotune check" in notice
+
+
+# What of it -----------------------------------------------------------------------------------------------------------
+
+
+def ranks(world: int, **more: str) -> dict[str, str]:
+    return {"WORLD_SIZE": str(world), "RANK": "0", "LOCAL_WORLD_SIZE": str(world), **more}
+
+
+THREADS = "OMP_NUM_THREADS"
+STARTS: dict[str, tuple[Settings, dict[str, str], Settings, str | None]] = {
+    "several, started as one": (
+        Settings(processes=4, threads=2, num_workers=1, batch_size=16),
+        {},
+        Settings(threads=8, num_workers=4, batch_size=64),
+        "autotune run",
+    ),
+    "one, started as four": (
+        Settings(threads=8, batch_size=64),
+        ranks(4),
+        Settings(processes=4, threads=2, batch_size=16),
+        "started as 4 processes",
+    ),
+    "the user's threads": (Settings(threads=8), {THREADS: "3"}, Settings(threads=3), THREADS),
+    "the same threads": (Settings(threads=8), {THREADS: "8"}, Settings(threads=8), None),
+    "threads by nesting": (Settings(threads=8), {THREADS: "4,2"}, Settings(threads=8), None),
+    "torchrun's threads": (
+        Settings(threads=8),
+        {THREADS: "1", "TORCHELASTIC_RUN_ID": "none"},
+        Settings(threads=8),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("tuned", "environment", "wanted", "words"), STARTS.values(), ids=STARTS)
+def test_settings_fit_how_the_script_was_started(
+    tuned: Settings, environment: dict[str, str], wanted: Settings, words: str | None
+) -> None:
+    choice = decide(profile(tuned), "test", None, environment, inventory(8))
+    assert choice.settings == wanted
+    assert any((words or THREADS) in note for note in choice.notes) is (words is not None)
+
+
+def test_a_profile_of_one_core_does_not_take_the_cores_of_a_larger_machine() -> None:
+    made = profile(Settings(threads=1))
+    smaller = dataclasses.replace(made.machine, threads=1, cores=1)
+    made = dataclasses.replace(made, machine=smaller, baseline=Settings(threads=1))
+    choice = decide(made, "here", None, {}, inventory(2))
+    assert choice.settings == Settings(threads=2)
+    assert any("threads: asked 1, applied 2" in note for note in choice.notes)
+    started = decide(made, "here", None, ranks(2), inventory(2)).settings
+    assert started is not None
+    assert started.threads == 1
 
 
 @given(
@@ -219,16 +262,51 @@ def test_the_users_threads_win(environment: dict[str, str], threads: int, said: 
     threads=st.integers(1, 9),
 )
 def test_any_profile_fits_any_start(settings: Settings, world: int, threads: int) -> None:
-    environment = {"WORLD_SIZE": str(world), "RANK": "0"}
-    choice = decide(profile(settings), "test", None, environment, inventory(threads))
+    choice = decide(profile(settings), "test", None, {"WORLD_SIZE": str(world), "RANK": "0"}, inventory(threads))
     assert choice.settings is not None
     assert choice.settings.processes == world
     assert choice.settings.threads <= threads
     assert choice.settings.global_batch >= settings.global_batch
 
 
-def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "edited.yaml"
-    path.write_text(profiles.dump(profile(quiet(batch_size=16), safe=quiet(batch_size=16, precision="bf16"))))
-    with autotune.load(path):
-        assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))
+@pytest.mark.parametrize(("wanted", "found", "said"), [("amp", "safe", 1), ("fast", "safe", 1), (None, "safe", 0)])
+def test_a_level_that_is_not_there_never_means_a_higher_one(wanted: str | None, found: str, said: int) -> None:
+    data = profile(Settings(batch_size=8))
+    data = dataclasses.replace(data, levels={name: data.levels[name] for name in ("safe", "max")})
+    choice = decide(data, "test", wanted, {}, inventory())
+    assert (choice.level, len(choice.notes)) == (found, said)
+
+
+@pytest.mark.parametrize(
+    ("partial", "proven", "words"),
+    [
+        (True, False, "interrupted run"),
+        (False, False, "level safe is not proven to be faster than the baseline (no gain: nothing is faster)"),
+        (False, True, None),
+    ],
+)
+def test_what_is_not_proven_is_said(partial: bool, proven: bool, words: str | None) -> None:
+    data = profile(Settings(batch_size=8))
+    note = "" if proven else "no gain: nothing is faster"
+    levels = {name: dataclasses.replace(level, proven=proven, note=note) for name, level in data.levels.items()}
+    evidence = dataclasses.replace(data.evidence, partial=partial)
+    choice = decide(dataclasses.replace(data, levels=levels, evidence=evidence), "test", None, {}, inventory())
+    assert [words in note for note in choice.notes] == ([True] if words else [])
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["missing", "broken"])
+def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(name="NVIDIA H200", total_memory=2**37, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: gpu)
+    found: dict[str, Any] = {"side_effect": RuntimeError("driver/library mismatch")} if broken else {"return_value": ()}
+    with mock.patch("autotune.probes.gpu.probe", **found):
+        here = _inventory()
+    assert [(gpu.name, gpu.memory_total, gpu.capability) for gpu in here.gpus] == [("NVIDIA H200", 2**37, (9, 0))] * 2
+    wanted = Settings(batch_size=8, pin_memory=True, precision="tf32")
+    choice = decide(profile(wanted, device="cuda"), "test", None, {}, here)
+    assert choice.settings is not None
+    assert (choice.settings.pin_memory, choice.settings.precision) == (True, "tf32")
+    unseen = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
+    assert (unseen.device, unseen.notes) == ("cuda", ())

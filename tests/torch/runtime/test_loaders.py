@@ -56,25 +56,6 @@ class KnownLength(Stream):
         return 10
 
 
-@pytest.mark.parametrize("timeout", [0, 5])
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize(("count", "prefetch"), [(0, None), (1, None), (2, 1), (1, 4)])
-def test_every_combination_gives_the_same_batches(
-    count: int, prefetch: int | None, persistent: bool, timeout: float
-) -> None:
-    options: dict[str, Any] = {"multiprocessing_context": "fork", "num_workers": 1, "timeout": timeout}
-    loader = DataLoader(Numbers(), batch_size=4, persistent_workers=persistent, **options)
-    before = dict(vars(loader))
-    with Session(quiet(num_workers=count, prefetch_factor=prefetch, pin_memory=True), device="cpu") as session:
-        assert session.prepare(loader) is loader
-        assert loader.num_workers == count
-        assert loader.timeout == (timeout if count else 0)
-        assert not loader.pin_memory
-        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        loader._iterator = None
-    assert vars(loader) == before
-
-
 def _zipped(first: Any, second: Any) -> list[Any]:
     return [(a.tolist(), b.tolist()) for _ in range(2) for a, b in zip(first, second, strict=True)]
 

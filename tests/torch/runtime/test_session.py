@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,22 +36,6 @@ def test_prepare_takes_anything_in_any_order_and_twice() -> None:
         assert session.skipped_steps == 0
         assert scheduler.get_last_lr() == [optimizer.param_groups[0]["lr"]]
         assert (session.models, session.optimizers) == ([model], [optimizer])
-
-
-def test_accumulation_that_the_user_writes_is_the_users() -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    with Session(quiet(batch_size=1), device="cpu") as session:
-        optimizer, loader = session.prepare(
-            torch.optim.SGD([weight], lr=1.0), DataLoader([1.0, 3.0, 10.0, 20.0], batch_size=1)
-        )
-        for k, batch in enumerate(loader, start=1):
-            with session.no_sync() if k % 2 else contextlib.nullcontext():
-                session.backward((weight * batch).mean() / 2)
-            if k % 2 == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-        assert session.mean(torch.tensor(3.0)) == session.mean(3.0) == 3.0
-    assert weight.item() == pytest.approx(-17.0)
 
 
 def test_clipping_returns_the_norm() -> None:

@@ -187,11 +187,3 @@ def test_a_session_that_cannot_begin_leaves_nothing() -> None:
     with broken, pytest.raises(RuntimeError, match="no such switch"):
         Session(quiet(threads=torch.get_num_threads() + 1), device="cpu")
     assert differences(state, process_state()) == []
-
-
-def test_random_numbers_are_left_alone(objects: Objects) -> None:
-    state = torch.get_rng_state()
-    with Session(quiet(batch_size=8, num_workers=1, optimizer_impl="fused"), device="cpu", level="max") as session:
-        session.prepare(*objects.all)
-        assert len(session.prepare(objects.loader)) == 2
-    assert torch.equal(state, torch.get_rng_state())

@@ -68,11 +68,6 @@ class TestBlock:
 
 
 class TestSteps:
-    def test_each_takes_one_batch(self, workshop: Workshop) -> None:
-        loop = workshop.loop()
-        block(loop, 3)
-        assert workshop.steps == loop.batches == 3
-
     def test_samples_that_other_ranks_have_too_count_in_part(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -110,10 +105,6 @@ class TestStepsOfABlock:
     def test_for_a_block(self, workshop: Workshop, seconds: float, pace: float, steps: int) -> None:
         assert workshop.loop().steps_for(seconds, pace) == pytest.approx(steps, rel=1e-3)
 
-    def test_one_process_agrees_with_itself(self, workshop: Workshop) -> None:
-        loop = workshop.loop()
-        assert [loop.agree(steps) for steps in (0, 1, 7)] == [0, 1, 7]
-
     def test_show_life_about_every_half_second(self, workshop: Workshop) -> None:
         workshop.cost = lambda _: 0.2
         loop = workshop.loop()
@@ -141,9 +132,6 @@ class TestNumbers:
 
         assert losses(0) == losses(0)
         assert losses(0) != losses(1)
-
-    def test_none_before_the_first_step(self, workshop: Workshop) -> None:
-        assert workshop.loop().checked_losses() == ()
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
     def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
