@@ -235,7 +235,9 @@ def whole_profile() -> dict[str, Any]:
     target = replace(made.target, script="steps", compared=compared)
     evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0, 1.0), beside="others took 1.0 of 2 CPUs")
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
-    return replace(made, target=target, levels=levels, evidence=evidence, written=Written("0.1.0", "2026-11-22")).as_dict()
+    return replace(
+        made, target=target, levels=levels, evidence=evidence, written=Written("0.1.0", "2026-11-22")
+    ).as_dict()
 
 
 def keys(data: Mapping[str, Any], above: str = "") -> Iterator[str]:
