@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOBS
+from autotune.knobs.table import CONDITIONAL, KNOBS
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,3 @@ BOUND = ("processes", "threads", "batch_size")
 """Knobs that cannot move alone."""
 MOVES: tuple[Move, ...] = (SHAPE, GlobalBatch(), *(OneKnob(knob) for knob in KNOBS if knob.name not in BOUND))
 MOVE_NAMES: tuple[str, ...] = tuple(move.name for move in MOVES)
-
-
-def data_parallel(settings: Settings, offered: Offered) -> Settings:
-    """The same global batch in one process that drives every GPU."""
-    alone = SHAPE.take(offered, settings, (1, settings.threads, False, None))
-    return alone.but(data_parallel=True, compile=BY_NAME["compile"].neutral)
