@@ -16,7 +16,7 @@ from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
-STARTER = "autotune.knobs.cpu_binding"
+STARTER = "autotune.knobs.binding"
 """Module that binds a process before it becomes the script."""
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"

@@ -110,31 +110,6 @@ def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, .
     return (f"{similar.path} is not applied by itself: {similar.comparison.sentence}",)
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a profile promises: items per second of all processes, and what an item is."""
-
-    rate: float
-    unit: str
-    level: str
-    origin: str
-
-
-def claim(
-    path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
-) -> Claim:
-    """What the profile that `find` gives promises of a training that applies it by itself.
-
-    Raises:
-        ValueError: there is no profile.
-    """
-    found = find(path_or_url, target, environment, _inventory(plan_of(environment).allowed))
-    if found.profile is None:
-        raise ValueError("; ".join(found.notes))
-    name, _notes = pick_level(found.profile, level or overrides(environment).level)
-    return Claim(found.profile.levels[name].rate, found.profile.target.unit, name, found.origin)
-
-
 def decide(
     profile: Profile, origin: str, level: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Choice:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
@@ -94,9 +93,8 @@ class Machine:
     def fits(self, settings: Settings) -> bool:
         """True where every device (or the host) has the memory."""
         per_sample, rest = self.work.memory
-        batch = settings.batch_size / replicas(settings, self.context.inventory)
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
-        need = rest + per_sample * half * batch
+        need = rest + per_sample * half * settings.batch_size
         if self.context.cuda:
             return need <= self.context.inventory.gpus[0].memory_total
         return settings.processes * need <= self.context.inventory.memory.limit
@@ -119,9 +117,7 @@ class Machine:
             units = settings.threads / (1 + work.contention * (settings.threads - 1))
             crowd = settings.processes * settings.threads / self.context.inventory.budget.cores
             units /= max(1.0, crowd) ** 0.9
-        copies = replicas(settings, self.context.inventory)
-        units *= copies
-        overhead = copies * work.overhead / work.gain(settings, "overhead") + (copies - 1) * work.exchange
+        overhead = work.overhead / work.gain(settings, "overhead")
         copying = 0.0 if settings.pin_memory or not self.context.cuda else 0.05 * work.sample * settings.batch_size
         return work.sample * settings.batch_size / units / speed + overhead + copying
 

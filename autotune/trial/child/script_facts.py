@@ -195,10 +195,10 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
     if seen.compiles or any(_is_compiled(model) for model in seen.models):
         why = "the script compiles its model itself"
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     elif not seen.models:
         why = "the script calls no module that an optimizer trains"
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     found += _left_out_of_loader(seen.loader)
     if seen.loader is not None and not counts_samples(seen):
         found.append(("batch_size", None, "the length of a batch is not the loader's batch size"))

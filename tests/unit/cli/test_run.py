@@ -163,10 +163,10 @@ def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     assert "AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' " in out
     assert "0) set -- taskset -c 0-1" in out
     assert "1) set -- taskset -c 4-5" in out
-    assert "autotune.knobs.cpu_binding" not in out
+    assert "autotune.knobs.binding" not in out
     launch = prepare(started_script("train.py", []), Wishes(profile=elsewhere / "bound.yaml"))
     assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
-    assert "autotune.knobs.cpu_binding" in launch.command
+    assert "autotune.knobs.binding" in launch.command
 
 
 def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:

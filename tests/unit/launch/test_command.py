@@ -116,7 +116,7 @@ def test_nothing_is_put_before_what_is_not_bound() -> None:
 
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
-        ["py", "-m", "autotune.knobs.cpu_binding", "py", "train.py", "x"]
+        ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
@@ -133,7 +133,7 @@ def test_several_processes() -> None:
         "--nproc-per-node=2",
         "--no-python",
     ]
-    assert found == [*torchrun, "py", "-m", "autotune.knobs.cpu_binding", "py", "-u", "train.py", "x"]
+    assert found == [*torchrun, "py", "-m", "autotune.knobs.binding", "py", "-u", "train.py", "x"]
     printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
     assert printed[:7] == torchrun
     assert printed[7:9] == ["sh", "-c"]
