@@ -7,7 +7,7 @@ import pytest
 from autotune.stats.proof import ANALYSES, BASELINE, Round
 from autotune.tuning.proof import prove, without_least_promising
 from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
-from tests.unit.tuning.fakes import (
+from tests.doubles.fake_bench import (
     FakeBench,
     speeds,
 )
