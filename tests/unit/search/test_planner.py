@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -79,7 +78,7 @@ class TestContract:
         machine = machines.big()
         cliff = replace(machine, work=replace(machine.work, memory=(0.28 * 2**30, 4 * 2**30)))
         failed: list[Settings] = []
-        done = driven(cliff, "max", 50, seed=2)
+        done = driven(cliff, "max", 30, seed=2)
         kinds = ("precision", "compile", "channels_last", "data_parallel")
         for _, trial in done:
             assert not any(
@@ -99,7 +98,7 @@ class TestContract:
         assert made(machines.conv().space("amp"), 5).propose(history[:cut]) == done[cut][0]
 
     def test_stops_where_nothing_matters(self) -> None:
-        assert statistics.median(len(driven(machines.flat(), "safe", 40, seed)) for seed in range(3)) <= 22
+        assert len(driven(machines.flat(), "safe", 40)) <= 22
 
     def test_clear_losers_may_end_early_but_the_baseline_never(self) -> None:
         done = driven(machines.conv(), "safe", 6)
@@ -172,7 +171,7 @@ def test_few_settings_are_weighed_where_millions_compete(monkeypatch: pytest.Mon
         return pool
 
     monkeypatch.setattr(planner, "candidates", counted)
-    driven(machine, "max", 20)
+    driven(machine, "max", 16)
     assert len(weighed) > 8
     assert max(weighed) <= SMALL
 
