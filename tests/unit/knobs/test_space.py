@@ -81,15 +81,6 @@ def test_the_baseline_is_always_contained(space):
     assert odd in build(replace(space.context, baseline=odd), space.level)
 
 
-def test_two_cpus():
-    everything = set(build(context(inventory(), 16), "safe").enumerate())
-    assert {s.threads for s in everything} == {1, 2}
-    assert {s.processes for s in everything} == {1, 2}
-    assert {s.num_workers for s in everything} == {0, 1, 2}
-    assert {s.precision for s in everything} == {"fp32"}
-    assert {(s.processes, s.threads) for s in everything} == {(1, 1), (1, 2), (2, 1)}
-
-
 @pytest.mark.parametrize("batch", [1, 6])
 def test_enumeration_gives_each_feasible_setting_once(batch):
     """A walk through moves reaches nothing that enumeration misses, and both agree with `refusal`."""
@@ -175,11 +166,6 @@ def test_the_users_odd_value_has_neighbours():
     assert space.values["prefetch_factor"] == (1, 2, 3, 4, 8)
     steps = {s.prefetch_factor for what, s in space.moves(baseline) if what == "prefetch_factor"}
     assert steps == {2, 4}
-
-
-def test_fixed_knobs_stay():
-    space = build(context(inventory(), 64), "safe", {"num_workers": 0})
-    assert {s.num_workers for s in walk(space, 1)} == {0}
 
 
 def test_a_random_move_is_drawn_from_what_is_offered_only():

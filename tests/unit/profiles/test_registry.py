@@ -12,7 +12,7 @@ import pytest
 from autotune.errors import ProfileError
 from autotune.profiles import file, registry
 from autotune.profiles.format import MachineType
-from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR, Here
+from autotune.profiles.match import COMPATIBLE, EXACT, SIMILAR
 from autotune.profiles.places import default_path
 from autotune.profiles.registry import NEIGHBOURS, Registry
 from tests.doubles.profiles import MACHINE, find, here, profile, put
@@ -51,14 +51,6 @@ def test_what_is_only_similar_is_not_applied_but_named(
     one = found.match or found.similar
     assert (one.verdict if one else None) == verdict
     assert (found.match is not None) is (verdict == COMPATIBLE)
-
-
-def test_the_software_is_said(tmp_path: Path) -> None:
-    put(tmp_path)
-    match = find(Here(MACHINE, {"torch": "2.12.0", "cuda": None}, "resnet"), [tmp_path])
-    assert match is not None
-    assert match.verdict == COMPATIBLE
-    assert "torch: profile 2.9.0, here 2.12.0" in match.comparison.sentence
 
 
 def test_the_nearer_folder_wins_and_the_closer_machine(tmp_path: Path) -> None:

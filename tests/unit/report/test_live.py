@@ -103,10 +103,6 @@ def test_the_best_so_far_as_a_curve(values: tuple[float, ...], bars: str) -> Non
     assert live.sparkline(values) == bars
 
 
-def test_a_long_curve_keeps_its_end() -> None:
-    assert live.sparkline([1.0] * 100 + [8.0], width=2) == "▂█"
-
-
 def test_the_curve_grows_with_trials_only() -> None:
     first = TrialFinished(8, 1000.0, SAFE, 1700.0, 0, "")
     grown = live.advanced(PROGRESS, first)

@@ -24,7 +24,7 @@ from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
 from benchmarks.simulation.simulator import context, inventory
-from tests.unit.tuning.fakes import FakeBench, empty, speeds
+from tests.doubles.fake_bench import FakeBench, empty, speeds
 from tests.unit.tuning.test_race import FOUND, searched
 
 MACHINE = replace(inventory(4, 4), gpus=())
