@@ -21,7 +21,6 @@ from autotune.launch.command import (
     OUR_TORCHRUN,
     Cluster,
     command,
-    idle_machines,
     no_route,
     starter,
     system_tools,
@@ -230,10 +229,10 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
     roots = places(os.environ, script.path)
     found = registry.search(here, roots)
     if found.match is not None:
-        return found.match.path, found.notes
+        return found.match.local(), found.notes
     if found.similar is not None:
         sentence = found.similar.comparison.sentence
-        raise UsageError(f"{found.similar.path} is not applied by itself (--profile does it): {sentence}")
+        raise UsageError(f"{found.similar.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
     start = f"-m {script.module}" if script.module else script.written
@@ -270,10 +269,9 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
 
 
 def _machines_note(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
-    """Return how the machines share the global batch, or that the job has machines that stay idle."""
+    """Return how the machines share the global batch."""
     if cluster is None:
-        idle = idle_machines(os.environ)
-        return (idle,) if idle else ()
+        return ()
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"

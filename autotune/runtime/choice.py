@@ -107,7 +107,7 @@ def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, .
         return ()
     if similar is None:
         return (f"no profile fits this machine and {target}; autotune tune makes one",)
-    return (f"{similar.path} is not applied by itself: {similar.comparison.sentence}",)
+    return (f"{similar.source} is not applied by itself: {similar.comparison.sentence}",)
 
 
 @dataclass(frozen=True)
