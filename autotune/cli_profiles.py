@@ -50,7 +50,7 @@ def export(
     level: LevelOption = None,
 ) -> None:
     """Print what to paste into other launchers and trainers."""
-    from autotune.export.text import exported
+    from autotune.export import exported
 
     print(exported(profile, level, to))
 

@@ -18,8 +18,6 @@ from autotune.probes.system import ROOT, Facts, System
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
 _ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
 """Other variables that change the child's result."""
-_OPENMP = ("libiomp5", "libomp", "libgomp")
-"""In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
 MPI_SHM = 8 * 2**20
 """Bytes of shared memory for MPI: two processes take 2 MiB."""
 _LAUNCHERS = ("mpiexec", "mpirun")
@@ -27,8 +25,6 @@ _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
     " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
 )
-
-
 _FOLDERS = (
     *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
     "/usr/lib64",
@@ -56,8 +52,6 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         platform=system.platform,
         torch=facts.get("torch"),
         cuda=facts.get("cuda"),
-        blas=facts.get("blas"),
-        openmp=openmp_runtime(facts.get("libraries", ())),
         compiler=facts.get("compiler"),
         compiler_reason=facts.get("compiler_reason") or (None if facts.get("compiler") else facts.get("error")),
         default_threads=facts.get("default_threads"),
@@ -94,12 +88,6 @@ def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
         _mpi(built.get("mpi", False), facts),
         _ccl(facts.get("ccl_error", "oneccl_bindings_for_pytorch is not installed; its last release is for torch 2.8")),
     )
-
-
-def openmp_runtime(libraries: Iterable[str]) -> str | None:
-    """Name the OpenMP runtime in use, by mapped libraries (``libgomp-a34b3233.so.1`` in PyTorch's wheels)."""
-    names = list(libraries)
-    return next((runtime for runtime in _OPENMP if any(re.match(rf"{runtime}[.-]", name) for name in names)), None)
 
 
 def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -27,8 +27,6 @@ TORCH_FACTS: dict[str, Any] = {
     "compiler_reason": None,
     "torch": "2.7.1+cu126",
     "cuda": "12.6",
-    "blas": "mkl",
-    "libraries": ["libc.so.6", "libgomp-a34b3233.so.1", "libtorch_cpu.so"],
     "default_threads": 4,
     "default_interop_threads": 4,
     "distributed": {"gloo": True, "nccl": True, "mpi": False, "ucc": False},
