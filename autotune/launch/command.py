@@ -180,11 +180,6 @@ def check_slurm(environment: Mapping[str, str], cluster: Cluster | None = None, 
         raise UsageError(f"srun started {nodes} machines: give --nnodes {nodes} and --rdzv-endpoint HOST:{PORT}")
 
 
-def no_route(host: str) -> UsageError:
-    """Return the error for a ``host`` that cannot be reached."""
-    return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
-
-
 def _split(endpoint: str) -> tuple[str, int]:
     """Return ``HOST:PORT``, ``HOST`` or ``[IPv6]:PORT``."""
     found = re.fullmatch(r"(\[[^\]]+\]|[^:]+)(?::(\d{1,5}))?", endpoint)

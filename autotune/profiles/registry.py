@@ -31,8 +31,6 @@ from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
-NAMED = 20
-"""Targets that a message names."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}\.yaml")
 """Names that may be shown: others' file names can hold anything. Hidden files are no profiles."""
@@ -203,7 +201,9 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
         roots: where to look instead of `autotune.profiles.places.places`.
     """
     if here.target is None:
-        return Lookup(None, (_how_to_name_the_target(targets(here, roots)),))
+        known = targets(here, roots)
+        names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
+        return Lookup(None, (f"no script names the target: write {NAMING}{names}",))
     registries = [Registry(place) for place in (places() if roots is None else roots)]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
@@ -251,12 +251,6 @@ def _rank(found: Match) -> tuple[bool, bool, int, int]:
     machine = sum(row.field not in match.SOFTWARE for row in found.comparison.differing)
     similar = found.verdict not in match.APPLIED
     return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
-
-
-def _how_to_name_the_target(known: Sequence[str]) -> str:
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    names = f"; this machine has profiles for: {', '.join(known[:NAMED])}{more}" if known else ""
-    return f"no script names the target: write {NAMING}{names}"
 
 
 # Files at URLs --------------------------------------------------------------------------------------------------------

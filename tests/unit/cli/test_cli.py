@@ -15,7 +15,6 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
 from autotune.tuning import run
-from autotune.tuning.options import Options
 from tests.doubles.profiles import profile
 from tests.unit.cli.conftest import Said, Say
 
@@ -136,13 +135,6 @@ def test_version(say: Say) -> None:
     assert say("--version") == Said(0, f"torch-autotune {autotune.__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", [[], ["tune"], ["run"], ["profiles", "match"]], ids=" ".join)
-def test_h_is_help(say: Say, command: list[str]) -> None:
-    said = say(*command, "-h")
-    assert said.code == 0
-    assert "Usage: " in said.out
-
-
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_is_no_error(say: Say, option: str) -> None:
     said = say(option)
@@ -200,12 +192,6 @@ def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: li
     assert Path(data["path"]).name == "out.yaml"
     assert data["levels"]["amp"]["speedup"]["value"] == profile().levels["amp"].speedup.value
     assert said.err.strip()
-
-
-def test_without_json_stdout_is_empty(say: Say, asked: list[Any]) -> None:
-    said = say("tune", "model.py")
-    assert said.out == ""
-    assert "resnet" in said.err
 
 
 @pytest.mark.parametrize(
@@ -283,16 +269,3 @@ def test_for_people(say: Say, machine: Inventory) -> None:
     said = say("probe")
     assert said.code == 0
     assert "8 online CPUs" in said.out
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"budget": 1e300}, "at most 3650d"),
-        ({"seed": 10**26}, "--seed 1000"),
-        ({"seed": -1}, "a whole number from 0"),
-    ],
-)
-def test_the_same_from_python(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        Options(**values)

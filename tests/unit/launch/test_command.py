@@ -81,11 +81,6 @@ def test_mpiexec_starts_the_other_machines_itself() -> None:
     assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
 
 
-def test_nothing_is_put_before_what_is_not_bound() -> None:
-    assert starter(AffinityPlan(), "py") == system_tools(AffinityPlan()) == []
-    assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
-
-
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
         ["py", "-m", "autotune.knobs.cpu_binding", "py", "train.py", "x"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,13 +147,6 @@ def test_an_evil_key_inside_a_file_moves_nothing(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace(MACHINE.key, "another-machine"), "utf-8")
     match = find(here(), [tmp_path])
     assert match is None or match.verdict != EXACT
-
-
-def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
-    root = tmp_path / os.fsdecode(b"caf\xe9")
-    path = put(root)
-    assert find(here(), [root]).local() == path  # type: ignore[union-attr]
-    assert Registry(root).names() == [f"{MACHINE.key}/resnet.yaml"]
 
 
 def test_writing_reading_and_removing(tmp_path: Path) -> None:
