@@ -16,7 +16,17 @@ from autotune.probes.facts import Allocator, Backend, Gpu, Software
 from autotune.probes.system import ROOT, Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
-_ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
+_ALSO_KEYED = (
+    "ATEN_CPU_CAPABILITY",
+    "PATH",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CXX",
+    "TMPDIR",
+    "CONDA_PREFIX",
+    "VIRTUAL_ENV",
+)
 """Other variables that change the child's result."""
 MPI_SHM = 8 * 2**20
 """Bytes of shared memory for MPI: two processes take 2 MiB."""
@@ -61,6 +71,7 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         backends=backends(facts, gpus),
         allocators=allocators(system),
         environment=environment(system.env.items()),
+        vectors=facts.get("vectors"),
     )
 
 
@@ -142,7 +153,7 @@ def _key(system: System) -> list[object]:
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
     packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
     affinity, room = sorted(system.affinity() or ()), _has_room_for_mpi(system)
-    return [3, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
+    return [4, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
 
 
 def _run_child(system: System) -> Facts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ import stat as stat_module
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +67,9 @@ class System:
     prefix = ""
     """Put in front of every absolute path; a recorded machine lives under a folder."""
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None, deadline: float = math.inf) -> None:
+        """Take the variables ``env`` (this process's if None). Commands end by ``deadline`` on the monotonic clock."""
+        self.deadline = deadline
         self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
         self.platform = sys.platform
         self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
@@ -150,6 +154,7 @@ class System:
 
     def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
         """Run a command with the user's environment and wait for it; never raises."""
+        timeout = min(timeout, max(0.0, self.deadline - time.monotonic()))
         try:
             done = subprocess.run(
                 list(command),

@@ -91,6 +91,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
+        "vectors": getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)(),
         "default_threads": threads,
         "default_interop_threads": interop,
         "distributed": backends(distributed),
