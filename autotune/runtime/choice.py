@@ -107,7 +107,7 @@ def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, .
         return ()
     if similar is None:
         return (f"no profile fits this machine and {target}; autotune tune makes one",)
-    return (f"{similar.path} is not applied by itself: {similar.comparison.sentence}",)
+    return (f"{similar.source} is not applied by itself: {similar.comparison.sentence}",)
 
 
 def decide(
@@ -189,7 +189,7 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
-        limits=ResourceLimits(None, None, None),
+        limits=ResourceLimits(None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )
@@ -211,7 +211,7 @@ def _by_pytorch(index: int) -> Gpu:
 
 def _software(version: str, cuda: str | None) -> Software:
     python = platform.python_version()
-    return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")
+    return Software(python, sys.platform, version, cuda, None, None, None, None, "unknown")
 
 
 def take_compiled(settings: Settings | None, environ: MutableMapping[str, str]) -> Callable[[], None]:

@@ -127,8 +127,6 @@ def test_known_settings_are_tried_first_where_they_fit() -> None:
     assert done[2][0].stage != "known"
 
 
-
-
 def test_a_choice_that_always_crashes_is_given_up() -> None:
     machine = machines.images()
     bench = Bench(machine)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from autotune.errors import UsageError
-from autotune.export.targets import TARGETS, target_of, text
+from autotune.export import TARGETS, target_of, text
 from autotune.knobs.exported import Plan
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
 from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
