@@ -16,7 +16,7 @@ from autotune.stats.measurement import Block
 from autotune.trial import process_tree
 from autotune.trial.messages import RankEvidence, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkServerProcess, ForkServers, TrialSetup
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts, wait
 from autotune.trial.parent.several_processes import Recorded
@@ -26,7 +26,6 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
-MOST_REPEATS = 3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
 """A script may show no sign of life for so many times what it took until it trained, or these seconds."""
 MOST_SHARE, LEAST_SECONDS = 0.25, 5.0
@@ -94,7 +93,7 @@ class Runner:
         """
         if self.setup.script is not None:
             return self._describe_script(several=steps)
-        trial = self._launch(None, Timeouts(deadline=self.deadline))
+        trial = self.start(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
             for number, seconds in enumerate(STEP_SECONDS if steps else (), start=1):
@@ -136,7 +135,7 @@ class Runner:
     def _record_ranks(self, ranks: int, patience: float) -> Recorded:
         """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
         timeouts = Timeouts(starting=patience, deadline=self.deadline)
-        trial = self._launch(None, timeouts, ranks=ranks)
+        trial = self.start(None, timeouts, ranks=ranks)
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
@@ -148,20 +147,14 @@ class Runner:
         ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
         return Recorded(ordered, None if len(ordered) == ranks else self.end(trial))
 
-    def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
-        """Start a trial and return at once."""
-        return self._launch(spec, timeouts)
-
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
         """Run a trial to its end."""
-        before = self.loop.paused
         trial = self.start(spec, timeouts)
         try:
             self._wait(trial, lambda: trial.ended)
         finally:
             self.stop(trial)
-        end = self.end(trial)
-        return replace(end, paused=self.loop.paused > before or end.measured_seconds - end.seconds > PAUSE_SECONDS)
+        return self.end(trial)
 
     def ready(self, trial: RunningTrial) -> bool:
         """Wait until a resident trial is warm, then pause it; False if it ended instead."""
@@ -171,17 +164,14 @@ class Runner:
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """Measure one block of about ``seconds`` of a resident trial, paused before and after; None if it ended.
-
-        What the machine's suspend or a clock that jumped has hit is measured again.
-        """
-        for _ in range(MOST_REPEATS):
-            before, asked = self.loop.paused, time.monotonic()
-            block = _block(self, trial, seconds)
-            passed = time.monotonic() - asked
-            if block is None or (self.loop.paused == before and block.seconds - passed < PAUSE_SECONDS):
-                break
-        return block
+        """Measure one block of about ``seconds`` of a resident trial, paused before and after; None if it ended."""
+        if trial.ended:
+            return None
+        trial.signal(signal.SIGCONT)
+        trial.ask_for_block(seconds)
+        self._wait(trial, trial.has_events)
+        trial.signal(signal.SIGSTOP)
+        return trial.take_block()
 
     def stop(self, trial: RunningTrial) -> None:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
@@ -196,8 +186,14 @@ class Runner:
         """Return how a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
-        """Have a fork server start the launcher of a trial."""
+    def start(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
+        """Have a fork server start a trial, and return at once.
+
+        Args:
+            spec: of the trial; None if a task is described, or the first steps of a script are recorded.
+            timeouts: of the trial.
+            ranks: processes if there is no ``spec``.
+        """
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
         server = self._servers.get(settings, self.deadline, several=ranks > 1)
@@ -206,7 +202,16 @@ class Runner:
             server.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = replace(_request(self.setup, number, spec), script=server.started_script(), ranks=ranks)
+        request = TrialRequest(
+            task=str(self.setup.task),
+            folder=str(self.setup.paths.trial(number)),
+            origin=str(self.setup.origin),
+            seed=self.setup.seed,
+            spec=spec,
+            binding="" if spec is None else self.setup.binding(settings).text,
+            script=server.started_script(),
+            ranks=ranks,
+        )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
@@ -223,25 +228,6 @@ class Runner:
         wait(self.loop, trial, done)
         if trial.timed_out is not None and not trial.ended:
             self.stop(trial)
-
-
-def _request(setup: TrialSetup, number: int, spec: TrialSpec | None) -> TrialRequest:
-    common = TrialRequest(
-        task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
-    )
-    if spec is None:
-        return common
-    return replace(common, spec=spec, binding=setup.binding(spec.settings).text)
-
-
-def _block(runner: Runner, trial: RunningTrial, seconds: float) -> Block | None:
-    if trial.ended:
-        return None
-    trial.signal(signal.SIGCONT)
-    trial.ask_for_block(seconds)
-    runner._wait(trial, trial.has_events)
-    trial.signal(signal.SIGSTOP)
-    return trial.take_block()
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

@@ -176,23 +176,13 @@ def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None
     while not done() and not trial.ended:
         left = trial.hung_at - time.monotonic()
         if left <= 0:
-            _time_out(loop, trial)
+            over = time.monotonic() >= trial.timeouts.deadline
+            trial.timed_out = BUDGET_OVER if over else trial.phase
+            if not over:  # every rank writes to the log where it is stuck
+                process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
+                loop.wait_until(lambda: False, STACK_DUMP_SECONDS)
             return
         if loop.wait(left):
             trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
         if trial.server.gone and not trial.ended:
             trial.code = trial.server.process.wait()
-
-
-def _time_out(loop: EventLoop, trial: RunningTrial) -> None:
-    if time.monotonic() >= trial.timeouts.deadline:
-        trial.timed_out = BUDGET_OVER
-    else:
-        trial.timed_out = trial.phase
-        _dump_stacks(loop, trial)
-
-
-def _dump_stacks(loop: EventLoop, trial: RunningTrial) -> None:
-    """Ask every rank where it is stuck; the answer lands in the log."""
-    process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
-    loop.wait_until(lambda: False, STACK_DUMP_SECONDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -58,11 +57,6 @@ class TrialBench:
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
-    @property
-    def stood_still(self) -> float:
-        """Return seconds in which the machine was suspended, the run was stopped, or a clock jumped."""
-        return self.runner.loop.paused
-
     def remember(self, outcome: Outcome) -> None:
         """Take reference losses and timeouts from an outcome of the baseline."""
         if not isinstance(outcome, Completed) or outcome.measurement is None:
@@ -84,8 +78,6 @@ class TrialBench:
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         spec = TrialSpec(settings=settings, seed=self.seed, own=self.baseline, give_up_below=give_up_below)
         end = self.runner.run(spec, self._timeouts(settings, deadline))
-        if end.paused and time.monotonic() < deadline:  # its figures hold a suspend, or the jump of a clock
-            end = self.runner.run(spec, self._timeouts(settings, deadline))
         self.no_fork_reason = end.no_fork_reason
         outcome = judge(settings, end)
         if settings == self.baseline:
