@@ -21,7 +21,7 @@ from typing import Any
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation.private import KERNEL, SHARED_MEMORY, Entered, Treatment, below, treatment
-from autotune.trial.paths import PRIVATE_PREFIX, short
+from autotune.trial.paths import PRIVATE_PREFIX
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LOCAL_NAMES = (None, "", "localhost", "ip6-localhost", os.uname().nodename)
@@ -185,7 +185,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
 def _folders(private: Path, scratch: Path) -> dict[str, str]:
     """Make the folders and return the values of their variables."""
     home = private / "home"
-    found = {"HOME": str(home), "TMPDIR": str(short(private / "tmp"))}
+    found = {"HOME": str(home), "TMPDIR": str(private / "tmp")}
     (private / "tmp").mkdir()
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
         own, users = home / default, Path(os.environ.get(name) or Path.home() / default)

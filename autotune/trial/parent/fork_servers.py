@@ -25,7 +25,7 @@ from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
 from autotune.trial.messages import UnixConnection
 from autotune.trial.parent.judge import explain
-from autotune.trial.paths import StudyPaths, short
+from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import THREAD_VARIABLES, Script
 
@@ -120,7 +120,7 @@ def trial_environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
         "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
-        "TMPDIR": str(short(paths.root)),
+        "TMPDIR": str(paths.root),
         **adapters.variables(paths.root / "trackers", network=True),
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUTOTUNE_TRIAL": "1",
