@@ -341,9 +341,6 @@ class MeasuredLoop:
         """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
 
-    def check_whole_autocast(self) -> None:
-        """Check that losses are also finite if the user's own loop wraps all of its loss in autocast."""
-
     def checked_losses(self) -> tuple[float, ...]:
         """Return loss of the global batch at each of the first steps."""
         if not self.losses:

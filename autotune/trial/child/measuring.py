@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from autotune.stats.measurement import (
     MIN_WARMUP_SECONDS,
     MIN_WARMUP_STEPS,
@@ -146,22 +148,22 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     """Make the first steps, which are recorded, or compared with the baseline's."""
     path = Path(loop.spec.first_steps)
-    theirs = first_steps.read(path) if path.exists() else None
+    theirs = first_steps.Recording(**torch.load(path, weights_only=False)) if path.exists() else None
     steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(loop.batches_of_epoch())
-    clock = first_steps.Clock(steps, exact=theirs is not None or loop.session.world_size > 1)
+    exact = theirs is not None or loop.session.world_size > 1
+    since = time.perf_counter()
     with loop.record() as recorder:
-        while True:
+        for _ in range(steps):
             yield
-            loss = loop.last_loss()
-            recorder.loses(loss)
-            if clock.is_over() or loop.over:
+            recorder.loses(loop.last_loss())
+            if loop.over or (not exact and time.perf_counter() - since > first_steps.MOST_SECONDS):
                 break
         ours = recorder.finish()
     found: tuple[tuple[str, str], ...] = ()
     if theirs is not None:
         found = tuple(first_steps.differences(theirs, ours, loop.spec.own or loop.spec.settings, loop.spec.settings))
     elif loop.session.rank == 0:
-        first_steps.write(ours, path)
+        torch.save(vars(ours), path)
     return TrialReport(
         differences=found, draws=ours.draws, finite=True, not_applied=loop.session.not_applied, notes=loop.session.notes
     )
@@ -170,8 +172,6 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
 def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: float) -> TrialReport:
     """Return the report of this rank on ``blocks``, which took ``seconds``."""
     losses = loop.checked_losses()
-    if loop.spec.settings.precision in ("bf16", "fp16") and not loop.spec.resident:
-        loop.check_whole_autocast()
     measurement = Measurement(
         blocks=tuple(blocks),
         warmup_seconds=warmed.seconds,

@@ -19,13 +19,7 @@ from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints, loaders
-from autotune.trial.child.task import (
-    batch_length,
-    dataset_length,
-    has_convolutions,
-    optimizer_impls,
-    sample_size,
-)
+from autotune.trial.child.task import batch_length, has_convolutions, optimizer_impls, sample_size
 
 OUR_ONE = "01"
 """Means one thread, and can be told from a 1 that the script sets itself."""
@@ -76,7 +70,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     first = seen.optimizers[0] if seen.optimizers else None
     return TaskFacts(
         name=name,
-        samples=None if loader is None else dataset_length(loader.dataset),
+        samples=None if loader is None else loaders.length(loader.dataset),
         iterable=iterable,
         parameters=parameter_count(seen.models),
         has_convolutions=any(has_convolutions(model, device) for model in seen.models),
@@ -101,7 +95,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
     loader = seen.loader
     if loader is None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
-    if isinstance(loader.dataset, IterableDataset) or dataset_length(loader.dataset) is None:
+    if isinstance(loader.dataset, IterableDataset) or loaders.length(loader.dataset) is None:
         return "nothing tells how many samples of a stream each process would take" + INSTEAD
     if not counts_samples(seen):
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD

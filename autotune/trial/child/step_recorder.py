@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from statistics import geometric_mean
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -21,6 +21,7 @@ from autotune.runtime.digests import digest
 from autotune.runtime.loaders import length, reads_like
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial.child.first_steps import norm
 from autotune.trial.child.probe_run import Ended, is_training
 from autotune.trial.child.task import batch_length, tensor_bytes
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, UnixConnection, error_report, send_report
@@ -86,7 +87,7 @@ class StepRecorder(Listener):
         self._stepped[id(optimizer)] = self._stepped.get(id(optimizer), 0) + 1
         if optimizer is self.hooks.optimizers[0]:
             self._batches_at.append(len(self._batches))
-            self._gradients.append(_gradient(optimizer))
+            self._gradients.append(norm(p.grad for p in parameters_of(optimizer)))
 
     def script_ended(self, ended: Ended) -> int:
         """Report that the script came to its end before enough was seen."""
@@ -110,7 +111,7 @@ class StepRecorder(Listener):
     def _evidence(self) -> RankEvidence:
         grouped = dist.is_available() and dist.is_initialized()
         weights = self._weights()
-        steps = self._batches_at[:EVIDENCE_STEPS]
+        steps, gradients = self._batches_at[:EVIDENCE_STEPS], self._gradients[:EVIDENCE_STEPS]
         return RankEvidence(
             rank=self.rank,
             world=dist.get_world_size() if grouped else 1,
@@ -122,7 +123,7 @@ class StepRecorder(Listener):
             batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
             weights=weights,
             changed=weights != self._first_weights,
-            gradient=_mean(self._gradients[:EVIDENCE_STEPS]),
+            gradient=geometric_mean(gradients) if all(gradients) else 0.0,
             options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
             schedules=_schedules(),
             loader=fingerprints.of_loader(self._loader) if self._loader is not None else "",
@@ -158,19 +159,6 @@ def _backend() -> str:
     """Return what the script's process group exchanges tensors of the CPU with."""
     backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
     return backends.get("cpu", str(dist.get_backend()))
-
-
-def _gradient(optimizer: Optimizer) -> float:
-    """Return the norm of all gradients of ``optimizer``."""
-    gradients = (p.grad.detach() for p in parameters_of(optimizer) if p.grad is not None)
-    return math.sqrt(sum(float(gradient.float().norm()) ** 2 for gradient in gradients))
-
-
-def _mean(values: list[float]) -> float:
-    """Return the geometric mean; 0 if one of ``values`` is."""
-    if not values or min(values) <= 0:
-        return 0.0
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ class TrialBench:
         """
         trials: dict[str, RunningTrial] = {}
         try:
-            for name in _shuffled(self._random, contenders):
+            for name in self._random.sample(list(contenders), len(contenders)):
                 spec = TrialSpec(
                     settings=contenders[name],
                     seed=self.seed,
@@ -188,7 +188,8 @@ class TrialContest:
         return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
 
     def _blocks(self, seconds: float) -> dict[str, Block]:
-        taken = {name: self._block(self.trials[name], seconds) for name in _shuffled(self._random, self.trials)}
+        order = self._random.sample(list(self.trials), len(self.trials))
+        taken = {name: self._block(self.trials[name], seconds) for name in order}
         return {name: block for name, block in taken.items() if block is not None}
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
@@ -204,9 +205,3 @@ class TrialContest:
 def _disturbed(outcome: Outcome) -> bool:
     """Return whether others disturbed all of a trial."""
     return isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.disturbed
-
-
-def _shuffled(generator: random.Random, names: Iterable[str]) -> list[str]:
-    order = list(names)
-    generator.shuffle(order)
-    return order
