@@ -28,6 +28,7 @@ BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
 INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
+MODEL_FREE = "the script calls no module that an optimizer trains"
 GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
 """Words of code that makes a process group, or reads how many processes there are."""
 
@@ -187,11 +188,9 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
-    if seen.compiles or any(_is_compiled(model) for model in seen.models):
-        why = "the script compiles its model itself"
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
-    elif not seen.models:
-        why = "the script calls no module that an optimizer trains"
+    compiled = seen.compiles or any(_is_compiled(model) for model in seen.models)
+    if compiled or not seen.models:
+        why = "the script compiles its model itself" if compiled else MODEL_FREE
         found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
     found += _left_out_of_loader(seen.loader)
     if seen.loader is not None and not counts_samples(seen):

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from statistics import geometric_mean
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.distributed as dist
 from torch.optim import Optimizer
@@ -74,9 +74,12 @@ class StepRecorder(Listener):
         """Record a batch: the steps before it are over."""
         self.connection.send({"event": "phase", "phase": "starting"})
         if self._is_enough():
-            self._send()
+            self.connection.send({"event": "evidence", "evidence": asdict(self._evidence())})
+            while True:  # the tuner ends all ranks together: others may still need this one
+                signal.pause()
         if len(self._batches) >= MOST_BATCHES:
-            self._give_up(TOO_FEW.format(MOST_BATCHES))
+            send_report(error_report(RuntimeError(TOO_FEW.format(MOST_BATCHES))), self.connection, self.rank)
+            os._exit(1)
         if not self._batches:
             self._samples, self._first_weights = batch_length(batch), self._weights()
         self._batches.append(digest(batch))
@@ -99,14 +102,6 @@ class StepRecorder(Listener):
         """Return whether each optimizer that is held has stepped, and the first one often enough."""
         all_stepped = all(id(optimizer) in self._stepped for optimizer in self.hooks.optimizers)
         return all_stepped and len(self._batches_at) >= EVIDENCE_STEPS
-
-    def _send(self) -> None:
-        self.connection.send({"event": "evidence", "evidence": asdict(self._evidence())})
-        _wait_for_the_end()
-
-    def _give_up(self, reason: str) -> None:
-        send_report(error_report(RuntimeError(reason)), self.connection, self.rank)
-        os._exit(1)
 
     def _evidence(self) -> RankEvidence:
         grouped = dist.is_available() and dist.is_initialized()
@@ -147,12 +142,6 @@ class _RecordedPass(Iterator[Any]):
 
     def __len__(self) -> int:
         return len(self._loader)
-
-
-def _wait_for_the_end() -> NoReturn:
-    """Wait for the tuner, which ends all ranks together: others may still need this one."""
-    while True:
-        signal.pause()
 
 
 def _backend() -> str:

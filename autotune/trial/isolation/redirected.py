@@ -15,6 +15,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,8 @@ def forbid_writes(inside: Path) -> None:
                 start = -1 if folder is None else arguments[folder]
                 check(_absolute(os.fsdecode(arguments[path]), start, follows))
 
-    _install({"open": opened} | {event: _first(changed, changes) for event, changes in CHANGES.items()})
+    _install({"open": opened} | {event: partial(changed, changes) for event, changes in CHANGES.items()})
     _check_checkpoints(check)
-
-
-def _first(function: Callable[..., None], value: Any) -> Callable[..., None]:
-    return lambda *arguments: function(value, *arguments)
 
 
 def _absolute(path: str, folder: int, follows: bool) -> str:

@@ -17,8 +17,7 @@ from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
 from autotune.trial.parent.judge import check_losses, judge
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
