@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from autotune.stats.decide import Advice, Answer, Reason
 from autotune.stats.load import MENTIONED, Disturbed, Load, Neighbour
@@ -120,12 +120,6 @@ def batch_norm(own: int, others: Sequence[int]) -> str:
     return f"BatchNorm normalises over {sizes} samples instead of {own}; {keep}"
 
 
-def run_conditions(no_fork_reason: str | None, stood_still: float) -> Iterator[str]:
-    """Yield what the user should know of the machine during the run."""
-    if no_fork_reason:
-        yield f"trials ran as fresh processes, slower to start: {no_fork_reason}"
-    if stood_still:
-        yield (
-            f"the run stood still for {stood_still:.0f} s in all: the machine was suspended, its processes stopped, or"
-            " its clock jumped; what that hit was measured again"
-        )
+def fresh_processes(no_fork_reason: str) -> str:
+    """Return why trials were slower to start than they could be."""
+    return f"trials ran as fresh processes, slower to start: {no_fork_reason}"

@@ -31,7 +31,7 @@ from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
 from autotune.trial.messages import Resume, TrialRequest, UnixConnection
-from autotune.trial.paths import mark, short
+from autotune.trial.paths import mark
 
 if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
@@ -197,7 +197,7 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
 def _own_temporary_files(folder: Path) -> None:
     """Make temporary files and shared memory the trial's own."""
     shm.sign(folder)
-    os.environ["TMPDIR"] = str(short(folder))
+    os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
 
 
