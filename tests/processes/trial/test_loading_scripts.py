@@ -65,14 +65,6 @@ for epoch in range(100_000):
         model(batch).mean().backward()
         optimizer.step()
 """
-WAITS_FOR_OTHERS = """
-import multiprocessing
-import time
-process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(1000,))
-if __name__ == "__main__":
-    process.start()
-    process.join()
-"""
 
 
 def test_a_script_that_leaves_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,18 +96,6 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
         assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
         outcome = baseline(runner, facts)
         assert isinstance(outcome, Completed), outcome
-
-
-def test_a_script_that_waits_for_its_own_processes_is_not_told_to_wait_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with (
-        running(WAITS_FOR_OTHERS, tmp_path, monkeypatch, seconds=12.0) as runner,
-        pytest.raises(UserCodeError) as raised,
-    ):
-        runner.describe()
-    assert "waits for processes of its own" in str(raised.value)
-    assert "budget" not in str(raised.value)
 
 
 @pytest.mark.parametrize("way", ["root", "no namespaces"])
