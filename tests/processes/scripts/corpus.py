@@ -152,6 +152,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--mean-per-process", action="store_true")
     arguments = parser.parse_args()
+    torch.manual_seed(0)
     settings = TrainingArguments(
         "trainer_output",
         max_steps=arguments.steps,
@@ -205,6 +206,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+torch.manual_seed(0)
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 inputs = torch.randn(1024, 20)
 loader = DataLoader(TensorDataset(inputs, (inputs.sum(dim=1) > 0).long()), batch_size=16, shuffle=True)
@@ -405,13 +407,36 @@ LOOP = "    while step < arguments.steps:\n"
 STEPPED = "            step += 1\n"
 UPDATE = "            optimizer.step()\n"
 """Lines of the common scripts before which others add their own."""
-ITERATOR_FIRST = changed(
-    PLAIN,
-    added("    model = nn.Seq", "batches = iter(training)"),
-    ("shuffle=True)\n", "shuffle=True, num_workers=1)\n"),
-    ("for inputs, targets in training:", "for inputs, targets in batches:"),
-    added("        evaluate(model, validation)\n", "batches = iter(training)"),
-)
+ITERATOR_FIRST = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Batches:
+    def __init__(self):
+        inputs = torch.randn(1024, 20)
+        dataset = TensorDataset(inputs, (inputs.sum(dim=1) > 0).long())
+        self.loader = DataLoader(dataset, batch_size=32, shuffle=True, num_workers=1)
+        self.iterator = iter(self.loader)
+
+    def __iter__(self):
+        while True:
+            try:
+                yield next(self.iterator)
+            except StopIteration:
+                self.iterator = iter(self.loader)
+
+torch.manual_seed(0)
+batches = Batches()
+model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step, (inputs, targets) in zip(range(int(sys.argv[1])), batches):
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 WRITES_EVERYWHERE = changed(
     PLAIN,
     added("import torch\n", "import tempfile\nfrom pathlib import Path"),
@@ -521,7 +546,7 @@ SHORTER_SAMPLES = changed(
 TWO_COPIES = changed(
     PLAIN,
     added("import torch\n", "import os"),
-    ("manual_seed(0)", "manual_seed(int(os.environ.get('RANK', '0')))"),
+    ("manual_seed(0)", "manual_seed(int(os.environ.get('RANK', '0')))\n    print(os.environ.get('WORLD_SIZE', '1'))"),
 )
 WHOLE_EPOCHS = changed(
     TORCHRUN,
@@ -585,7 +610,7 @@ CORPUS = (
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
     Script("lbfgs", LBFGS, known_by="steps", daily=True),
     Script("two_models", TWO_MODELS),
-    Script("iterator_first", ITERATOR_FIRST, "--steps {steps}", known_by="steps"),
+    Script("iterator_first", ITERATOR_FIRST, known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
     Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
     Script("reinforcement", REINFORCEMENT, known_by="steps"),
