@@ -181,14 +181,16 @@ def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processes.own_device("cpu", environment) == torch.device("cpu")
 
 
-def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    undo = processes._on_loopback()
-    assert os.environ["GLOO_SOCKET_IFNAME"] == processes.LOOPBACK
-    undo()
-    assert "GLOO_SOCKET_IFNAME" not in os.environ
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
-    processes._on_loopback()()
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+@pytest.mark.parametrize(("own", "used"), [(None, processes.LOOPBACK), ("eth1", "eth1")])
+def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+    joined = lambda *_, **__: found.append(os.environ.get(processes.INTERFACE))  # noqa: E731
+    monkeypatch.setattr(torch.distributed, "init_process_group", joined)
+    launched = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (launched | ({processes.INTERFACE: own} if own else {})).items():
+        monkeypatch.setenv(name, value)
+    processes.join("gloo", torch.device("cpu")).leave()
+    assert (found, os.environ.get(processes.INTERFACE)) == ([used], own)
 
 
 @pytest.mark.torch
