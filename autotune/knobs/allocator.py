@@ -61,7 +61,6 @@ ALLOCATOR = Knob(
     },
     effect=Effect(0.06),
     gain=lambda settings, _context: ALLOCATOR_GAIN[settings.allocator],
-    acts_on=("compute", "load"),
     first_seconds={"jemalloc": SERVER_SECONDS, "tcmalloc": SERVER_SECONDS},
     inherited=True,
     start=_start,

@@ -109,7 +109,6 @@ CHANNELS_LAST = Knob(
     why={True: "convolutions skip reordering memory", False: "the default layout is faster here"},
     effect=Effect(0.20),
     gain=_layout_gain,
-    acts_on=("compute",),
     changes_memory=("host", "device", "shm"),
     keeps=ROUNDING,
     on_model=_on_model,

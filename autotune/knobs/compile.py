@@ -66,17 +66,29 @@ def _compile(context: Context) -> Choices:
 
 
 def _why_not_compiled(context: Context) -> str | None:
-    software, task = context.inventory.software, context.task
+    software, task, budget = context.inventory.software, context.task, context.budget_seconds
     if software.compiler is None:
         return software.compiler_reason or "no C++ compiler found"
     if task.batch_shapes > 1:
         return f"shapes change from batch to batch ({task.batch_shapes} in a few): each would be compiled again"
-    reason = _why_not_compiled_on_gpus(context) if context.cuda else _why_not_compiled_on_cpus(context)
-    return reason or _why_not_again(context)
+    if context.cuda:
+        own, least = capability(context.inventory), TRITON_CAPABILITY
+        if own < least:
+            return f"Triton needs capability {least[0]}.{least[1]}, the GPU has {own[0]}.{own[1]}"
+        if budget < FIRST_COMPILE_BUDGET_SECONDS:
+            return f"the first compile may not fit into {budget:g} s: --budget 3m lets it compete"
+        return _why_not_again(context)
+    if context.train_seconds is None:
+        return "compiling takes up to a minute per trial; --train-time 10h lets it compete"
+    if context.train_seconds < COMPILE_PAYBACK_SECONDS:
+        return "cannot pay back within --train-time"
+    if budget < COMPILE_BUDGET_SECONDS:
+        return f"a proof with it does not fit into {budget:g} s: --budget 10m lets it compete"
+    return _why_not_again(context)
 
 
 def _why_not_again(context: Context) -> str | None:
-    """Why the first compile was the last."""
+    """Return why the first compile was the last, or None."""
     took = context.compile_seconds
     if took == math.inf:
         return "the first compile did not come to its end in its share of the run: --budget 10m gives it more"
@@ -85,26 +97,6 @@ def _why_not_again(context: Context) -> str | None:
             f"the first compile took {took:.0f} s, and search and proof with it do not fit into"
             f" {context.budget_seconds:.0f} s: --budget 10m lets it compete"
         )
-    return None
-
-
-def _why_not_compiled_on_cpus(context: Context) -> str | None:
-    if context.train_seconds is None:
-        return "compiling takes up to a minute per trial; --train-time 10h lets it compete"
-    if context.train_seconds < COMPILE_PAYBACK_SECONDS:
-        return "cannot pay back within --train-time"
-    if context.budget_seconds < COMPILE_BUDGET_SECONDS:
-        return f"a proof with it does not fit into {context.budget_seconds:g} s: --budget 10m lets it compete"
-    return None
-
-
-def _why_not_compiled_on_gpus(context: Context) -> str | None:
-    own = capability(context.inventory)
-    if own < TRITON_CAPABILITY:
-        least = f"{TRITON_CAPABILITY[0]}.{TRITON_CAPABILITY[1]}"
-        return f"Triton needs capability {least}, the GPU has {own[0]}.{own[1]}"
-    if context.budget_seconds < FIRST_COMPILE_BUDGET_SECONDS:
-        return f"the first compile may not fit into {context.budget_seconds:g} s: --budget 3m lets it compete"
     return None
 
 
@@ -211,7 +203,7 @@ class Compiled(Change):
         _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
         self._folder = tempfile.TemporaryDirectory(prefix="autotune-compile-", ignore_cleanup_errors=True)
         self._undo.callback(self._folder.cleanup)
-        self._undo.callback(_use_cache(self._folder.name))
+        self._undo.callback(use_cache(self._folder.name))
         _forget()
         self._compiled = self._compile()
 
@@ -230,7 +222,7 @@ class Compiled(Change):
         return None
 
 
-def _use_cache(folder: str) -> Callable[[], None]:
+def use_cache(folder: str) -> Callable[[], None]:
     """Let PyTorch's compiler keep what it makes in ``folder``. Return how to undo it."""
     before = os.environ.get(CACHE_VARIABLE)
     os.environ[CACHE_VARIABLE] = folder
@@ -369,7 +361,6 @@ COMPILE = Knob(
     },
     effect=Effect(0.15),
     gain=lambda settings, context: COMPILE_GAIN[context.task.device][settings.compile],
-    acts_on=("compute", "overhead"),
     changes_memory=("host", "device", "shm"),
     keeps=ROUNDING,
     start_seconds=dict.fromkeys(COMPILE_MODES[1:], 5.0),

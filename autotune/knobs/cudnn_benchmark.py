@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.knobs.exported import CODE, LIGHTNING, TRAINER, TRANSFORMERS, argument, line
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Flag, Knob, Refused, Training
+from autotune.knobs.knob import ROUNDING, Change, Changed, Choices, Context, Effect, Flag, Knob, Refused, Training
 
 SWITCH = "torch.backends.cudnn.benchmark = True"
 
@@ -18,18 +18,6 @@ def _cudnn_benchmark(context: Context) -> Choices:
     return Choices((False, True))
 
 
-class _Benchmark(Change):
-    def __init__(self) -> None:
-        import torch
-
-        self._cudnn, self._before = torch.backends.cudnn, torch.backends.cudnn.benchmark
-        self._cudnn.benchmark = True
-
-    def undo(self) -> None:
-        """Switch back."""
-        self._cudnn.benchmark = self._before
-
-
 def _start(value: bool, training: Training) -> Change | None:
     """Switch it on; never in deterministic mode, which the user chose."""
     import torch
@@ -40,7 +28,8 @@ def _start(value: bool, training: Training) -> Change | None:
         return Refused("no CUDA device")
     if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
         return Refused("deterministic algorithms are switched on")
-    return _Benchmark()
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    return Changed(lambda: setattr(torch.backends.cudnn, "benchmark", before))
 
 
 CUDNN_BENCHMARK = Knob(
@@ -54,7 +43,6 @@ CUDNN_BENCHMARK = Knob(
     why={True: "cuDNN keeps its fastest algorithms", False: "timing algorithms did not pay back"},
     effect=Effect(0.08),
     gain=lambda settings, _context: 0.04 * settings.cudnn_benchmark,
-    acts_on=("compute",),
     keeps=ROUNDING,
     start=_start,
     plain=lambda _plan: SWITCH,

@@ -33,7 +33,6 @@ INTEROP_THREADS = Knob(
     fitted=lambda value, inventory: min(value, max(inventory.budget.threads, len(inventory.cpu.logical))),
     why={MORE: "independent operators run side by side", LESS: "leaves the cores to the kernels"},
     effect=Effect(0.03, 2.0),
-    acts_on=("compute",),
     start=_start,
     plain=lambda plan: f"{_set(plan.settings)}, before any parallel work",
     export=statement(_set),

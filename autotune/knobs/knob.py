@@ -161,6 +161,26 @@ class Change:
         """Put back what was changed."""
 
 
+class Changed(Change):
+    """A change that two functions make up.
+
+    Args:
+        back: puts back what was changed.
+        read: returns why the value is not in force now, or None.
+    """
+
+    def __init__(self, back: Callable[[], object], read: Callable[[], str | None] = lambda: None) -> None:
+        self._back, self._read = back, read
+
+    def why_not(self) -> str | None:
+        """Read back: return why the value is not in force now, or None."""
+        return self._read()
+
+    def undo(self) -> None:
+        """Put back what was changed."""
+        self._back()
+
+
 class Refused(Change):
     """A value that could not be put in force."""
 
@@ -230,7 +250,6 @@ class Knob:
         follows: True if a change only follows from another knob's, or is explained by a line of its own.
         effect: what the search expects; None for knobs that it sees together with others.
         gain: expected gain in log rate over the neutral value.
-        acts_on: parts of a step that the knob changes: ``compute``, ``overhead``, ``update``, ``load``.
         changes_memory: of which memories a batch takes more or less: ``host``, ``device``, ``shm``.
         keeps: how close training stays: `EXACT`, `ROUNDING` or `TRACKING`.
         loss_tolerance: largest relative distance of the first losses from the fp32 baseline's, if rounding alone
@@ -265,7 +284,6 @@ class Knob:
     follows: bool = False
     effect: Effect | None = None
     gain: Callable[[Chosen, Context], float] = field(default=no_gain, repr=False)
-    acts_on: tuple[str, ...] = ()
     changes_memory: tuple[str, ...] = ()
     keeps: str = EXACT
     loss_tolerance: Mapping[Any, float] = field(default_factory=dict, repr=False)

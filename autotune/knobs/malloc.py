@@ -63,7 +63,6 @@ MALLOC = Knob(
     why={"keep": "freed memory is kept for reuse", "default": "giving memory back is faster here"},
     effect=Effect(0.10),
     gain=lambda settings, _context: 0.02 * (settings.malloc == "keep"),
-    acts_on=("compute", "load"),
     changes_memory=("host",),
     start=_start,
     plain=lambda plan: f"start with {before_python(plan, *GLIBC_VARIABLES)}",

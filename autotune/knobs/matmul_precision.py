@@ -71,7 +71,6 @@ MATMUL_PRECISION = Knob(
     loss_tolerance={"medium": 0.05},
     effect=Effect(0.20),
     gain=_matmul_gain,
-    acts_on=("compute",),
     keeps=TRACKING,
     on_model=_on_model,
     plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),

@@ -70,7 +70,6 @@ OMP_WAIT = Knob(
     why={"passive": "threads sleep beside other processes", "default": "threads that spin go on sooner"},
     effect=Effect(0.3),
     gain=lambda settings, _context: PASSIVE_GAIN * (settings.omp_wait_policy == "passive"),
-    acts_on=("compute",),
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
     start=_start,

@@ -211,7 +211,6 @@ OPTIMIZER_IMPL = Knob(
     },
     effect=Effect(0.10),
     gain=lambda settings, _context: OPTIMIZER_GAIN[settings.optimizer_impl],
-    acts_on=("update",),
     keeps=ROUNDING,
     on_optimizer=_on_optimizer,
     plain=lambda plan: f"your optimizer with {plan.settings.optimizer_impl}=True",

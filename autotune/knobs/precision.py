@@ -141,7 +141,6 @@ PRECISION = Knob(
     loss_tolerance={"tf32": 0.03, "bf16": 0.05, "fp16": 0.05},
     effect=Effect(0.30),
     gain=_precision_gain,
-    acts_on=("compute",),
     changes_memory=("host", "device", "shm"),
     keeps=TRACKING,
     start=_start,

@@ -34,10 +34,6 @@ class Precision(Change):
         """Return the context that the forward pass runs in."""
         return contextlib.nullcontext()
 
-    def layer(self, model: nn.Module, call: Call) -> Call:
-        """Return ``call``, which is ``model``'s, in `autocast`."""
-        return call
-
     def on_model(self, model: nn.Module) -> Change | None:
         """Let the model run in this precision."""
         return None
@@ -97,7 +93,7 @@ class _Bf16(Precision):
 
         return torch.autocast(self.device.type, dtype=self.dtype)
 
-    def layer(self, model: nn.Module, call: Call) -> Call:
+    def _layer(self, model: nn.Module, call: Call) -> Call:
         """Return ``call`` in autocast. Outputs of a float32 model come back in float32."""
         from autotune.knobs.model_call import HALF, to_float32
 
@@ -132,7 +128,7 @@ class _Bf16(Precision):
             return Refused("the script compiles its model itself")
         if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
             return Refused("torch.nn.DataParallel runs it in a type of its own")
-        return Layered(model, lambda call: self.layer(model, call))
+        return Layered(model, lambda call: self._layer(model, call))
 
     def why_not(self) -> str | None:
         """Return the reason if autocast stays off: PyTorch does so with a mere warning."""

@@ -10,6 +10,7 @@ from autotune.knobs.knob import (
     MORE,
     ROUNDING,
     Change,
+    Changed,
     Choices,
     Chosen,
     Context,
@@ -37,27 +38,18 @@ def _shared_cores(before: Any, after: Any, settings: Chosen) -> str | None:
     return f"{settings.processes} processes share the cores" if shared else None
 
 
-class _Threads(Change):
-    def __init__(self, value: int) -> None:
-        import torch
-
-        self._torch, self._value, self._before = torch, value, torch.get_num_threads()
-        torch.set_num_threads(value)
-
-    def why_not(self) -> str | None:
-        """Return why another number is in force, or None."""
-        found = self._torch.get_num_threads()
-        return None if found == self._value else f"asked {self._value}, {found} are in force"
-
-    def undo(self) -> None:
-        """Set the number from before."""
-        self._torch.set_num_threads(self._before)
-
-
 def _start(value: int, _training: Training) -> Change | None:
     import torch
 
-    return None if torch.get_num_threads() == value else _Threads(value)
+    def read() -> str | None:
+        found = torch.get_num_threads()
+        return None if found == value else f"asked {value}, {found} are in force"
+
+    before = torch.get_num_threads()
+    if before == value:
+        return None
+    torch.set_num_threads(value)
+    return Changed(lambda: torch.set_num_threads(before), read)
 
 
 def _set(settings: Chosen) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from autotune.environment import PROFILE, overrides
 from autotune.errors import ProfileError, UsageError
 from autotune.knobs.affinity import plan_of
-from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER
+from autotune.knobs.compile import CACHE_VARIABLE, COMPILED_FOLDER, use_cache
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
@@ -214,14 +215,9 @@ def _software(version: str, cuda: str | None) -> Software:
     return Software(python, sys.platform, version, cuda, None, None, None, None, "unknown")
 
 
-def take_compiled(settings: Settings | None, environ: MutableMapping[str, str]) -> Callable[[], None]:
+def take_compiled(settings: Settings | None) -> Callable[[], None]:
     """Let PyTorch's compiler look first where tuning has kept what it compiled. Returns how to undo it."""
     cache = System().cache_folder() if settings is not None and settings.compile != "off" else None
-    if cache is None or CACHE_VARIABLE in environ:
+    if cache is None or CACHE_VARIABLE in os.environ:
         return lambda: None
-    environ[CACHE_VARIABLE] = str(cache / COMPILED_FOLDER)
-
-    def undo() -> None:
-        environ.pop(CACHE_VARIABLE, None)
-
-    return undo
+    return use_cache(str(cache / COMPILED_FOLDER))

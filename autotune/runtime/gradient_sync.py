@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from autotune.knobs.knob import Change
+from autotune.knobs.knob import Change, Changed
 from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes
@@ -98,9 +98,10 @@ class GradientSync:
         """Let ``optimizer`` step on averaged gradients."""
         self.optimizers.append(optimizer)
         self._take_rank_zero(parameters_of(optimizer))
-        return _Hooks(
-            optimizer.register_step_pre_hook(self._before_step), optimizer.register_step_post_hook(self._after_step)
-        )
+        hooks = contextlib.ExitStack()
+        hooks.callback(optimizer.register_step_pre_hook(self._before_step).remove)
+        hooks.callback(optimizer.register_step_post_hook(self._after_step).remove)
+        return Changed(hooks.close)
 
     # Gradients ----------------------------------------------------------------------------------------------------
 
@@ -268,16 +269,6 @@ class GradientSync:
     def _after_step(self, optimizer: Optimizer, _arguments: Any, _options: Any) -> None:
         self._fresh.discard(optimizer)
         self._remember(parameters_of(optimizer))
-
-
-class _Hooks(Change):
-    def __init__(self, *handles: Any) -> None:
-        self._handles = handles
-
-    def undo(self) -> None:
-        """Remove them."""
-        for handle in self._handles:
-            handle.remove()
 
 
 # Collectives: all ranks call these alike ------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from autotune.runtime.notes import Notes
 
 GLOO_THREAD = "pt_gloo_runloop"
 """What PyTorch calls the threads that execute gloo's collectives."""
+INTERFACE = "GLOO_SOCKET_IFNAME"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -117,10 +118,16 @@ def join_for(
     why_not = unreachable(backend, os.environ)
     notes.not_applied("backend", why_not)
     world = join(None if why_not else backend, device, init_method, timeout)
-    if world.joined:
-        share_random_state()
-        return replace(world, leave=_in_both(world.leave, _joined_once(notes)))
-    return world
+    if not world.joined:
+        return world
+    share_random_state()
+    put_back = replace_init(functools.partial(_only_once, notes))
+
+    def leave() -> None:
+        world.leave()
+        put_back()
+
+    return replace(world, leave=leave)
 
 
 def why_not_of_script(settings: Settings) -> dict[str, str]:
@@ -134,34 +141,30 @@ def why_not_of_script(settings: Settings) -> dict[str, str]:
     return {}
 
 
-def _joined_once(notes: Notes) -> Callable[[], None]:
-    """Let a script's own ``init_process_group``, which comes too late, find the group made. Returns how to undo it."""
-    original = distributed_c10d.init_process_group
+def _only_once(notes: Notes, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a script's own ``init_process_group``, which comes too late, find the group made."""
 
-    @functools.wraps(original)
     def init_process_group(*arguments: Any, **options: Any) -> None:
         if not dist.is_initialized():
             original(*arguments, **options)
         else:
             notes.add("autotune.load has made the process group already: init_process_group after it does nothing")
 
-    modules: tuple[Any, ...] = (dist, distributed_c10d)
+    return init_process_group
+
+
+def replace_init(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
+    """Put what ``make`` makes of it in the place of ``init_process_group``. Returns how to undo it."""
+    original, modules = distributed_c10d.init_process_group, (dist, distributed_c10d)
+    replaced = functools.wraps(original)(make(original))
     for module in modules:
-        module.init_process_group = init_process_group
+        setattr(module, "init_process_group", replaced)  # noqa: B010
 
     def undo() -> None:
         for module in modules:
-            module.init_process_group = original
+            setattr(module, "init_process_group", original)  # noqa: B010
 
     return undo
-
-
-def _in_both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        first()
-        second()
-
-    return both
 
 
 def join(
@@ -178,7 +181,16 @@ def join(
     if dist.is_available() and dist.is_initialized():
         return World(dist.get_rank(), dist.get_world_size())
     rank, size = int(os.environ["RANK"]), world_size(os.environ)
-    restore = _on_loopback() if single_node(os.environ) else lambda: None
+    on_loopback = single_node(os.environ) and INTERFACE not in os.environ
+
+    def leave() -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        if on_loopback:
+            os.environ.pop(INTERFACE, None)
+
+    if on_loopback:  # keep gloo off names and interfaces that it cannot reach, unless the user chose one
+        os.environ[INTERFACE] = LOOPBACK
     if device.type == "cuda":
         torch.cuda.set_device(device)
     options: dict[str, Any] = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
@@ -191,14 +203,8 @@ def join(
             **options,
         )
     except BaseException:
-        restore()
+        leave()
         raise
-
-    def leave() -> None:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        restore()
-
     return World(rank, size, leave, joined=True)
 
 
@@ -231,18 +237,6 @@ def _gloo_runs(tasks: Path) -> bool:
             if name.endswith(f"({GLOO_THREAD}") and state.startswith("R"):
                 return True
     return False
-
-
-def _on_loopback() -> Callable[[], None]:
-    """Keep gloo off names and interfaces it cannot reach, unless the user chose one. Returns how to undo it."""
-    if "GLOO_SOCKET_IFNAME" in os.environ:
-        return lambda: None
-    os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
-
-    def undo() -> None:
-        os.environ.pop("GLOO_SOCKET_IFNAME", None)
-
-    return undo
 
 
 def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:

@@ -449,7 +449,7 @@ def _chosen(path_or_url: str | Path | None, target: str | None, level: str | Non
         if strict and (isinstance(error, UsageError) or (path_or_url and isinstance(error, ProfileError))):
             raise
         choice = Choice(notes=(f"training runs without a profile: {str(error) or type(error).__name__}",))
-    kept = take_compiled(choice.settings, os.environ)
+    kept = take_compiled(choice.settings)
     session = Session(
         choice.settings,
         choice.device,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -136,22 +135,6 @@ def _names(kind: type) -> set[str]:
 # Several processes ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """How a loader is shared.
-
-    Attributes:
-        relay: brings rank 0's items to all ranks.
-        full: samples of a full batch; None if batches have no fixed size.
-        cuts: asked when a pass begins: whether batches are cut. Else all ranks get all of their samples. None if rank
-            0 alone reads them.
-    """
-
-    relay: Relay
-    full: int | None = None
-    cuts: Callable[[], bool] | None = None
-
-
 class Sharing:
     """Connects the loaders of one session to those of the other processes.
 
@@ -188,7 +171,7 @@ class Sharing:
         if own is not None:
             self.notes.add(f"{own} shares the data out itself: its batch is that of one process")
         elif trained:
-            return Served(loader, _Shared(self, loader, self._cut(loader), move).passes)
+            return Served(loader, self._shared(loader, move).passes)
         return Served(loader, lambda begin: self._alone(begin, move))
 
     def _alone(self, begin: Callable[[], Any], move: Callable[[Any], Any] | None) -> Iterator[Any]:
@@ -196,7 +179,7 @@ class Sharing:
         self.numbers.end()
         return Passing(begin(), move) if move is not None else begin()
 
-    def _cut(self, loader: DataLoader[Any]) -> _Cut:
+    def _shared(self, loader: DataLoader[Any], move: Callable[[Any], Any] | None) -> _Shared:
         """All ranks get their parts of rank 0's batches; rank 0's own ones if the data have no indices or differ."""
         reason = None
         if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
@@ -205,10 +188,10 @@ class Sharing:
             reason = DIFFERENT
         if reason is not None:
             self.notes.not_applied("processes", f"{reason}: all processes train on the same batches")
-            return _Cut(self._relay(1, None))
+            return _Shared(self, loader, self._relay(1, None), None, move)
         ahead = AHEAD if why_not_ahead(loader) is None else 1
         generator = getattr(loader.sampler, "generator", None) or loader.generator
-        return _Cut(self._relay(ahead, generator), loader.batch_size, self.trains)
+        return _Shared(self, loader, self._relay(ahead, generator), self.trains, move)
 
     def _relay(self, ahead: int, generator: torch.Generator | None) -> Relay:
         # The same name on all ranks, and of no other loader: from the system, so that no random numbers are drawn.
@@ -224,11 +207,28 @@ class Sharing:
 
 
 class _Shared:
-    """One loader that several processes read."""
+    """One loader that several processes read.
 
-    def __init__(self, sharing: Sharing, loader: DataLoader[Any], cut: _Cut, move: Callable[[Any], Any] | None) -> None:
-        self.sharing, self.loader, self.cut = sharing, loader, cut
+    Args:
+        sharing: of the session.
+        loader: the user's.
+        relay: brings rank 0's items to all ranks.
+        cuts: asked when a pass begins: whether batches are cut. Else all ranks get all of their samples. None if rank
+            0 alone reads them.
+        move: puts a batch on the device.
+    """
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        loader: DataLoader[Any],
+        relay: Relay,
+        cuts: Callable[[], bool] | None,
+        move: Callable[[Any], Any] | None,
+    ) -> None:
+        self.sharing, self.loader, self._relay, self._cuts = sharing, loader, relay, cuts
         self.move = move or (lambda batch: batch)
+        self._full = loader.batch_size
         self._seeds = torch.Generator()
         self._persisting = False
         self._kept: tuple[dict[str, Any], DataLoader[Any]] | None = None
@@ -238,12 +238,12 @@ class _Shared:
         self.sharing.numbers.end()
         if not torch.is_grad_enabled():  # an evaluation: each process reads all the data, whatever the others do
             return Passing(begin(), self.move)
-        if self.cut.cuts is None:
-            return _Pass(self, self.cut.relay.items(_Lazy(begin)), None, self.cut.relay.began_at)
-        return self._parts(cut=self.cut.cuts())
+        if self._cuts is None:
+            return _Pass(self, self._relay.items(_Lazy(begin)), None, self._relay.began_at)
+        return self._parts(cut=self._cuts())
 
     def _parts(self, *, cut: bool) -> Iterator[Any]:
-        relay, own = self.cut.relay, self.loader
+        relay, own = self._relay, self.loader
         repeats = relay.repeats
         batches = relay.items(_Lazy(lambda: map(_sequence, own.batch_sampler)))  # type: ignore[arg-type]
         if not repeats:
@@ -263,7 +263,7 @@ class _Shared:
         """Yield this rank's samples of each batch; its part waits in ``parts`` until the loader has read it."""
         world, equal = self.sharing.world, self.sharing.device.type == "cpu"
         for batch in batches:
-            part = shard(batch, world.size, world.rank, self.cut.full, equal=equal)
+            part = shard(batch, world.size, world.rank, self._full, equal=equal)
             parts.append(part)
             yield part.samples
 

@@ -17,7 +17,6 @@ import numpy as np
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
-from autotune.knobs.table import KNOBS
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import (
     Allocator,
@@ -36,6 +35,16 @@ from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, OutOfMemory
 
 GIB = 2**30
+ACTS_ON = {
+    "compute": (
+        *("allocator", "malloc", "channels_last", "compile", "precision", "matmul_precision"),
+        *("cudnn_benchmark", "interop_threads", "omp_wait_policy"),
+    ),
+    "overhead": ("compile",),
+    "update": ("optimizer_impl",),
+    "load": ("allocator", "malloc"),
+}
+"""Knobs by the part of a step that they change."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,7 @@ class Work:
 
     def gain(self, settings: Settings, part: str) -> float:
         """Speed of a ``part`` of the step: the product over all knobs that act on it."""
-        acting = (knob.name for knob in KNOBS if part in knob.acts_on)
-        return math.prod(self.gains.get((name, getattr(settings, name)), 1.0) for name in acting)
+        return math.prod(self.gains.get((name, getattr(settings, name)), 1.0) for name in ACTS_ON[part])
 
 
 @dataclass(frozen=True)

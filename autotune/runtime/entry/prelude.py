@@ -68,22 +68,15 @@ class Torch(importlib.abc.MetaPathFinder):
         loader.exec_module = exec_module
 
 
-def put_in_place(name: str) -> None:
+def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``init_process_group`` start backend ``name``, whatever the script asks for."""
-    import torch.distributed as dist
-    from torch.distributed import distributed_c10d
 
-    original: Callable[..., Any] = distributed_c10d.init_process_group
-
-    @functools.wraps(original)
     def init_process_group(backend: str | None = None, *positional: Any, **options: Any) -> Any:
         options.pop("pg_options", None)  # they are the replaced backend's
         options.pop("device_id", None)
         return original(name, *positional, **options)
 
-    modules: tuple[Any, ...] = (dist, distributed_c10d)
-    for module in modules:
-        module.init_process_group = init_process_group
+    return init_process_group
 
 
 def _with_torch(backend: str, process: int, order: str | None = None) -> None:
@@ -91,7 +84,7 @@ def _with_torch(backend: str, process: int, order: str | None = None) -> None:
     if BACKENDS[backend].module is not None:
         from autotune.runtime import processes
 
-        put_in_place(processes.registered(backend))
+        processes.replace_init(functools.partial(_starting, processes.registered(backend)))
     if os.getpid() != process:
         return
     if order is not None:

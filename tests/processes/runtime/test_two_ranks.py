@@ -147,14 +147,24 @@ def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.Monke
     assert imported == ["oneccl_bindings_for_pytorch"]
 
 
-def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    undo = processes._on_loopback()
-    assert os.environ["GLOO_SOCKET_IFNAME"] == processes.LOOPBACK
-    undo()
-    assert "GLOO_SOCKET_IFNAME" not in os.environ
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
-    processes._on_loopback()()
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
+def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
+    assert processes.own_device("cuda", {}) == torch.device("cuda")
+    assert processes.own_device("cpu", environment) == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("own", "used"), [(None, processes.LOOPBACK), ("eth1", "eth1")])
+def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+    joined = lambda *_, **__: found.append(os.environ.get(processes.INTERFACE))  # noqa: E731
+    monkeypatch.setattr(torch.distributed, "init_process_group", joined)
+    launched = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (launched | ({processes.INTERFACE: own} if own else {})).items():
+        monkeypatch.setenv(name, value)
+    processes.join("gloo", torch.device("cpu")).leave()
+    assert (found, os.environ.get(processes.INTERFACE)) == ([used], own)
 
 
 def test_settling_waits_for_gloo_alone(tmp_path: Path) -> None:
