@@ -251,21 +251,9 @@ def test_writes_a_task_file_and_says_what_is_next(say: Say, elsewhere: Path) -> 
     assert "autotune tune model.py" in said.out
 
 
-def test_never_overwrites(say: Say, elsewhere: Path) -> None:
-    (elsewhere / "mine.py").write_text("precious")
-    assert say("init", "mine.py").code == 2
-    assert (elsewhere / "mine.py").read_text() == "precious"
-
-
 def test_json_is_one_object_with_the_key(say: Say, machine: Inventory) -> None:
     said = say("probe", "--json")
     data = json.loads(said.out)
     assert (said.code, said.err) == (0, "")
     assert data["key"] == machine_type(machine).key
     assert data["budget"]["threads"] == 8
-
-
-def test_for_people(say: Say, machine: Inventory) -> None:
-    said = say("probe")
-    assert said.code == 0
-    assert "8 online CPUs" in said.out

@@ -135,11 +135,6 @@ def gpu_of() -> Any:
     return Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), 2, 2**30, ("power cap",))
 
 
-def test_every_finding_can_be_written_as_json() -> None:
-    found = only(healthy(software={"allocators": ()}))
-    assert set(vars(found)) == {"name", "what", "mend", "gain"}
-
-
 @pytest.mark.parametrize(("length", "found"), [(75, []), (76, ["tmpdir"])])
 def test_a_temporary_folder_too_long_for_a_workers_socket(length: int, found: list[str]) -> None:
     """Seen: with 75 characters a DataLoader's worker starts, with 76 it does not."""
