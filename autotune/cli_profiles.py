@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,7 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
 
     journal = path.with_suffix(".journal")
     for source in (path, journal):
-        if _same_file(out, source):
+        if os.path.realpath(out) == os.path.realpath(source):
             raise UsageError(f"{out}: the report would replace {source}. Choose another place: --out report.html")
     try:
         history = read_history(journal)
@@ -101,18 +102,6 @@ def write_report(profile: Profile, path: Path, out: Path, *, script: str | None 
         raise UsageError(f"{out}: the report cannot be written ({error.strerror})") from error
     without = "" if history.trials else f"; without its journal {journal.name} there are no trials to draw"
     return f"{out}: report of {profile.target.name}{without}"
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    """Return True if both paths lead to one file.
-
-    Raises:
-        UsageError: ``one`` is a loop of links.
-    """
-    try:
-        return one.resolve() == other.resolve()
-    except (OSError, RuntimeError):  # the latter up to Python 3.12
-        raise UsageError(f"{one}: the report cannot be written (its symbolic links form a loop)") from None
 
 
 @profiles_app.command("list")

@@ -60,7 +60,7 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         threads=threads,
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
-        limit=_limit(online, mask, cpuset, allowed, quota),
+        limit=_limit(online, cpuset, allowed, quota),
         hints=(*problems, *_slurm_hints(system, threads)),
     )
 
@@ -151,9 +151,7 @@ def _cores(logical: list[LogicalCpu]) -> int:
     return len({(cpu.package, cpu.core) for cpu in logical})
 
 
-def _limit(
-    online: set[int], mask: frozenset[int] | None, cpuset: frozenset[int] | None, allowed: set[int], quota: float | None
-) -> str:
+def _limit(online: set[int], cpuset: frozenset[int] | None, allowed: set[int], quota: float | None) -> str:
     """Name the tightest limit. A cpuset also narrows the mask, so the cpuset is named if both fit."""
     if quota is not None and math.floor(quota) < len(allowed):
         return f"cgroup CPU quota {quota:g}"

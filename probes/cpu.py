@@ -270,11 +270,7 @@ def _x86(record: Mapping[str, str]) -> tuple[str, str]:
     """Go by the features if a hypervisor shows the model number of one design and the features of another."""
     vendor = _X86_VENDORS.get(record["vendor_id"], "unknown")
     family, model = _number(record["cpu family"]), _number(record.get("model", ""))
-    design = None
-    if vendor == "amd":
-        design = _amd(family, model)
-    elif vendor == "intel" and family == 6:
-        design = _intel(model, _number(record.get("stepping", "")))
+    design = _design(vendor, family, model, _number(record.get("stepping", "")))
     if design is None:
         return vendor, f"family{family}-model{model}"
     name, unit = design
@@ -292,19 +288,16 @@ def _widest_unit(flags: str) -> str | None:
     return next((unit for unit, start in _UNITS if any(word.startswith(start) for word in words)), "sse")
 
 
-def _amd(family: int, model: int) -> tuple[str, str] | None:
+def _design(vendor: str, family: int, model: int, stepping: int) -> tuple[str, str] | None:
     """Return a design and its widest unit; None if the model is in no table."""
+    if (vendor, family, model) == ("intel", 6, 0x55):
+        return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
+    if (vendor, family) == ("intel", 6):
+        return next(((name, unit) for name, (unit, models) in _INTEL.items() if model in models), None)
     for name, (its_family, unit, ranges) in _AMD.items():
-        if family == its_family and any(low <= model <= high for low, high in ranges):
+        if (vendor, family) == ("amd", its_family) and any(low <= model <= high for low, high in ranges):
             return name, unit
     return None
-
-
-def _intel(model: int, stepping: int) -> tuple[str, str] | None:
-    """Return a design and its widest unit; None if the model is in no table."""
-    if model == 0x55:
-        return next(((name, unit) for last, name, unit in _STEPPINGS_OF_0X55 if stepping <= last), None)
-    return next(((name, unit) for name, (unit, models) in _INTEL.items() if model in models), None)
 
 
 def _product_line(name: str) -> str:

@@ -12,23 +12,9 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory
 
 JOB_VARIABLES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_NAME",
-    "ROLE_WORLD_SIZE",
-    "NODE_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
-    "SLURM_NTASKS",
-    "AUTOTUNE_BINDING",
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK"),
+    *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "AUTOTUNE_BINDING"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS"),
 )
 JOB_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_")
 MPI_VARIABLES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_HOST_FILE")  # the command line names the machines
@@ -78,7 +64,8 @@ def environment(
         base_env: the user's environment.
         interface: the network interface that leads to the other machines; the loopback if None.
     """
-    wanted = _threads(settings, base_env)
+    # torchrun would set this to 1; one process sets its threads itself.
+    wanted = {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
     wanted.update(_interface(settings, inventory, interface))
     waiting, others = _waiting(settings, base_env)
     wanted.update(waiting)
@@ -126,11 +113,6 @@ def own_threads(settings: Settings, environment: Mapping[str, str]) -> tuple[Set
     return settings.but(threads=threads), (
         f"OMP_NUM_THREADS={threads} is kept; the profile would use {settings.threads} threads",
     )
-
-
-def _threads(settings: Settings, base_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the number that torchrun would set otherwise. One process sets its threads itself."""
-    return {"OMP_NUM_THREADS": str(settings.threads)} if settings.processes > 1 else {}
 
 
 def _waiting(settings: Settings, base_env: Mapping[str, str]) -> tuple[dict[str, str], list[KeptVariable]]:

@@ -15,7 +15,7 @@ from autotune.profiles.format import Profile
 
 
 def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
-    """``settings`` within this machine's budget, and one line per knob that changed: "asked 16, applied 2"."""
+    """Return ``settings`` within this machine's budget, and a line per knob that changed: "asked 16, applied 2"."""
     fitted, exchange = _with_backend(_on_device(settings, inventory), inventory)
     limit = most_processes(fitted, inventory)
     if fitted.processes > limit:
@@ -27,7 +27,7 @@ def clamp(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str
 
 
 def for_this_machine(profile: Profile, level: str, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
-    """Settings of ``level``, and a line where one process takes more threads than on the profile's smaller machine.
+    """Return the settings of ``level``, and a line if one process takes more threads than on a smaller machine.
 
     Tuning left its threads at that machine's default: nobody has measured that so few are right for a larger one.
     """
@@ -44,7 +44,7 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
     """Fit ``settings`` to a training that was started as ``world`` processes, ``local`` of them on this machine.
 
     The launcher has chosen the processes and may have bound each to its share of the CPUs, so the budget seen here may
-    already be one process's share; it is split again only where the profile was measured with other processes.
+    already be one process's share; it is split again only if the profile was measured with other processes.
     """
     fitted = _on_device(settings, inventory)
     share = inventory.budget.threads
@@ -58,12 +58,12 @@ def launched(settings: Settings, inventory: Inventory, world: int, local: int) -
 
 
 def one_process(settings: Settings, inventory: Inventory) -> Settings:
-    """``settings`` for several processes, as one process that uses the same cores and the same global batch."""
+    """Return ``settings`` for several processes as one process that uses the same cores and the same global batch."""
     return within(with_processes(settings, 1, inventory), inventory.budget.threads)
 
 
 def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
-    """One line per knob that differs, without those that only follow from others."""
+    """Return a line per knob that differs, without those that only follow from others."""
     different = asked.difference(applied).items()
     return tuple(
         f"{name}: asked {wanted}, applied {got} ({reason})"
@@ -73,7 +73,7 @@ def changes(asked: Settings, applied: Settings, reason: str) -> tuple[str, ...]:
 
 
 def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
-    """gloo in the place of a backend that is missing here, and a line that says so."""
+    """Put gloo in the place of a backend that is missing here, and return a line that says so."""
     if settings.processes == 1 or settings.backend is None or not inventory.software.backends:
         return settings, ()
     reason = why_not_usable(inventory, settings.backend)
@@ -83,7 +83,7 @@ def _with_backend(settings: Settings, inventory: Inventory) -> tuple[Settings, t
 
 
 def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple[str, ...]]:
-    """Unbound, and why, where this machine cannot do the binding or it would do nothing."""
+    """Return unbound settings, and why, if this machine cannot do the binding or it would do nothing."""
     reason = binding.why_not(settings, inventory)
     if reason is None:
         return settings, ()
@@ -91,5 +91,5 @@ def _bindable(settings: Settings, inventory: Inventory) -> tuple[Settings, tuple
 
 
 def _on_device(settings: Settings, inventory: Inventory) -> Settings:
-    """Each knob's value, or what this machine's devices can do instead."""
+    """Return each knob's value, or what this machine's devices can do instead."""
     return Settings(**{knob.name: knob.on_machine(getattr(settings, knob.name), inventory) for knob in KNOBS})

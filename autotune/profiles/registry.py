@@ -269,16 +269,17 @@ def shown(url: str) -> str:
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def read_url(url: str, most: int = file.MAX_BYTES) -> bytes | None:
-    """Return the content of ``url``, at most ``most`` + 1 bytes of it; None if there is no such file."""
+def read_url(url: str) -> bytes | None:
+    """Return the content of ``url``, cut one byte after the most of a profile; None if there is no such file."""
+    most = file.MAX_BYTES + 1
 
     def work(files: Any, path: str) -> bytes | None:
         try:
             if protocol(url) != "http":
-                return bytes(files.cat_file(path, start=0, end=most + 1))
+                return bytes(files.cat_file(path, start=0, end=most))
             with files.open(path, "rb", block_size=0, size=1) as stream:  # a server may send without end
                 found = b""
-                while len(found) <= most and (part := stream.read(most + 1 - len(found))):
+                while part := stream.read(most - len(found)):
                     found += part
                 return found
         except FileNotFoundError:

@@ -48,6 +48,11 @@ class RunProgress:
     """Rounds finished by each contender of a race or proof."""
 
 
+def advanced(progress: RunProgress, event: Event) -> RunProgress:
+    """Return ``progress`` after ``event``, whose fields are those that it changes."""
+    return replace(progress, **vars(event))
+
+
 def render(progress: RunProgress) -> RenderableType:
     """Return a compact panel."""
     table = Table.grid(padding=(0, 2))
@@ -138,7 +143,7 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
 
         def observe(event: Event) -> None:
             nonlocal progress, said
-            progress = replace(progress, **vars(event), elapsed=time.monotonic() - started)
+            progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
                     live.update(render(progress), refresh=True)

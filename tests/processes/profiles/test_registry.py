@@ -59,7 +59,7 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
 def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def down(url: str, _most: int = 0) -> bytes:
+    def down(url: str) -> bytes:
         asked.append(url)
         raise ProfileError("down")
 
@@ -136,7 +136,7 @@ def test_no_message_and_no_log_holds_credentials(
     url = "http://user:secret-word@127.0.0.1:9/profiles?token=secret-word#secret-word"
     found = registry.search(here(), [url])
     with pytest.raises(ProfileError) as error:
-        registry.read_url(url, 10)
+        registry.read_url(url)
     said = "".join([*found.notes, str(error.value), Registry(url).shown, *capfd.readouterr()])
     assert "secret-word" not in said
     assert "http://127.0.0.1:9/profiles" in said

@@ -147,14 +147,6 @@ def test_a_backend_of_its_own_module_is_imported_first(monkeypatch: pytest.Monke
     assert imported == ["oneccl_bindings_for_pytorch"]
 
 
-def test_each_local_rank_has_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert processes.own_device("cuda", environment) == torch.device("cuda", 1)
-    assert processes.own_device("cuda", {}) == torch.device("cuda")
-    assert processes.own_device("cpu", environment) == torch.device("cpu")
-
-
 @pytest.mark.parametrize(("own", "used"), [(None, processes.LOOPBACK), ("eth1", "eth1")])
 def test_loopback_is_chosen_unless_the_user_chose(own: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str | None] = []

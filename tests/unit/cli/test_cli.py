@@ -228,34 +228,9 @@ def test_writes_a_task_file_and_says_what_is_next(say: Say, elsewhere: Path) -> 
     assert "autotune tune model.py" in said.out
 
 
-def test_never_overwrites(say: Say, elsewhere: Path) -> None:
-    (elsewhere / "mine.py").write_text("precious")
-    assert say("init", "mine.py").code == 2
-    assert (elsewhere / "mine.py").read_text() == "precious"
-
-
 def test_json_is_one_object_with_the_key(say: Say, machine: Inventory) -> None:
     said = say("probe", "--json")
     data = json.loads(said.out)
     assert (said.code, said.err) == (0, "")
     assert data["key"] == machine_type(machine).key
     assert data["budget"]["threads"] == 8
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"budget": 1e300}, "at most 3650d"),
-        ({"seed": 10**26}, "--seed 1000"),
-        ({"seed": -1}, "a whole number from 0"),
-    ],
-)
-def test_the_same_from_python(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        Options(**values)
-
-
-def test_for_people(say: Say, machine: Inventory) -> None:
-    said = say("probe")
-    assert said.code == 0
-    assert "8 online CPUs" in said.out

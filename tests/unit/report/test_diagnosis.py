@@ -49,10 +49,6 @@ def test_the_users_loop_has_a_name() -> None:
     )
 
 
-def test_a_function_with_less_than_half_says_how_much() -> None:
-    assert "samples, 40% of that in __getitem__ (train.py:12)" in sentence(diagnosis(loader=0.6))
-
-
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_who_cannot_tell_says_why(doubt: Bound) -> None:
     found = diagnosis()
@@ -73,12 +69,6 @@ def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:
     assert all(len(line) <= WIDTH for line in lines)
     whole = "\n".join(lines)
     assert whole.index("a free loader") < whole.index("a free update")
-
-
-def test_fewer_threads_are_counted() -> None:
-    found = diagnosis()
-    found = replace(found, bounds=dict(found.bounds) | {Part.THREADS: gain(3.0, 2.0, 4.0)})
-    assert f"1 thread in place of {BASELINE.threads}: 3.00x (2.00 to 4.00)" in shown(found)
 
 
 def test_memory_that_is_cleared_in_each_step_is_shown() -> None:

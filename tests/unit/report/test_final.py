@@ -69,13 +69,6 @@ def test_neighbours_are_named_first_by_name_on_the_users_own_terminal() -> None:
     assert text(profile).splitlines()[1].startswith("Beside    other processes took 1.1 of 2 CPUs")
 
 
-def test_every_changed_knob_is_shown_with_both_values() -> None:
-    profile = records.profile()
-    found = text(profile)
-    for knob in profile.level().settings.difference(profile.baseline):
-        assert re.search(rf"^  {knob} +\S+ -> \S+  +\w", found, re.MULTILINE), knob
-
-
 @pytest.mark.parametrize(
     ("proof", "standing"),
     [
@@ -159,12 +152,6 @@ def test_equal_reasons_are_told_once() -> None:
         "a: 2",
         "and 2 more reasons (autotune show)",
     ]
-
-
-def test_markup_in_reasons_is_only_text() -> None:
-    failure = replace(records.profile().evidence.failures[0], reason="[bold]list[0][/bold] failed")
-    profile = records.profile(evidence=replace(records.profile().evidence, failures=(failure,)))
-    assert "[bold]list[0][/bold] failed" in text(profile)
 
 
 def test_a_wide_gain_is_at_least_its_lower_end() -> None:

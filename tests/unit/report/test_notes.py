@@ -7,7 +7,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.report import notes
 from autotune.stats.decide import Advice, Answer, Reason
-from autotune.stats.load import QUIET, Disturbed, Load, Neighbour
+from autotune.stats.load import Disturbed, Load, Neighbour
 from autotune.stats.proof import IDENTITY, Proof
 
 PYTHON = Neighbour(123, "python", 0, 0.91)
@@ -40,10 +40,6 @@ def test_the_users_own_are_named_and_the_rest_summed_up(
 
 def test_the_note_of_a_shared_profile_names_nobody() -> None:
     assert notes.load_note(Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2)) == f"other processes took 1.6 {TAIL}"
-
-
-def test_a_quiet_machine_is_not_worth_a_word() -> None:
-    assert notes.load_note(QUIET) == notes.load_named(QUIET) == ""
 
 
 def test_a_large_machines_own_services_are_not_worth_a_word() -> None:
@@ -98,10 +94,3 @@ def test_every_reason_has_words_at_every_level() -> None:
     for reason in set(Reason) - {Reason.NONE}:
         for level in ("amp", "max") if reason is Reason.NOT_TRIED else ("safe", "amp", "max"):
             assert notes.level_note(level, answer(reason, proof=IDENTITY, values=("bf16",), failure="x")), reason
-
-
-def test_advice_follows_the_reason() -> None:
-    found = answer(Reason.TOO_FEW_ROUNDS, advice=Advice(30, 90, False))
-    assert notes.level_note("safe", found) == (
-        "not proven within the budget; about 30 s more would decide (--budget 90)"
-    )
