@@ -208,11 +208,7 @@ class TestHastySystem:
 
 @pytest.mark.parametrize(
     ("found", "bound"),
-    [
-        (asdict(inspection(update=0.7)), Bound.UPDATE),
-        (asdict(inspection(noise=(0.0,))), None),
-        ({}, None),
-    ],
+    [(asdict(inspection(update=0.7)), Bound.UPDATE), (asdict(inspection(noise=(0.0,))), None), ({}, None)],
     ids=["told", "cannot tell", "failed"],
 )
 def test_one_trial_gives_a_quick_verdict(found: dict[str, Any], bound: Bound | None) -> None:

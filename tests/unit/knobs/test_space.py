@@ -179,14 +179,6 @@ def test_a_random_move_is_drawn_from_what_is_offered_only():
     assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
 
 
-def test_a_fixed_value_is_not_left_out():
-    quiet = context(inventory(), 64)
-    left_out = [(each.knob, each.value) for each in build(quiet, "safe").left_out]
-    assert ("omp_wait_policy", "passive") in left_out
-    fixed = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
-    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in fixed]
-
-
 def test_processes_trade_for_workers_both_ways():
     space = build(context(inventory(8, 8), 64), "safe")
     here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)

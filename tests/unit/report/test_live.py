@@ -96,8 +96,7 @@ def test_an_event_changes_what_the_view_has(event: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "bars"),
-    [((), ""), ((0.0,), ""), ((1.0, 2.0), "▅█"), ((100.0, 100.0, 200.0), "▅▅█"), ((0.0, 7.0), "▁█")],
+    ("values", "bars"), [((), ""), ((0.0,), ""), ((1.0, 2.0), "▅█"), ((100.0, 100.0, 200.0), "▅▅█"), ((0.0, 7.0), "▁█")]
 )
 def test_the_best_so_far_as_a_curve(values: tuple[float, ...], bars: str) -> None:
     assert live.sparkline(values) == bars

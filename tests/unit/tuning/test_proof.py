@@ -7,10 +7,7 @@ import pytest
 from autotune.stats.proof import ANALYSES, BASELINE, Round
 from autotune.tuning.proof import prove, without_least_promising
 from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
-from tests.doubles.fake_bench import (
-    FakeBench,
-    speeds,
-)
+from tests.doubles.fake_bench import FakeBench, speeds
 from tests.unit.tuning.test_race import EXACT, FOUND, LOW, OWN, searched
 
 
