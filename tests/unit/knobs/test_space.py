@@ -38,7 +38,7 @@ def walk(space: Space, seed: int, steps: int = 40) -> list[Settings]:
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_settings_exceed_the_budget(space, seed):
     budget = space.context.inventory.budget.threads
     for found in walk(space, seed):
@@ -51,7 +51,7 @@ def test_no_settings_exceed_the_budget(space, seed):
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_global_batch_is_the_users_own_below_max(space, seed):
     own = space.context.baseline.global_batch
     batches = {found.global_batch for found in walk(space, seed)}
@@ -61,7 +61,7 @@ def test_the_global_batch_is_the_users_own_below_max(space, seed):
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_moves_are_feasible_distinct_and_change_something(space, seed):
     here = walk(space, seed)[-1]
     assert here in space
@@ -73,7 +73,7 @@ def test_moves_are_feasible_distinct_and_change_something(space, seed):
 
 
 @given(SPACES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_baseline_is_always_contained(space):
     baseline = space.context.baseline
     assert baseline in space
