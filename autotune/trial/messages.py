@@ -172,6 +172,7 @@ class RankEvidence:
         gradient: norm of the gradients of a step, as a geometric mean.
         options: of the optimizers' parameter groups, at the last step: learning rates and the like.
         schedules: how often each learning rate scheduler has stepped.
+        loader: fingerprint of the loader that it trains on.
         advice: how a framework that the script uses starts processes, in words.
     """
 
@@ -188,6 +189,7 @@ class RankEvidence:
     gradient: float
     options: tuple[Mapping[str, Any], ...]
     schedules: tuple[int, ...]
+    loader: str = ""
     advice: str = ""
 
     @classmethod

@@ -141,7 +141,7 @@ class Script:
         path: the file.
         arguments: its own, as they were written.
         written: the path as it was written, which the script sees in ``sys.argv[0]``.
-        module: the module's name where it is started with ``-m``.
+        module: the module's name if it is started with ``-m``.
         network: whether its trials may reach other machines.
     """
 

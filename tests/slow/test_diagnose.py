@@ -60,7 +60,6 @@ def test_a_task_whose_loader_is_slow(tmp_path: Path) -> None:
     found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "20s").out)
     assert found["verdict"] == "input-bound: augmentation in the main process"
     assert set(found["bounds"]) >= {"loader", "update"}
-    assert len(found["inspection"]["slowest"]) == 3
     assert found["inspection"]["places"]["loader"]["function"] == "__getitem__"
     assert found["largest_batch"] == 2048
     assert found["rate"] * found["step_seconds"] == pytest.approx(64)

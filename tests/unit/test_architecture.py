@@ -182,7 +182,7 @@ def test_imports_point_down() -> None:
         ("autotune.stats.proof", "torch"),
         ("autotune.stats.proof", "os"),
         ("autotune.stats.proof", "autotune.search.history"),
-        ("autotune.search.planner", "autotune.trial.spec"),
+        ("autotune.search.planner", "autotune.trial.messages"),
         ("autotune.search.planner", "subprocess"),
         ("autotune.knobs.space", "autotune.profiles.format"),
         ("autotune.runtime.loaders", "autotune.tuning.run"),

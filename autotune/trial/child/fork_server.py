@@ -1,7 +1,7 @@
 """The server that starts trials: imports torch and the user's code once, then forks one launcher per trial.
 
 Forking is safe only while this process has one thread and no CUDA context. That is checked before every fork; if it
-does not hold, trials start as new processes instead, and the report says so. The fork server is also the guard: it is
+does not hold, trials start as new processes instead, and report why. The fork server is also the guard: it is
 the subreaper of everything below it and ends all of it when the tuner goes away, however that happens.
 
 A task file is imported and its dataset built. A script is run once, up to where it trains (see `probe_run`).

@@ -1,13 +1,14 @@
 """The first process of a trial: leads its process group, starts the ranks, and ends with the first of them that fails.
 
 One rank trains in the session of the shell, as the user's own process does. Several have a session each, as torchrun
-and mpiexec start them, and say so: the tuner pauses a trial by its process groups. The launcher imports no torch of its
-own accord: forked from the fork server it has it already, started as a new process it leaves that to the ranks.
+and mpiexec start them, and report it: the tuner pauses a trial by its process groups. The launcher imports no torch
+itself: forked from the fork server it has it already, started as a new process it leaves that to the ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -23,14 +24,14 @@ from typing import TYPE_CHECKING
 
 from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.cpu_binding import bind_by_plan
+from autotune.knobs.binding import bind_by_plan
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
 from autotune.trial.messages import Resume, TrialRequest, UnixConnection
-from autotune.trial.paths import mark, short
+from autotune.trial.paths import mark
 
 if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
@@ -51,7 +52,7 @@ class ProcessManager:
     def __init__(self, size: int, name: str) -> None:
         self.size, self.name = size, name
         self.values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
-        """What ranks tell each other. All run on this machine: one block on node 0."""
+        """Values that ranks exchange. All run on this machine: one block on node 0."""
         self._pairs = [socket.socketpair() for _ in range(size)]
         self._waiting: list[socket.socket] = []
         self._verbs: dict[str, Callable[[dict[str, str]], str]] = {
@@ -186,7 +187,9 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    script = task if isinstance(task, LoadedScript) else LoadedScript.from_dict(request.script)
+    script = LoadedScript.from_dict(request.script)
+    if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
+        script = dataclasses.replace(task, fork_point=script.fork_point)
     script.enter(Path(request.folder))
     return script
 
@@ -194,7 +197,7 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
 def _own_temporary_files(folder: Path) -> None:
     """Make temporary files and shared memory the trial's own."""
     shm.sign(folder)
-    os.environ["TMPDIR"] = str(short(folder))
+    os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
 
 
@@ -232,7 +235,7 @@ def _fork_rank(job: Job, rank: int) -> int:
 
 @contextlib.contextmanager
 def last_words() -> Iterator[None]:
-    """End a forked process where an error leaves it, but for one that resumes a script below it."""
+    """End a forked process if an error leaves it, but for one that resumes a script below it."""
     try:
         yield
     except Resume:
@@ -248,7 +251,7 @@ def _wait(ranks: dict[int, int], connection: UnixConnection, memory: shm.Segment
 
     Args:
         ranks: by pid.
-        connection: to the tuner, which is told every exit code.
+        connection: to the tuner, which gets every exit code.
         memory: the trial's shared memory.
     """
     while ranks:

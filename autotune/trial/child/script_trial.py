@@ -35,7 +35,7 @@ from autotune.trial.isolation.isolate import Isolation
 from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
 from autotune.trial.target import Script
 
-OTHER_SHARE = "a process takes {:g} samples, where its share of the batch is {}"
+OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
 PARTED = "the weights of the ranks differ at the end of the trial: they trained together in their first steps only"
 TOO_SHORT = "the script ended after {} training steps, before the trial was over: let it train for longer"
 
@@ -46,7 +46,7 @@ class LoadedScript:
 
     Attributes:
         script: the user's.
-        fork point: where it trains.
+        fork_point: where it trains.
         hooks: of this process, which stands at the fork point; None if every trial runs the script from its start.
         isolation: of this process, which keeps what the script does from the user's world; None if each trial
             isolates itself, as a new process.
@@ -126,7 +126,7 @@ class ScriptLoop(MeasuredLoop, Listener):
     Args:
         spec: the trial.
         tuner: gets what was measured.
-        fork point: of the script.
+        fork_point: of the script.
         hooks: report nothing of what the measuring does itself.
         applied: the trial's settings.
         skip: how many loaders are iterated for something else before training begins.

@@ -25,7 +25,7 @@ NO_FILES |= {"bpf", "configfs", "pstore", "efivarfs", "hugetlbfs", "binfmt_misc"
 FOLDER = "folder"
 """The kind of a `Mount` that is none: a folder that is treated by itself all the same."""
 MOST_BYTES, SHARE_OF_MEMORY = 2 * 2**30, 0.25
-"""A trial may write so much where that is kept in memory."""
+"""A trial may write so much if that is kept in memory."""
 
 
 class Treatment(enum.Enum):

@@ -1,1 +1,1 @@
-"""The tuning process: starts trials, watches them, and says how each ended. It never imports torch."""
+"""The tuning process: starts trials, waits for them, and classifies how each ended. It never imports torch."""

@@ -18,20 +18,21 @@ from typing import Any
 
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.affinity import AffinityPlan
+from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
 from autotune.trial.messages import UnixConnection
 from autotune.trial.parent.judge import explain
-from autotune.trial.paths import StudyPaths, short
+from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 PART_SECONDS = 1.0
 """The longest sleep: a trial's own signs of life wake the tuner more often."""
 PAUSE_SECONDS = 1.0
-"""Who sleeps so much longer than asked for was suspended or stopped, or the clock jumped: busy machines wake sooner."""
+"""Who sleeps so much longer than asked for was stopped, or the clock jumped: busy machines wake sooner."""
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -56,15 +57,10 @@ OnExit = Callable[[int, int], None]
 
 
 class EventLoop:
-    """Calls back for each file descriptor that can be read.
-
-    Attributes:
-        paused: seconds that this process stood still while it waited, suspend included.
-    """
+    """Calls back for each file descriptor that can be read."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self.paused = 0.0
 
     def add(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Call ``on_readable`` whenever ``fd`` can be read or its other end is closed."""
@@ -81,11 +77,9 @@ class EventLoop:
             Seconds by which the monotonic clock went further than that; 0 if it did not.
         """
         most = min(max(0.0, seconds), PART_SECONDS)
-        began, began_boot = time.monotonic(), _since_boot()
+        began = time.monotonic()
         ready = self._selector.select(most)
-        late, paused = time.monotonic() - began - most, _since_boot() - began_boot - most
-        if paused > PAUSE_SECONDS:
-            self.paused += paused
+        late = time.monotonic() - began - most
         for key, _ in ready:
             if key.fd in self._selector.get_map():  # an earlier callback may have removed it
                 key.data()
@@ -100,12 +94,6 @@ class EventLoop:
     def close(self) -> None:
         """Watch nothing any more."""
         self._selector.close()
-
-
-def _since_boot() -> float:
-    """Return seconds; on Linux also those of a suspend, in which the monotonic clock stands still."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def trial_environment(
@@ -132,7 +120,7 @@ def trial_environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
         "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
-        "TMPDIR": str(short(paths.root)),
+        "TMPDIR": str(paths.root),
         **adapters.variables(paths.root / "trackers", network=True),
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUTOTUNE_TRIAL": "1",
@@ -180,9 +168,9 @@ class ForkServerProcess:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it has loaded; None for a task file.
-        fork point: where that trains, as plain data.
+        fork_point: where that trains, as plain data.
         gaps: what it does not keep from the user's world.
-        on_exit: whom to tell that a trial has ended, by the trial's pid.
+        on_exit: called when a trial has ended, by the trial's pid.
     """
 
     def __init__(
@@ -332,6 +320,13 @@ class ForkServers:
             self._load(server, deadline, fork_point)
         return server
 
+    def set_compared(self, compared: Fingerprint) -> None:
+        """Have trials of a script apply settings to what ``compared`` names."""
+        for server in self._living.values():
+            if server.fork_point is not None:
+                facts = server.fork_point["facts"] | {"compared": compared.as_dict()}
+                server.fork_point = server.fork_point | {"facts": facts}
+
     def close(self) -> None:
         """End all of them and everything below them."""
         for server in self._living.values():
@@ -373,18 +368,13 @@ class ForkServers:
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
         if reply["error"] is not None:
             error = reply["error"]
-            said = f"{task}: {error['error_type']}: {error['error']}"
-            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not say why
-            raise UserCodeError("\n".join([said, *_explained(script, error)]), printed or error["traceback"])
+            first = f"{task}: {error['error_type']}: {error['error']}"
+            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not show why
+            network = script is None or script.network
+            room = default_bytes()
+            advice = script and explain(error["error_type"], error["error"], network=network, room=room)
+            raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
         server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
-
-
-def _explained(script: Script | None, error: Mapping[str, Any]) -> list[str]:
-    """Return what to do if a script fails for what a trial does not give it."""
-    if script is None:
-        return []
-    words = explain(error["error_type"], error["error"], network=script.network, room=default_bytes())
-    return [] if words is None else [words]
 
 
 def last_place(stacks: str, folder: Path) -> str:

@@ -46,7 +46,7 @@ OOM_TEXTS = {
     "host": r"DefaultCPUAllocator: (can't allocate|not enough) memory|Cannot allocate memory"
     r"|_ArrayMemoryError: Unable to allocate",
 }
-"""Which memory ran out -> what messages say then."""
+"""Which memory ran out -> the messages of that."""
 NETWORK_TYPES = re.compile(
     r"gaierror|URLError|OfflineModeIsEnabled|LocalEntryNotFoundError|EndpointConnectionError|NewConnectionError"
     r"|MaxRetryError|ConnectTimeout|ConnectError|ClientConnector\w*Error|Proxy\w*Error|CommError|SSLError"
@@ -81,7 +81,6 @@ class TrialEnd:
         start_seconds: from request to the end of the first training step.
         leftovers: processes that outlived the trial and were ended.
         no_fork_reason: why it ran as a new process; None if it was forked.
-        paused: whether the machine was suspended, the run was stopped, or a clock jumped meanwhile.
     """
 
     report: TrialReport | None
@@ -94,13 +93,6 @@ class TrialEnd:
     start_seconds: float = 0.0
     leftovers: int = 0
     no_fork_reason: str | None = None
-    paused: bool = False
-
-    @property
-    def measured_seconds(self) -> float:
-        """Return the seconds of warm-up and blocks, by the trial's own clock; 0 if it did not come to that."""
-        measured = self.report.measurement if self.report is not None else None
-        return measured.warmup_seconds + sum(block.seconds for block in measured.blocks) if measured else 0.0
 
 
 def judge(settings: Settings, end: TrialEnd) -> Outcome:
@@ -183,7 +175,9 @@ def how_it_ended(end: TrialEnd) -> Outcome:
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
-    code = min(codes[:1] + [code for code in codes if code < 0][:1], default=0)  # a signal says why, an exit code not
+    code = min(
+        codes[:1] + [code for code in codes if code < 0][:1], default=0
+    )  # a signal explains more than an exit code
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
         return OutOfMemory(SHM_FULL, end.log, where="shm")
     if code == -signal.SIGKILL:
@@ -201,7 +195,7 @@ def check_losses(
 ) -> Outcome:
     """Return ``outcome``, or `WrongNumbers` if its losses do not track those of the fp32 baseline.
 
-    Compared is the mean over the checked steps, with a tolerance by precision, widened where losses scatter from step
+    Compared is the mean over the checked steps, with a tolerance by precision, widened if losses scatter from step
     to step (random augmentations and dropout draw differently in other processes). With another global batch the
     steps are not the same steps, so only a gross departure counts.
     """

@@ -118,7 +118,7 @@ def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
 
     Args:
         facts: of the script as one process.
-        step recorder: runs it as so many processes.
+        record: runs it as so many processes.
     """
     alone = record(1)
     if alone.end is not None:
@@ -128,7 +128,10 @@ def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
     if reason is not None:
         return replace(facts, why_not_several=reason)
     others = tuple(("backend", name, OWN_BACKEND) for name in BACKENDS if name != "gloo")
-    return replace(facts, left_out=(*facts.left_out, *others))
+    compared = facts.compared
+    for rank in both.ranks:  # their sampler may be another one than that of one process
+        compared = compared.with_one("loaders", rank.loader) if rank.loader else compared
+    return replace(facts, left_out=(*facts.left_out, *others), compared=compared)
 
 
 def _reason(end: TrialEnd) -> str:

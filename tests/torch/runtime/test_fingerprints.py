@@ -173,3 +173,15 @@ def test_a_fingerprint_is_the_same_after_its_way_through_a_file() -> None:
     assert found == Fingerprint(models=("ab",), loaders=("cd",))
     assert Fingerprint.from_dict(found.as_dict()) == found
     assert SECRET not in fingerprints.of_loader(DataLoader(Own()))
+
+
+def test_a_flag_of_a_data_set_counts() -> None:
+    class Flagged(Dataset[int]):
+        def __init__(self, history: bool) -> None:
+            self.history, self.size = history, 8 + history
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    plain, other = (fingerprints.of_loader(DataLoader(Flagged(history), sampler=[0])) for history in (False, True))
+    assert plain != other

@@ -537,6 +537,16 @@ def compiled() -> nn.Module:
     return model
 
 
+HELD: list[Any] = []
+
+
+def held() -> nn.Module:
+    """Its first weights are kept to be looked at: they are live."""
+    model = nn.Conv2d(3, 4, 3)
+    HELD[:] = [model.state_dict()]
+    return model
+
+
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no convolution": ("layout", lambda: nn.Linear(2, 2), "no two-dimensional convolutions"),
     "lazy layer": ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyConv2d(4, 3)), "first batch"),
@@ -545,6 +555,7 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "views of a vector": ("layout", Flat, "share their memory"),
     "Hogwild": ("layout", lambda: nn.Conv2d(3, 4, 3).share_memory(), "share their memory"),
     "expanded buffer": ("layout", expanded, "share their memory"),
+    "weights that the user holds": ("layout", held, "share their memory"),
     "own compile": ("compile", compiled, "compiles its model itself"),
     "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),
     "own generator": ("workers", lambda: DataLoader(Numbers(), generator=torch.Generator()), "generator of your own"),

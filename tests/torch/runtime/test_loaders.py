@@ -75,6 +75,35 @@ def test_every_combination_gives_the_same_batches(
     assert vars(loader) == before
 
 
+def _zipped(first: Any, second: Any) -> list[Any]:
+    return [(a.tolist(), b.tolist()) for _ in range(2) for a, b in zip(first, second, strict=True)]
+
+
+def _draws_in_between(first: Any, second: Any) -> list[Any]:
+    batches = iter(first)
+    return [torch.rand(2).tolist(), [batch.tolist() for batch in batches], next(iter(second)).tolist()]
+
+
+def _made_together(first: Any, second: Any) -> list[Any]:
+    one, other = iter(first), iter(second)
+    return [[batch.tolist() for batch in other], [batch.tolist() for batch in one], torch.rand(1).item()]
+
+
+@pytest.mark.parametrize("train", [_zipped, _draws_in_between, _made_together])
+@pytest.mark.parametrize(("own", "tuned"), [(0, 1), (1, 0), (1, 2)])
+def test_the_order_of_random_numbers_stays_with_other_workers(train: Any, own: int, tuned: int) -> None:
+    found = []
+    for settings in (None, quiet(num_workers=tuned)):
+        loaders = [DataLoader(Numbers(), 2, shuffle=True, num_workers=own) for _ in range(2)]
+        with Session(settings, device="cpu") as session:
+            session.prepare(*loaders)
+            torch.manual_seed(5)
+            found.append(train(*loaders))
+        assert [loader.num_workers for loader in loaders] == [own, own]
+        assert all("_get_iterator" not in vars(loader) for loader in loaders)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("level", "batch"), [("max", 32), ("amp", 8), ("safe", 8), (None, 8)])
 def test_max_takes_the_profiles_batch_and_safe_the_users(level: str | None, batch: int) -> None:
     loader = DataLoader(TensorDataset(torch.ones(64, 1)), 8, shuffle=True)

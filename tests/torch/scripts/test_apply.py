@@ -148,6 +148,15 @@ def test_other_loaders_models_and_optimizers_are_left_alone(begin: Begin) -> Non
     assert losses
 
 
+@pytest.mark.parametrize("changes", [{"num_workers": 1}, {"num_workers": 1, "batch_size": 16}])
+def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any]) -> None:
+    """The script is started with another batch size than it was tuned with."""
+    begin(**changes)
+    loader = DataLoader(data(), batch_size=8)
+    assert len(next(iter(loader))[0]) == 8
+    assert loader.num_workers == 1
+
+
 def test_a_loader_built_for_each_epoch(begin: Begin) -> None:
     begin(num_workers=1)
     dataset = data()

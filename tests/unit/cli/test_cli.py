@@ -15,7 +15,6 @@ from autotune.probes.facts import Inventory
 from autotune.profiles.format import machine_type
 from autotune.trial.new_task import TASK
 from autotune.tuning import run
-from autotune.tuning.options import Options
 from tests.doubles.profiles import profile
 from tests.unit.cli.conftest import Said, Say
 
@@ -160,12 +159,6 @@ def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: li
     assert said.err.strip()
 
 
-def test_without_json_stdout_is_empty(say: Say, asked: list[Any]) -> None:
-    said = say("tune", "model.py")
-    assert said.out == ""
-    assert "resnet" in said.err
-
-
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
@@ -239,3 +232,9 @@ def test_json_is_one_object_with_the_key(say: Say, machine: Inventory) -> None:
 def test_the_same_from_python(values: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Options(**values)
+
+
+def test_for_people(say: Say, machine: Inventory) -> None:
+    said = say("probe")
+    assert said.code == 0
+    assert "8 online CPUs" in said.out

@@ -127,12 +127,6 @@ def test_threads_that_sleep_mean_nothing_to_one_thread():
     assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
 
 
-def test_data_parallel_only_with_several_gpus():
-    assert offered("data_parallel", context(inventory(), 64)) == (False,)
-    assert offered("data_parallel", with_gpu((8, 0))) == (False,)
-    assert offered("data_parallel", context(inventory(8, 8, gpus=2), 64)) == (False, True)
-
-
 def test_channels_last_only_with_convolutions():
     assert offered("channels_last", context(inventory(), 64)) == (False,)
     assert offered("channels_last", context(inventory(), 64, convolutions=True)) == (False, True)

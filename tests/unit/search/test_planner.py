@@ -75,7 +75,7 @@ class TestContract:
         cliff = replace(machine, work=replace(machine.work, memory=(0.28 * 2**30, 4 * 2**30)))
         failed: list[Settings] = []
         done = driven(cliff, "max", 30, seed=2)
-        kinds = ("precision", "compile", "channels_last", "data_parallel")
+        kinds = ("precision", "compile", "channels_last")
         for _, trial in done:
             assert not any(
                 trial.settings.batch_size >= other.batch_size
@@ -121,13 +121,6 @@ def test_known_settings_are_tried_first_where_they_fit() -> None:
     assert [proposal.stage for proposal, _ in done[:2]] == ["baseline", "known"]
     assert done[1][0].settings == good
     assert done[2][0].stage != "known"
-
-
-def test_data_parallel_is_tried_once_beside_processes() -> None:
-    """It does not win here, and the report is to give its cost."""
-    (tried,) = (trial for _, trial in driven(machines.big(), "safe", 8) if trial.settings.data_parallel)
-    assert tried.rate
-    assert tried.settings.processes == 1
 
 
 def test_a_choice_that_always_crashes_is_given_up() -> None:

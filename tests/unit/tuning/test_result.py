@@ -228,24 +228,6 @@ class TestBatchNorm:
         lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
 
-    def test_replicas_share_a_batch_too(self) -> None:
-        results = {"safe": SimpleNamespace(settings=OWN.but(batch_size=32, data_parallel=True))}
-        (line,) = result._batch_norm(_normalising(True), results)  # type: ignore[arg-type]
-        assert line.startswith("BatchNorm normalises over 8 samples instead of 32; --fix data_parallel=False")
-
-
-def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> None:
-    rates = {
-        OWN: 100.0,
-        OWN.but(processes=4, batch_size=8, backend="nccl"): 300.0,
-        OWN.but(processes=4, batch_size=8, backend="nccl", precision="bf16"): 900.0,
-    }
-    state = after(*(tried(settings, rate) for settings, rate in rates.items()))
-    assert list(result._data_parallel(state)) == []
-    state.add(Trial(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
-    (line,) = result._data_parallel(state)
-    assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
-
 
 def _normalising(has_batch_norm: bool) -> Context:
     """A baseline of 32 samples on four GPUs."""

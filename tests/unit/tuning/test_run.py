@@ -399,8 +399,6 @@ class TestEvents:
         run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
         assert list(dict.fromkeys(stages)) == [
             "searching: safe",
-            "searching: amp",
-            "searching: max",
             "race between candidates",
             "comparing first steps",
             "proof",

@@ -111,7 +111,6 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 
     class Bench:
         no_fork_reason = None
-        stood_still = 0.0
         timeouts = SimpleNamespace(starting=1.0)
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
