@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,11 +47,12 @@ class Machine:
     def at(self, folder: Path) -> Recorded:
         """Write the tree under ``folder`` and open it."""
         root = folder / "root"
-        for path, text in self.files.items():
-            place = root / path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text + "\n", encoding="utf-8")
-        root.mkdir(parents=True, exist_ok=True)
+        places = {f"{root}{path}": text for path, text in self.files.items()}
+        for folder_of_files in {os.path.dirname(place) for place in places} | {str(root)}:
+            os.makedirs(folder_of_files, exist_ok=True)
+        for place, text in places.items():
+            with open(place, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
         return Recorded(root, self.recording)
 
     def having(self, files: Mapping[str, str] | None = None, **recording: Any) -> Machine:

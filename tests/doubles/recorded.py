@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,12 +48,6 @@ class Recorded(System):
             self.recording.python,
         )
         self.cache = cache
-
-    @classmethod
-    def load(cls, folder: Path) -> Recorded:
-        """The machine recorded in ``folder``: ``folder/root`` and ``folder/machine.json`` (fields of `Recording`)."""
-        facts = json.loads(System().read(str(folder / "machine.json")) or "{}")
-        return cls(folder / "root", Recording(**facts))
 
     def stat(self, path: str) -> FileStat | None:
         found = super().stat(path)

@@ -20,10 +20,7 @@ from autotune.trial.process_tree import TRIAL_OOM_SCORE
 from tests.slow import circumstances, harness
 from tests.unit.records import profile
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 FILE = Path(circumstances.__file__)
 UNUSUAL = (sys.executable, str(FILE), "unusual")
 ONE = Settings(threads=1, batch_size=8)

@@ -10,10 +10,7 @@ import pytest
 
 from .harness import MLP, autotune, left
 
-SLOW = MLP.replace(
-    "    return TensorDataset(inputs, inputs.argmax(dim=1) % 10)",
-    "    return Slow(inputs)",
-).replace(
+SLOW = MLP.replace("    return TensorDataset(inputs, inputs.argmax(dim=1) % 10)", "    return Slow(inputs)").replace(
     "def build_model",
     """class Slow(torch.utils.data.Dataset):
     def __init__(self, inputs):

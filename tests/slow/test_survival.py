@@ -14,17 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.trial.process_tree import descendants, kill_tree
 from benchmarks.simulation.profiles import profile
-from tests.slow.harness import (
-    MLP,
-    autotune,
-    begin,
-    cgroup,
-    environment,
-    inside,
-    left,
-    read_until,
-    temporary_folder,
-)
+from tests.slow.harness import MLP, autotune, begin, cgroup, environment, inside, left, read_until, temporary_folder
 
 pytestmark = pytest.mark.torch
 

@@ -7,15 +7,7 @@ import ast
 import pytest
 
 from benchmarks.ratios import Ratio
-from benchmarks.unmodified import (
-    FOLDER,
-    SCRIPTS,
-    Row,
-    Run,
-    compared,
-    overlapping,
-    table,
-)
+from benchmarks.unmodified import FOLDER, SCRIPTS, Row, Run, compared, overlapping, table
 
 
 def pair(plain_step: float, tuned_step: float, start: float = 0.0) -> tuple[Run, Run]:

@@ -25,18 +25,12 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "nowhere.py"], "nowhere.py: no such file"),
         (["tune", "."], "not a file"),
         (["tune", "empty.py"], "empty.py: neither a training script, for nothing happens in it, nor a task file"),
-        (
-            ["tune", "whole.py", "--", "some", "words"],
-            "whole.py is a task file, which takes no arguments: some words",
-        ),
+        (["tune", "whole.py", "--", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
         (["tune", "whole.py", "some", "words"], "whole.py is a task file, which takes no arguments: some words"),
         (["tune", "whole.py", "--only", ""], "--only: name at least one knob, such as threads"),
         (["tune", "half.py"], "lacks build_dataset and compute_loss"),
         (["tune", "broken.py"], "broken.py:1: not valid Python"),
-        (
-            ["tune", "whole.py", "--budget", "soon"],
-            "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h",
-        ),
+        (["tune", "whole.py", "--budget", "soon"], "--budget 'soon': write a duration such as 90s, 5m, 1h30m or 10h"),
         (["tune", "whole.py", "--budget", "1s"], "--budget 1s is too short: give at least 5s"),
         (["tune", "whole.py", "--seed", "9" * 26], "must be a whole number from 0 to 4294967295"),
         (["tune", "whole.py", "--budget", "1e300"], "--budget '1e300': must be at most 3650d"),
@@ -51,14 +45,8 @@ from tests.unit.cli.conftest import Said, Say
         (["tune", "whole.py", "--fix", "num_workers=-3"], "--fix num_workers=-3: must be a whole number from 0"),
         (["tune", "whole.py", "--fix", "threads=4000"], "threads exceed the CPU budget of"),
         (["tune", "whole.py", "--profile", "."], ".: is a folder. Name the profile's file: --profile OUT.yaml"),
-        (
-            ["tune", "whole.py", "--profile", "/dev/null"],
-            "it is a device or pipe, and only plain files",
-        ),
-        (
-            ["tune", "whole.py", "--profile", "link.yaml"],
-            "it is a symbolic link, and only plain files",
-        ),
+        (["tune", "whole.py", "--profile", "/dev/null"], "it is a device or pipe, and only plain files"),
+        (["tune", "whole.py", "--profile", "link.yaml"], "it is a symbolic link, and only plain files"),
         (["tune", "whole.py", "--fix", "num_workers"], "--fix 'num_workers': write knob=value"),
         (["init", "whole.py"], "whole.py exists already; name another file"),
         (["init", "no/such/folder.py"], "cannot be written: No such file"),
@@ -193,12 +181,7 @@ def test_json_is_one_object_on_stdout_and_people_read_stderr(say: Say, asked: li
     ids=repr,
 )
 def test_every_end_has_its_exit_code(
-    say: Say,
-    elsewhere: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
-    code: int,
-    words: list[str],
+    say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: list[str]
 ) -> None:
     def run(*_: Any) -> None:
         raise error

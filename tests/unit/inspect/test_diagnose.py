@@ -202,11 +202,7 @@ def test_a_command_ends_by_the_deadline() -> None:
 
 @pytest.mark.parametrize(
     ("found", "bound"),
-    [
-        (asdict(inspection(update=0.7)), Bound.UPDATE),
-        (asdict(inspection(noise=(0.0,))), None),
-        ({}, None),
-    ],
+    [(asdict(inspection(update=0.7)), Bound.UPDATE), (asdict(inspection(noise=(0.0,))), None), ({}, None)],
     ids=["told", "cannot tell", "failed"],
 )
 def test_one_trial_gives_a_quick_verdict(found: dict[str, Any], bound: Bound | None) -> None:

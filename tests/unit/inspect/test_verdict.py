@@ -159,10 +159,6 @@ class TestCannotTell:
         assert verdict(open_end, found, OWN, 0.0).bound is Bound.FEW_STEPS
         assert verdict(open_end | {Part.THREADS: gain(1.0, 0.9, 1.1)}, found, OWN, 0.0).bound is Bound.COMPUTE
 
-    def test_a_doubt_beside_neighbours_names_them(self) -> None:
-        found = inspection(noise=(0.0,))
-        assert verdict(bounds(found), found, OWN, 1.0).bound is Bound.BUSY
-
 
 class TestConclude:
     @pytest.mark.parametrize("turns", [[], rounds(loader=1.1)], ids=["clock", "rounds"])

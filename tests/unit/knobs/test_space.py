@@ -38,7 +38,7 @@ def walk(space: Space, seed: int, steps: int = 40) -> list[Settings]:
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_settings_exceed_the_budget(space, seed):
     budget = space.context.inventory.budget.threads
     for found in walk(space, seed):
@@ -51,7 +51,7 @@ def test_no_settings_exceed_the_budget(space, seed):
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_global_batch_is_the_users_own_below_max(space, seed):
     own = space.context.baseline.global_batch
     batches = {found.global_batch for found in walk(space, seed)}
@@ -61,7 +61,7 @@ def test_the_global_batch_is_the_users_own_below_max(space, seed):
 
 
 @given(SPACES, st.integers())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_moves_are_feasible_distinct_and_change_something(space, seed):
     here = walk(space, seed)[-1]
     assert here in space
@@ -73,7 +73,7 @@ def test_moves_are_feasible_distinct_and_change_something(space, seed):
 
 
 @given(SPACES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_baseline_is_always_contained(space):
     baseline = space.context.baseline
     assert baseline in space
@@ -177,14 +177,6 @@ def test_a_random_move_is_drawn_from_what_is_offered_only():
     rng = random.Random(1)
     drawn = {space.random_move(here, rng.randrange) for _ in range(20)}
     assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
-
-
-def test_a_fixed_value_is_not_left_out():
-    quiet = context(inventory(), 64)
-    left_out = [(each.knob, each.value) for each in build(quiet, "safe").left_out]
-    assert ("omp_wait_policy", "passive") in left_out
-    fixed = build(quiet, "safe", {"omp_wait_policy": "passive"}).left_out
-    assert ("omp_wait_policy", "passive") not in [(each.knob, each.value) for each in fixed]
 
 
 def test_processes_trade_for_workers_both_ways():

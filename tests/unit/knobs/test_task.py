@@ -39,12 +39,7 @@ def test_any_facts_survive_json(
     samples: int | None, current: dict[str, Any], impls: tuple[str, ...], refused: str | None, warnings: tuple[str, ...]
 ) -> None:
     facts = replace(
-        FACTS,
-        samples=samples,
-        current=current,
-        optimizer_impls=impls,
-        why_not_several=refused,
-        warnings=warnings,
+        FACTS, samples=samples, current=current, optimizer_impls=impls, why_not_several=refused, warnings=warnings
     )
     assert through_json(facts) == facts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import autotune.probes
 from autotune.probes.system import System
 from tests.doubles.machines import laptop
-from tests.doubles.recorded import Recorded
 
 FORBIDDEN_CALLS = {"open", "sched_getaffinity", "cpu_count", "read_text", "read_bytes", "listdir", "getenv", "Popen"}
 FORBIDDEN_IMPORTS = {"os", "subprocess", "resource", "torch", "multiprocessing", "tempfile", "shutil"}
@@ -53,18 +51,6 @@ def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"ab\xff\n")
     assert System().read(str(tmp_path / "x")) == "ab\ufffd"
-
-
-def test_a_recording_loads_from_a_folder(tmp_path: Path) -> None:
-    laptop().at(tmp_path)
-    facts = {"affinity": [1, 2], "env": {"A": "b"}, "rlimits": {"RLIMIT_NOFILE": [64, None]}, "spaces": {"/x": [2, 1]}}
-    (tmp_path / "machine.json").write_text(json.dumps(facts), encoding="utf-8")
-    system = Recorded.load(tmp_path)
-    assert system.affinity() == {1, 2}
-    assert system.rlimit("RLIMIT_NOFILE") == (64, None)
-    assert system.env == {"A": "b"}
-    assert system.read("/sys/devices/cpu_atom/cpus") == "12-19"
-    assert system.read("/etc/passwd") is None
 
 
 def test_remember_computes_once_per_key(tmp_path: Path) -> None:

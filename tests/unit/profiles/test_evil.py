@@ -101,7 +101,7 @@ def mutated(draw: st.DrawFn) -> str:
 
 
 @given(mutated() | st.text(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_is_changed_is_a_profile_or_refused_and_runs_nothing(text: str) -> None:
     with canary() as events:
         try:

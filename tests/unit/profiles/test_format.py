@@ -98,10 +98,7 @@ def test_what_is_wrong_is_said_with_its_line(old: str, new: str, words: str) -> 
     ("text", "words"),
     [
         (changed("recommended: amp", "recommended: fast"), "recommended: 'fast' is not one of safe, amp, max"),
-        (
-            changed("key: amd", "key: ../../etc/amd"),
-            "key: '../../etc/amd-epyc-zen4-8c-32g' is not a plain name",
-        ),
+        (changed("key: amd", "key: ../../etc/amd"), "key: '../../etc/amd-epyc-zen4-8c-32g' is not a plain name"),
         (changed("cores: 8", "coers: 8"), "machine.facts.coers: is no key of this format; did you mean cores?"),
         (changed("torch:", "LD_PRELOAD:"), "software.LD_PRELOAD: 'LD_PRELOAD' is not a lower-case word"),
         (changed("  rate: 1240.25\n", ""), "baseline.rate: is missing"),
@@ -154,9 +151,7 @@ def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
     made = profile()
     data = made.as_dict()
     assert json.loads(json.dumps(data)) == data == yaml.safe_load(TEXT)
-    assert list(data) == [
-        *("schema", "machine", "software", "target", "recommended", "baseline", "levels", "evidence"),
-    ]
+    assert list(data) == [*("schema", "machine", "software", "target", "recommended", "baseline", "levels", "evidence")]
     assert data["schema"] == SCHEMA
     assert list(data["machine"]) == ["key", "facts"]
     assert list(data["baseline"]) == ["settings", "rate"]

@@ -42,10 +42,7 @@ class TestKey:
                 named(inventory(64, 64, sockets=2, gpus=8, memory=512 * GIB), *["NVIDIA H200"] * 8),
                 "amd-epyc-zen4-2s-64c-512g-h200x8",
             ),
-            (
-                named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"),
-                "amd-epyc-zen4-8c-8g-h200x2-t4",
-            ),
+            (named(inventory(8, 8, gpus=3), "NVIDIA H200", "Tesla T4", "NVIDIA H200"), "amd-epyc-zen4-8c-8g-h200x2-t4"),
             (named(inventory(), family="", vendor="unknown"), "unknown-2c-8g"),
             (named(inventory(), family="family25-model17", vendor="amd"), "amd-family25-model17-2c-8g"),
             (named(inventory(), family="Sapphire Rapids/SP!", vendor="intel"), "intel-sapphire-rapids-sp-2c-8g"),

@@ -103,9 +103,7 @@ def test_a_field_is_compared_for_every_fact() -> None:
 
 
 @given(
-    threads=st.integers(1, 2**20),
-    gpus=st.lists(st.sampled_from(["h200", "t4"]), max_size=4),
-    text=st.text(max_size=20),
+    threads=st.integers(1, 2**20), gpus=st.lists(st.sampled_from(["h200", "t4"]), max_size=4), text=st.text(max_size=20)
 )
 def test_any_two_machines_get_a_verdict_and_one_sentence(threads: int, gpus: list[str], text: str) -> None:
     other = replace(MACHINE, key="other", threads=threads, gpus=tuple(gpus), family=text)

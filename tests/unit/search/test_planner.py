@@ -27,11 +27,7 @@ def made(space: Space, seed: int = 0, **options: object) -> Planner:
 
 
 def drive(
-    search: Planner,
-    level: str,
-    run: Callable[[Settings], Outcome],
-    trials: int,
-    history: Sequence[Trial] = (),
+    search: Planner, level: str, run: Callable[[Settings], Outcome], trials: int, history: Sequence[Trial] = ()
 ) -> Iterator[tuple[Proposal, Trial]]:
     """Up to ``trials`` trials after ``history``."""
     seen = list(history)

@@ -26,12 +26,7 @@ def test_a_baseline_that_collapsed_beside_a_neighbour_is_no_headline() -> None:
 
 @pytest.mark.parametrize(
     "others",
-    [
-        rounds(350.0, 1.0, range(4, 6)),
-        rounds(25.0, 1.0, range(4, 5)),
-        rounds(25.0, 0.3, range(4, 6)),
-        [],
-    ],
+    [rounds(350.0, 1.0, range(4, 6)), rounds(25.0, 1.0, range(4, 5)), rounds(25.0, 0.3, range(4, 6)), []],
     ids=["nothing lost", "too few", "too little", "none"],
 )
 def test_otherwise_all_rounds_decide(others: list[Round]) -> None:

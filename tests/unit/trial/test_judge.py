@@ -75,21 +75,9 @@ TABLE: list[tuple[str, TrialEnd, Outcome]] = [
     ),
     ("killed, counter unchanged", ended(None, -9, oom_kills=0), Crashed("killed by SIGKILL from outside", "")),
     ("killed, no counter", ended(None, -9, oom_kills=None), Crashed("killed by SIGKILL from outside", "")),
-    (
-        "bus error",
-        ended(None, -signal.SIGBUS),
-        OutOfMemory(SHM_FULL, "", where="shm"),
-    ),
-    (
-        "bus error through a shell",
-        ended(None, 135),
-        OutOfMemory(SHM_FULL, "", where="shm"),
-    ),
-    (
-        "bus error of the launcher",
-        TrialEnd(None, (), -signal.SIGBUS),
-        OutOfMemory(SHM_FULL, "", where="shm"),
-    ),
+    ("bus error", ended(None, -signal.SIGBUS), OutOfMemory(SHM_FULL, "", where="shm")),
+    ("bus error through a shell", ended(None, 135), OutOfMemory(SHM_FULL, "", where="shm")),
+    ("bus error of the launcher", TrialEnd(None, (), -signal.SIGBUS), OutOfMemory(SHM_FULL, "", where="shm")),
     (
         "hung",
         ended(None, -9, timed_out="compiling", log="stacks"),
@@ -152,11 +140,7 @@ def test_a_signal_is_the_reason_also_where_the_rank_that_heard_of_it_ended_first
 
 
 @pytest.mark.parametrize(
-    "signum",
-    [
-        *(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)),
-        signal.SIGRTMIN + 1,
-    ],
+    "signum", [*(s for s in signal.Signals if s not in (signal.SIGBUS, signal.SIGKILL)), signal.SIGRTMIN + 1]
 )
 def test_every_signal_is_a_crash_with_a_name(signum: int) -> None:
     outcome = judge(OWN, ended(None, -signum))

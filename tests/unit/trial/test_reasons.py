@@ -13,10 +13,7 @@ from autotune.trial.parent.judge import explain
 NETWORK = [
     ("socket.gaierror", "[Errno -3] Temporary failure in name resolution"),
     ("urllib.error.URLError", "<urlopen error [Errno -2] Name or service not known>"),
-    (
-        "requests.exceptions.ConnectionError",
-        "HTTPSConnectionPool(host='x'): Max retries exceeded with url: /",
-    ),
+    ("requests.exceptions.ConnectionError", "HTTPSConnectionPool(host='x'): Max retries exceeded with url: /"),
     ("huggingface_hub.errors.OfflineModeIsEnabled", "Cannot reach https://huggingface.co: offline mode is enabled."),
     ("huggingface_hub.errors.LocalEntryNotFoundError", "Cannot find the requested files in the disk cache"),
     ("OSError", "We couldn't connect to 'https://huggingface.co' to load the files"),

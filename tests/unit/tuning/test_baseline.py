@@ -14,24 +14,11 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import (
-    BUDGET_OVER,
-    Completed,
-    Crashed,
-    NotApplied,
-    Outcome,
-    OutOfMemory,
-    TimedOut,
-)
+from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
-from tests.doubles.fake_bench import (
-    OWN,
-    FakeBench,
-    completed,
-    speeds,
-)
+from tests.doubles.fake_bench import OWN, FakeBench, completed, speeds
 
 
 class TestSettlingTheBaseline:

@@ -17,11 +17,7 @@ from autotune.trial.target import Target, recognise, started_script
 from autotune.tuning import from_python
 from autotune.tuning.options import Options
 
-FUNCTIONS: dict[str, Any] = {
-    "build_model": lambda: None,
-    "build_dataset": list,
-    "compute_loss": lambda model, batch: 0,
-}
+FUNCTIONS: dict[str, Any] = {"build_model": lambda: None, "build_dataset": list, "compute_loss": lambda model, batch: 0}
 TRACEBACK = 'Traceback (most recent call last):\n  File "<cell 3>", line 2, in build_model\nValueError: mine\n'
 
 

@@ -8,10 +8,7 @@ from autotune.stats.proof import ANALYSES, BASELINE, Round, compare
 from autotune.tuning.proof import prove, seconds_to_decide, without_least_promising
 from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
 from autotune.tuning.state import RunState
-from tests.doubles.fake_bench import (
-    FakeBench,
-    speeds,
-)
+from tests.doubles.fake_bench import FakeBench, speeds
 from tests.unit.tuning.test_race import EXACT, FOUND, LOW, OWN, searched
 
 

@@ -6,13 +6,7 @@ from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.tuning.race import RUNGS, leaders, race
 from autotune.tuning.state import RunState
-from tests.doubles.fake_bench import (
-    FakeBench,
-    completed,
-    listed,
-    make,
-    speeds,
-)
+from tests.doubles.fake_bench import FakeBench, completed, listed, make, speeds
 
 OWN = Settings(threads=2, batch_size=64)
 FOUND = [OWN.but(num_workers=count) for count in (1, 2, 3, 4)]

@@ -149,10 +149,7 @@ class TestProfile:
 
     def test_failures_name_what_was_changed(self) -> None:
         changed = OWN.but(compile="default", num_workers=2)
-        history = [
-            Trial(OWN, _completed(100.0), "safe"),
-            Trial(changed, Crashed("SIGSEGV", "long log"), "safe"),
-        ]
+        history = [Trial(OWN, _completed(100.0), "safe"), Trial(changed, Crashed("SIGSEGV", "long log"), "safe")]
         (failure,) = self.made(history).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}

@@ -33,10 +33,6 @@ class TestEnvironment:
         assert found["TMPDIR"] == str(tmp_path)
         assert os.environ["MASTER_ADDR"] == "7", "the user's own stays"
 
-    def test_an_allocator_that_is_not_here_is_not_preloaded(self, tmp_path: Path) -> None:
-        gone = replace(MACHINE, software=replace(MACHINE.software, allocators=()))
-        assert "LD_PRELOAD" not in start_environment(gone, StudyPaths(tmp_path), Settings(allocator="jemalloc"))
-
     def test_threads_that_sleep_are_asked_for_before_openmp_is_loaded(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
