@@ -113,18 +113,11 @@ def not_believable(level: str, value: float, most: float) -> str:
     )
 
 
-def batch_norm(own: int, others: Sequence[int], *, replicated: bool) -> str:
-    """Return what sharing a batch changes: BatchNorm normalises over what one process or replica has."""
-    keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"
-    return f"BatchNorm normalises over {' or '.join(map(str, others))} samples instead of {own}; {keep} keeps it"
-
-
-def data_parallel(ratio: float, processes: int) -> str:
-    """Return the speed of `torch.nn.DataParallel` over several processes."""
-    return (
-        f"torch.nn.DataParallel reached {ratio:.2f}x of the rate of {processes} processes with the same batch"
-        " (single trials)"
-    )
+def batch_norm(own: int, others: Sequence[int]) -> str:
+    """Return what sharing a batch changes: BatchNorm normalises over what one process has."""
+    sizes = " or ".join(map(str, others))
+    keep = "torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
+    return f"BatchNorm normalises over {sizes} samples instead of {own}; {keep}"
 
 
 def fresh_processes(no_fork_reason: str) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.cpu_binding import bind_by_plan
+from autotune.knobs.binding import bind_by_plan
 from autotune.runtime.entry import as_main
 from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
 from autotune.trial import process_tree

@@ -191,7 +191,7 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
     compiled = seen.compiles or any(_is_compiled(model) for model in seen.models)
     if compiled or not seen.models:
         why = "the script compiles its model itself" if compiled else MODEL_FREE
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     found += _left_out_of_loader(seen.loader)
     if seen.loader is not None and not counts_samples(seen):
         found.append(("batch_size", None, "the length of a batch is not the loader's batch size"))

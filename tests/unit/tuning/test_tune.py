@@ -287,14 +287,6 @@ class TestRun:
         assert found.profile.evidence.trials == len(finished) + len(seen)
         assert not found.profile.evidence.partial
 
-    def test_without_resume_starts_anew(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        seen: list[Settings] = []
-        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
-        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        first = run.run(TARGET, options).profile.evidence.trials
-        second = run.run(TARGET, options).profile.evidence.trials
-        assert (first, len(seen)) == (second, first + second)
-
     def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
         (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)
         with pytest.raises(UsageError, match="without --resume"):
