@@ -33,8 +33,7 @@ from autotune.stats.student import student_quantile
 from autotune.trial.isolation.isolate import WAYS, isolate
 from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
 from autotune.tuning import host_lock as lock
 from autotune.tuning.schedule import ROUNDS

@@ -35,21 +35,17 @@ def _no_events(module: Any) -> None:
 
 
 TRACKERS = Adapter(
-    packages=("wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab"),
+    packages=("wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune"),
     variables={
         "WANDB_MODE": "disabled",
-        "SWANLAB_MODE": "disabled",
-        "CLEARML_OFFLINE_MODE": "1",
         "NEPTUNE_MODE": "offline",
         "COMET_START_ONLINE": "0",
         "COMET_MODE": "offline",
         "COMET_DISABLE_AUTO_LOGGING": "1",
         "DISABLE_MLFLOW_INTEGRATION": "1",
-        "DVC_STUDIO_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
     },
-    offline={"YOLO_OFFLINE": "true"},
-    logs=("WANDB_DIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR", "TRACKIO_DIR"),
+    logs=("WANDB_DIR", "COMET_OFFLINE_DIRECTORY"),
     log_uris={"MLFLOW_TRACKING_URI": "mlflow"},
     changes={
         "tensorboard.summary.writer.event_file_writer": _no_events,

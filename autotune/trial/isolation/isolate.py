@@ -18,7 +18,7 @@ from types import ModuleType
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation import overlays, redirected
-from autotune.trial.isolation.private import KERNEL, SERVICES, Entered, below, default_bytes
+from autotune.trial.isolation.private import KERNEL, SERVICES, below, default_bytes
 
 WAYS: tuple[ModuleType, ...] = (overlays, redirected)
 NEW_NETWORK = 0x40000000
@@ -48,7 +48,7 @@ class Isolation:
     why_not: tuple[str, ...]
     limits: tuple[str, ...]
     gaps: tuple[str, ...]
-    _entered: Entered = field(repr=False)
+    _nest: Callable[[Path], Callable[[str], str | None]] = field(repr=False)
     _own_network: bool = field(repr=False)
 
     def nest(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Isolation:
         folder.mkdir(parents=True, exist_ok=True)
         if self._own_network:
             _leave_network()  # trials that run side by side may use the same port
-        _reopen_files(self._entered.nest(folder.resolve()))
+        _reopen_files(self._nest(folder.resolve()))
 
 
 def isolate(
@@ -89,8 +89,16 @@ def isolate(
     Raises:
         OSError: none of ``ways`` is permitted. The last of `WAYS` always is.
     """
-    scratch = scratch.resolve()
-    way, entered, why_not = _enter_one(ways, scratch, origin.resolve(), default_bytes() if room is None else room)
+    scratch, size = scratch.resolve(), default_bytes() if room is None else room
+    why_not: list[str] = []
+    for way in ways:
+        try:
+            entered = way.enter(scratch, origin.resolve(), size)
+            break
+        except OSError as error:
+            why_not.append(f"{way.NAME}: {error.strerror or error}")
+    else:
+        raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")
     os.environ.update(adapters.variables(scratch / "trackers", network=network))
     tempfile.tempdir = None
     own_network, gaps = False, entered.gaps
@@ -102,18 +110,7 @@ def isolate(
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
             redirected.forbid_network()
-    return Isolation(way, why_not, entered.limits, gaps, entered, own_network)
-
-
-def _enter_one(ways: Sequence[ModuleType], *where: object) -> tuple[str, Entered, tuple[str, ...]]:
-    """Return the name of the first way that is permitted, what it gave, and why not those before."""
-    why_not: list[str] = []
-    for way in ways:
-        try:
-            return way.NAME, way.enter(*where), tuple(why_not)
-        except OSError as error:
-            why_not.append(f"{way.NAME}: {error.strerror or error}")
-    raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")
+    return Isolation(way.NAME, tuple(why_not), entered.limits, gaps, entered.nest, own_network)
 
 
 def _leave_network() -> None:

@@ -129,8 +129,7 @@ def judge(settings: Settings, end: TrialEnd) -> Outcome:
 
 def loss_tolerance(settings: Settings) -> float:
     """Return by how much losses may differ: what the coarsest of the settings' values allows."""
-    own = (knob.loss_tolerance.get(getattr(settings, knob.name), LOSS_TOLERANCE) for knob in KNOBS)
-    return max(own)
+    return max(knob.loss_tolerance.get(getattr(settings, knob.name), LOSS_TOLERANCE) for knob in KNOBS)
 
 
 def lost_its_peer(report: TrialReport) -> bool:
@@ -175,9 +174,7 @@ def how_it_ended(end: TrialEnd) -> Outcome:
     if end.timed_out is not None:
         return TimedOut(f"no progress while {end.timed_out}", end.log, phase=end.timed_out)
     codes = [code for code in (*end.rank_codes, end.code or 0) if code != 0]
-    code = min(
-        codes[:1] + [code for code in codes if code < 0][:1], default=0
-    )  # a signal explains more than an exit code
+    code = next((code for code in codes if code < 0), codes[0] if codes else 0)  # a signal explains more
     if code in (-signal.SIGBUS, 128 + signal.SIGBUS):
         return OutOfMemory(SHM_FULL, end.log, where="shm")
     if code == -signal.SIGKILL:
