@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, overrides
 from autotune.errors import UsageError
@@ -39,9 +40,12 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare
 from autotune.profiles.places import places
+from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
+EMPTY: Mapping[str, str] = MappingProxyType({})
+AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 
@@ -115,11 +119,13 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     settings, said = _settings(script, profile, level, wishes, inventory)
     order = _order(profile, level, settings)
     alone = settings.processes == 1 and wishes.cluster is None
+    as_one = _as_torchrun(profile) if alone else {}
+    by = (AS_ONE,) if as_one else ()
     if order is None and profile.target.script is not None and alone:
         own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join(said) or own_settings, wishes.timeout)
-    own = {PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {}  # for `autotune.load`
-    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said))
+        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), wishes.timeout, as_one)
+    own = as_one | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
+    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said, *by))
 
 
 def _settings(
@@ -167,7 +173,7 @@ def _launch(
         words: the script and its arguments.
         settings: to start it with.
         order: what is applied to the script from outside.
-        own: variables that this package's own runtime reads.
+        own: variables that the script reads, or this package's own runtime in it.
         wishes: the user's.
         inventory: this machine.
         notes: what to say already.
@@ -202,10 +208,17 @@ def _words(script: Script) -> tuple[str, ...]:
     return (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
 
 
-def _as_it_is(words: Sequence[str], note: str, timeout: float | None = None) -> Launch:
-    """Return the script without a profile, in the user's own environment."""
-    variables = _watching(timeout)
-    watched = ["-m", ENTRY, "gloo"] if variables else []
+def _as_torchrun(profile: Profile) -> dict[str, str]:
+    """Return what torchrun sets for one process, if the script needs it and has not got it."""
+    return torchrun.variables() if profile.target.launcher is not None and "RANK" not in os.environ else {}
+
+
+def _as_it_is(
+    words: Sequence[str], note: str, timeout: float | None = None, own: Mapping[str, str] = EMPTY
+) -> Launch:
+    """Return the script without a profile, in the user's own environment with the variables ``own``."""
+    variables = {**own, **_watching(timeout)}
+    watched = ["-m", ENTRY, "gloo"] if timeout is not None else []
     line = [sys.executable, *watched, *words]
     return Launch(line, line, os.environ | variables, variables, (note,))
 

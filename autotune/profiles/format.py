@@ -207,6 +207,8 @@ class Target:
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
+    launcher: Annotated[Annotated[str, one_of(("torchrun", "accelerate", "mpiexec"))] | None, OMITTED] = None
+    """What starts the script in place of Python: it needs the variables that torchrun sets."""
     compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 

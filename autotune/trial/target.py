@@ -143,6 +143,7 @@ class Script:
         written: the path as it was written, which the script sees in ``sys.argv[0]``.
         module: the module's name if it is started with ``-m``.
         network: whether its trials may reach other machines.
+        launcher: that starts it in place of Python; None for Python itself. It finds what torchrun sets.
     """
 
     path: Path
@@ -150,6 +151,7 @@ class Script:
     written: str = ""
     module: str | None = None
     network: bool = False
+    launcher: str | None = None
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -308,6 +308,8 @@ class ForkServers:
 
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
+        self.script = setup.script
+        """How it is started; with a launcher once it is known that it does not start without."""
         self._living: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
 
     def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ForkServerProcess:
@@ -348,7 +350,7 @@ class ForkServers:
 
     def _load(self, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None) -> None:
         setup = self._setup
-        task, script = str(setup.task), setup.script
+        task, script = str(setup.task), self.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
         seconds = max(0.0, min(most, deadline - time.monotonic()))
         if script is not None and seconds < LEAST_SECONDS:
@@ -387,7 +389,9 @@ class ForkServers:
             room = default_bytes()
             advice = script and explain(error["error_type"], error["error"], network=network, room=room)
             raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
-        server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
+        if script is not None:
+            self.script = server.script = replace(script, launcher=reply["launcher"])
+        server.fork_point, server.gaps = reply["fork_point"], tuple(reply["gaps"])
 
 
 def last_place(stacks: str, folder: Path) -> str:

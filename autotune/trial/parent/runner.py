@@ -35,6 +35,10 @@ seconds."""
 NOT_LOADED = (
     "the script could not be started again as one of several processes within {:.0f} s; a longer --budget tries it"
 )
+STARTED_AGAIN = (
+    "the script does not start without what torchrun sets (RANK and others), so it is started as torchrun starts one"
+    " process; several: autotune tune torchrun --nproc-per-node=N"
+)
 NO_TIME = "the script takes {:.0f} s until it trains, too long to try several processes; a longer --budget tries them"
 
 
@@ -114,6 +118,10 @@ class Runner:
         self.script_seconds = self.script_seconds or now - begun
         facts = TaskFacts.from_dict(server.fork_point["facts"])
         facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
+        if server.script != self.setup.script:
+            facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
+        assert server.script is not None
+        facts = replace(facts, launcher=server.script.launcher)
         if facts.why_not_several is not None or not several:
             return facts
         most = max(LEAST_SECONDS, MOST_SHARE * (self.deadline - now))

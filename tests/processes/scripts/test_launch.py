@@ -1,0 +1,60 @@
+"""Scripts that are written for a launcher: started without one they are started as torchrun starts one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.baseline import baseline_settings
+from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed
+from autotune.trial.parent.runner import STARTED_AGAIN
+from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.trial.running_scripts import running
+
+pytestmark = pytest.mark.torch
+DDP = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+{asks}
+dist.init_process_group("gloo")
+dataset = TensorDataset(torch.randn(512, 8), torch.randn(512, 1))
+model = DistributedDataParallel(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset))
+for epoch in range(100_000):
+    for inputs, wanted in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("asks", ['rank = int(os.environ["RANK"])', 'rank = int(os.getenv("LOCAL_RANK"))', ""])
+def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
+    asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(DDP.format(asks=asks), tmp_path, monkeypatch) as runner:
+        facts = runner.describe(steps=False)
+        assert facts.launcher == "torchrun"
+        assert facts.warnings[0] == STARTED_AGAIN
+        if not asks:
+            return
+        baseline = baseline_settings(facts, probe())
+        bench = TrialBench(runner, baseline)
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
+        with bench.contest({"one": baseline, "other": baseline}, runner.deadline) as contest:  # two ports at once
+            assert set(contest.round(0.1)) == {"one", "other"}
+
+
+def test_a_script_that_works_without_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        facts = runner.describe(steps=False)
+    assert facts.launcher is None
+    assert STARTED_AGAIN not in facts.warnings
