@@ -46,6 +46,11 @@ from autotune.trial.target import Script
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
+OTHER_NUMBER = (
+    "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
+    " line, or give --nproc"
+)
+UNWATCHED = "--timeout is not watched where your launch line starts as it is"
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 
@@ -104,27 +109,34 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
     if wishes.why_not or outside.disabled:
-        return _as_it_is(words, wishes.why_not or DISABLED)
+        return _as_it_is(words, wishes.why_not or DISABLED, line=script.line)
     if script.hides_us:
-        return _as_it_is(words, f"the script starts as it is: {script.hides_us}")
+        return _as_it_is(words, f"the script starts as it is: {script.hides_us}", line=script.line)
     inventory = probe()
     path, notes = _profile(script, wishes, inventory)
     profile = read(path)
     comparison = compare(profile, Here.on(inventory))
     notes += tuple(filter(None, [comparison.sentence]))
     if comparison.verdict == NONE:
-        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
+        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
     option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
     level = profile.checked_level(level, option)
     settings, said = _settings(script, profile, level, wishes, inventory)
+    if script.line and wishes.processes is None and settings.processes != script.processes:
+        other = OTHER_NUMBER.format(script.processes, settings.processes)
+        return _as_it_is(words, other, wishes.timeout, line=script.line)
     order = _order(profile, level, settings)
     alone = settings.processes == 1 and wishes.cluster is None
     as_one = _as_torchrun(profile) if alone else {}
     by = (AS_ONE,) if as_one else ()
     if order is None and profile.target.script is not None and alone:
         own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), wishes.timeout, as_one)
-    own = as_one | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
+        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), wishes.timeout, as_one, script.line)
+    own = (
+        as_one
+        | dict(script.variables)
+        | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
+    )
     return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said, *by))
 
 
@@ -210,17 +222,24 @@ def _words(script: Script) -> tuple[str, ...]:
 
 def _as_torchrun(profile: Profile) -> dict[str, str]:
     """Return what torchrun sets for one process, if the script needs it and has not got it."""
-    return torchrun.variables() if profile.target.launcher is not None and "RANK" not in os.environ else {}
+    return torchrun.variables() if profile.target.ranked and "RANK" not in os.environ else {}
 
 
 def _as_it_is(
-    words: Sequence[str], note: str, timeout: float | None = None, own: Mapping[str, str] = EMPTY
+    words: Sequence[str],
+    note: str,
+    timeout: float | None = None,
+    own: Mapping[str, str] = EMPTY,
+    line: Sequence[str] = (),
 ) -> Launch:
-    """Return the script without a profile, in the user's own environment with the variables ``own``."""
+    """Return the script without a profile: by the user's own launch ``line``, else with the variables ``own``."""
+    if line:
+        unwatched = () if timeout is None else (UNWATCHED,)
+        return Launch(list(line), list(line), dict(os.environ), {}, (note, *unwatched))
     variables = {**own, **_watching(timeout)}
     watched = ["-m", ENTRY, "gloo"] if timeout is not None else []
-    line = [sys.executable, *watched, *words]
-    return Launch(line, line, os.environ | variables, variables, (note,))
+    start = [sys.executable, *watched, *words]
+    return Launch(start, start, os.environ | variables, variables, (note,))
 
 
 def _watching(timeout: float | None) -> dict[str, str]:
@@ -341,7 +360,8 @@ def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
     if profile.target.script is None or processes == 1:
         return
     refused = (item for item in profile.evidence.not_offered if item.knob == "processes")
-    reason = next((item.reason for item in refused if item.value in (2, processes)), None)
+    own = processes == profile.baseline.processes
+    reason = next((item.reason for item in refused if item.value in (2, processes) and not own), None)
     if nodes > 1:
         reason = "an unmodified script is tuned for one machine; several take a task file or autotune.load()"
     elif settings.global_batch != profile.baseline.global_batch:

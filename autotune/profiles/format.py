@@ -207,8 +207,8 @@ class Target:
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
-    launcher: Annotated[Annotated[str, one_of(("torchrun", "accelerate", "mpiexec"))] | None, OMITTED] = None
-    """What starts the script in place of Python: it needs the variables that torchrun sets."""
+    ranked: Annotated[bool, OMITTED] = False
+    """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 

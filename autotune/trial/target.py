@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,11 @@ class Script:
         written: the path as it was written, which the script sees in ``sys.argv[0]``.
         module: the module's name if it is started with ``-m``.
         network: whether its trials may reach other machines.
-        launcher: that starts it in place of Python; None for Python itself. It finds what torchrun sets.
+        ranked: whether it finds the variables that torchrun sets, also as one process.
+        line: the user's own launch line, as it was written; empty if Python starts the script.
+        processes: that the line starts.
+        threads: that the line gives each process unless the user's environment says otherwise; None for PyTorch's own.
+        variables: that the launcher sets for all processes.
     """
 
     path: Path
@@ -151,7 +155,11 @@ class Script:
     written: str = ""
     module: str | None = None
     network: bool = False
-    launcher: str | None = None
+    ranked: bool = False
+    line: tuple[str, ...] = ()
+    processes: int = 1
+    threads: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -169,12 +177,13 @@ class Script:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments)}
+        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments), "line": list(self.line)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Script:
         """Return the inverse of `as_dict`."""
-        return cls(**{**data, "path": Path(data["path"]), "arguments": tuple(data["arguments"])})
+        lists = {name: tuple(data[name]) for name in ("arguments", "line")}
+        return cls(**{**data, **lists, "path": Path(data["path"])})
 
 
 Target = TaskFile | Script

@@ -31,7 +31,6 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from autotune.knobs.backend import TORCHRUN
 from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
@@ -103,9 +102,9 @@ class ForkServer:
         self.no_fork_reason = no_fork_reason
         isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
         gaps = () if isolation is None else isolation.gaps
-        launcher = self.task.script.launcher if isinstance(self.task, LoadedScript) else None
+        ranked = isinstance(self.task, LoadedScript) and self.task.script.ranked
         self._reply(
-            "loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps, launcher=launcher
+            "loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps, ranked=ranked
         )
 
     def start(self, request: TrialRequest, fd: int) -> None:
@@ -233,8 +232,8 @@ class ScriptForkServer:
 
         A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
         message = self._brought_to_its_training()
-        if message.get("needs_torchrun") and self.script.launcher is None:
-            self.script = replace(self.script, launcher=TORCHRUN)
+        if message.get("needs_torchrun") and not self.script.ranked:
+            self.script = replace(self.script, ranked=True)
             message = self._brought_to_its_training()
         if "serves" in message:
             self._guard()

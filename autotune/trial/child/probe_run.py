@@ -92,7 +92,8 @@ def run(script: Script, hooks: Hooks) -> Ended:
         hooks: report what the script trains with.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
-    if script.launcher is not None and "RANK" not in os.environ:
+    os.environ.update(script.variables)
+    if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
     adapters.silence(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)

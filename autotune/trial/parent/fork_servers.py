@@ -309,7 +309,7 @@ class ForkServers:
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
         self.script = setup.script
-        """How it is started; with a launcher once it is known that it does not start without."""
+        """How it is started; as torchrun does it once it is known that it does not start otherwise."""
         self._living: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
 
     def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ForkServerProcess:
@@ -390,7 +390,7 @@ class ForkServers:
             advice = script and explain(error["error_type"], error["error"], network=network, room=room)
             raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
         if script is not None:
-            self.script = server.script = replace(script, launcher=reply["launcher"])
+            self.script = server.script = replace(script, ranked=reply["ranked"])
         server.fork_point, server.gaps = reply["fork_point"], tuple(reply["gaps"])
 
 

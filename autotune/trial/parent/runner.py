@@ -20,6 +20,7 @@ from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkSer
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts, wait
 from autotune.trial.parent.several_processes import Recorded
+from autotune.trial.target import Script
 
 PLAIN = Settings()
 REPLY_SECONDS = 30.0
@@ -121,7 +122,9 @@ class Runner:
         if server.script != self.setup.script:
             facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
         assert server.script is not None
-        facts = replace(facts, launcher=server.script.launcher)
+        facts = replace(facts, ranked=server.script.ranked)
+        if server.script.line:
+            return self._describe_launched(facts, server.script)
         if facts.why_not_several is not None or not several:
             return facts
         most = max(LEAST_SECONDS, MOST_SHARE * (self.deadline - now))
@@ -135,6 +138,28 @@ class Runner:
         facts = several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
         self._servers.set_compared(facts.compared)
         return facts
+
+    def _describe_launched(self, facts: TaskFacts, script: Script) -> TaskFacts:
+        """Return the facts of a ``script`` that the user starts by a launch line, of its number of processes.
+
+        Raises:
+            UserCodeError: it failed as so many processes.
+        """
+        own = {} if script.threads is None or self.setup.users_threads else {"threads": script.threads}
+        facts = replace(facts, current={**own, **facts.current})
+        if script.processes == 1:
+            return replace(facts, why_not_several=several_processes.OWN_NUMBER)
+        why_not = facts.why_not_several
+        if why_not is None:
+            recorded = self._record_ranks(script.processes, max(USUAL_PATIENCE, self.patience))
+            if recorded.end is not None:
+                raise _user_code_error(self.setup.task, recorded.end)
+            why_not = several_processes.why_not_own(recorded.ranks)
+        if why_not is not None:
+            note = several_processes.MEASURED_ALONE.format(script.processes, why_not)
+            facts = replace(facts, warnings=(note, *facts.warnings))
+            return replace(facts, why_not_several=several_processes.OWN_NUMBER)
+        return several_processes.as_launched(facts, recorded.ranks)
 
     @property
     def patience(self) -> float:

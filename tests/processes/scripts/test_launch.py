@@ -10,6 +10,7 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.parent.runner import STARTED_AGAIN
+from autotune.trial.parent.several_processes import OWN_NUMBER
 from autotune.trial.parent.trial_bench import TrialBench
 from tests.processes.trial.running_scripts import running
 
@@ -42,7 +43,7 @@ def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
 ) -> None:
     with running(DDP.format(asks=asks), tmp_path, monkeypatch) as runner:
         facts = runner.describe(steps=False)
-        assert facts.launcher == "torchrun"
+        assert facts.ranked
         assert facts.warnings[0] == STARTED_AGAIN
         if not asks:
             return
@@ -56,5 +57,37 @@ def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
 def test_a_script_that_works_without_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("torchrun_style", tmp_path, monkeypatch) as runner:
         facts = runner.describe(steps=False)
-    assert facts.launcher is None
+    assert not facts.ranked
     assert STARTED_AGAIN not in facts.warnings
+
+
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.mark.parametrize(
+    ("script", "batch"),
+    [(DDP.format(asks='rank = int(os.environ["RANK"])'), 32), ("torchrun_style", 64), ("ddp_shares_batch", 32)],
+    ids=["needs a rank", "a batch per process", "a batch that is divided"],
+)
+def test_the_users_launch_line_is_the_baseline(
+    script: str, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(script, tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
+        facts = runner.describe()
+        assert (facts.ranked, facts.why_not_several, facts.warnings) == (True, OWN_NUMBER, ())
+        baseline = baseline_settings(facts, probe())
+        assert (baseline.processes, baseline.threads, baseline.global_batch) == (2, 1, batch)
+        assert baseline.backend == "gloo"
+        outcome = TrialBench(runner, baseline).measure(baseline, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        steps = sum(block.steps for block in outcome.measurement.blocks)
+        assert sum(block.items for block in outcome.measurement.blocks) == steps * batch
+
+
+def test_processes_that_train_apart_are_tuned_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("plain_loop", tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
+        facts = runner.describe()
+    assert facts.warnings[0].startswith("your launch line starts 2 processes, but what is tuned is one")
+    assert "processes" not in facts.current
+    assert facts.why_not_several == OWN_NUMBER
