@@ -289,3 +289,13 @@ class TestDataParallel:
         here = context(inventory(16, 16, gpus=4), batch, convolutions=convolutions, train_seconds=36_000.0)
         refused = build(here, "safe").why_not(here.baseline.but(data_parallel=True, compile=compile))
         assert reason in (refused or "")
+
+
+def test_a_script_of_several_processes_keeps_their_number_and_moves_the_rest() -> None:
+    found = context(inventory(4, 4), 32, script="batches", why_not_several="the launch line says so")
+    own = found.baseline.but(processes=2, threads=1, batch_size=16, backend="gloo")
+    space = build(replace(found, baseline=own), "safe")
+    assert own.but(threads=2) in space
+    assert own.but(num_workers=1, prefetch_factor=2) in space
+    assert {settings.processes for _, settings in space.moves(own, far=True)} == {2}
+    assert {settings.global_batch for _, settings in build(replace(found, baseline=own), "max").moves(own)} == {32}
