@@ -138,7 +138,7 @@ def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script
         return found
     return replace(
         found,
-        ranked=line.launcher == "torchrun" or line.processes > 1,
+        ranked=line.launcher == "torchrun" or (line.launcher == "accelerate" and line.processes > 1),
         line=words,
         processes=line.processes,
         threads=line.threads,

@@ -167,6 +167,11 @@ class Script:
         return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
 
     @property
+    def under_mpi(self) -> bool:
+        """Return whether the user starts it by mpiexec."""
+        return bool(self.line) and Path(self.line[0]).name.startswith("mpi")
+
+    @property
     def hides_us(self) -> str | None:
         """Return why this package cannot be imported into the script's process; None if it can."""
         folder = Path.cwd() if self.module else self.path.parent

@@ -149,7 +149,7 @@ class Runner:
         facts = replace(facts, current={**own, **facts.current})
         if script.processes == 1:
             return replace(facts, why_not_several=several_processes.OWN_NUMBER)
-        why_not = facts.why_not_several
+        why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
         if why_not is None:
             recorded = self._record_ranks(script.processes, max(USUAL_PATIENCE, self.patience))
             if recorded.end is not None:

@@ -23,7 +23,8 @@ STARTED = "two processes started as torchrun does: "
 OWN_BACKEND = "the script makes its process group itself, with gloo"
 
 OWN_NUMBER = "your launch line says how many processes there are"
-MEASURED_ALONE = "your launch line starts {} processes, but what is tuned is one, as torchrun starts it: {}"
+MEASURED_ALONE = "your launch line starts {} processes, but what was measured is one: {}"
+UNDER_MPI = "trials do not start processes by mpiexec yet"
 
 
 def why_not_own(ranks: Sequence[RankEvidence]) -> str | None:
