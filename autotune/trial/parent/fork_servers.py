@@ -56,6 +56,10 @@ OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
 
 
+class NotInTime(UserCodeError):
+    """The script has not come to its training in the time that it had."""
+
+
 class EventLoop:
     """Calls back for each file descriptor that can be read.
 
@@ -376,7 +380,7 @@ class ForkServers:
                     if WAITING.search(stacks)
                     else NO_STEP.format(seconds, last_place(stacks, script.path.parent))
                 )
-                raise UserCodeError(f"{task}: {words}")
+                raise NotInTime(f"{task}: {words}")
             if timed_out and seconds < most:
                 raise NothingUsable(NOT_LOADED.format(task))
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"

@@ -16,7 +16,7 @@ from autotune.stats.measurement import Block
 from autotune.trial import process_tree
 from autotune.trial.messages import RankEvidence, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkServerProcess, ForkServers, TrialSetup
+from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended
 from autotune.trial.parent.running_trial import RunningTrial, Timeouts, wait
 from autotune.trial.parent.several_processes import Recorded
@@ -186,9 +186,16 @@ class Runner:
         return self._launch(spec, timeouts)
 
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
-        """Run a trial to its end."""
-        before = self.loop.paused
-        trial = self.start(spec, timeouts)
+        """Run a trial to its end. One that starts a script afresh fails alone if the script does not start again."""
+        before, asked = self.loop.paused, time.monotonic()
+        try:
+            trial = self.start(spec, timeouts)
+        except UserCodeError as error:
+            if not self.script_seconds:
+                raise
+            late = "starting" if isinstance(error, NotInTime) else None
+            words = f"{error.traceback}\n{error}".strip()
+            return TrialEnd(None, (), 1, timed_out=late, log=words, seconds=time.monotonic() - asked)
         try:
             self._wait(trial, lambda: trial.ended)
         finally:
@@ -233,7 +240,10 @@ class Runner:
         """Have a fork server start the launcher of a trial."""
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
-        server = self._servers.get(settings, self.deadline, several=ranks > 1)
+        deadline = self.deadline
+        if self.script_seconds:  # a script was started before: it need not take much longer now
+            deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
+        server = self._servers.get(settings, deadline, several=ranks > 1)
         self.started = number = self.started + 1
         if not self.trials:
             server.forget_log()

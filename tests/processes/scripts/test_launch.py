@@ -8,7 +8,7 @@ import pytest
 
 from autotune.knobs.baseline import baseline_settings
 from autotune.probes.inventory import probe
-from autotune.stats.outcome import Completed
+from autotune.stats.outcome import Completed, TimedOut
 from autotune.trial.parent.runner import STARTED_AGAIN
 from autotune.trial.parent.several_processes import OWN_NUMBER
 from autotune.trial.parent.trial_bench import TrialBench
@@ -33,6 +33,22 @@ for epoch in range(100_000):
     for inputs, wanted in loader:
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+"""
+
+SLOW_IF_PASSIVE = """
+import os
+import time
+import torch
+from torch.utils.data import DataLoader
+
+time.sleep(1000 if "OMP_WAIT_POLICY" in os.environ else 0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(100_000):
+    for inputs in DataLoader(torch.randn(512, 8), batch_size=16):
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
         optimizer.step()
 """
 
@@ -100,3 +116,16 @@ def test_a_line_whose_processes_cannot_be_measured_is_tuned_as_one(
     assert facts.warnings[0].startswith(f"your launch line starts 2 processes, but what was measured is one: {words}")
     assert "processes" not in facts.current
     assert facts.why_not_several == OWN_NUMBER
+
+
+def test_a_start_that_takes_too_long_rejects_that_trial_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process must start with runs the script from its start again, which may take longer than the first time."""
+    monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 3.0)
+    monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
+    with running(SLOW_IF_PASSIVE, tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(steps=False), probe())
+        bench = TrialBench(runner, baseline, patience=6.0)
+        outcome = bench.measure(baseline.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+        assert isinstance(outcome, TimedOut)
+        assert "no training step within 6 s" in outcome.detail
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)

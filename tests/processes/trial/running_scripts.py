@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.knobs.settings import Settings
 from autotune.launch import line
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
@@ -19,6 +20,11 @@ from tests.processes.scripts import corpus
 PATIENCE = 300.0
 STEPS = 100_000
 SCRIPTS = {script.name: script for script in corpus.CORPUS}
+
+
+def _waiting(settings: Settings) -> dict[str, str]:
+    policy = settings.omp_wait_policy
+    return {} if policy == "default" else {"OMP_WAIT_POLICY": policy}
 
 
 @contextmanager
@@ -44,7 +50,7 @@ def running(
     setup = TrialSetup(
         target.path,
         paths,
-        lambda _: trial_environment(os.environ, paths, threads=2, memory=2**33),
+        lambda settings: trial_environment(os.environ | _waiting(settings), paths, threads=2, memory=2**33),
         folder,
         script=target,
     )
