@@ -95,7 +95,7 @@ def tune(options: TuneOptions) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
     from autotune.knobs.fixed import read_fixed
-    from autotune.launch.command import check_one_machine
+    from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
     from autotune.tuning.runner import check_not_a_rank
 
@@ -109,7 +109,7 @@ def tune(options: TuneOptions) -> None:
         fix=dict(read_fixed(text) for text in options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
-    check_one_machine(os.environ)
+    check_slurm(os.environ, tunes=True)
     found = options.recognised()
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if options.report is not None:
@@ -224,9 +224,10 @@ class RunOptions:
 @taking(RunOptions)
 def run(options: RunOptions) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
-    from autotune.launch.command import from_options, from_slurm
+    from autotune.launch.command import check_slurm, from_options
 
-    cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts) or from_slurm(os.environ)
+    cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts)
+    check_slurm(os.environ, cluster)
     patience = seconds(options.timeout, "--timeout") if options.timeout else None
     script = line.script(options.script, options.context.args, module=options.module)
     if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli_parsing import LevelOption, ProfileArgument, confirm, say
-from autotune.errors import UsageError
+from autotune.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from autotune.profiles.format import Profile
@@ -50,7 +50,7 @@ def export(
     level: LevelOption = None,
 ) -> None:
     """Print what to paste into other launchers and trainers."""
-    from autotune.export.text import exported
+    from autotune.export import exported
 
     print(exported(profile, level, to))
 
@@ -118,20 +118,19 @@ def _same_file(one: Path, other: Path) -> bool:
 @profiles_app.command("list")
 def list_profiles() -> None:
     """List the profiles on this machine."""
-    from autotune.profiles import exchange
+    from autotune.profiles.exchange import listings
+    from autotune.profiles.places import places
     from autotune.report import profile as words
 
-    found = list(exchange.listings())
-    for listing in found:
-        if listing.problem:
-            say(listing.problem)
-        for where, profile in listing.entries:
+    found = list(listings())
+    for where, profile in found:
+        if where:
             print(words.listed(where, profile))
-        if listing.left_out:
-            say(f"{listing.place}: at most {exchange.LISTED} profiles are listed")
-    if not any(listing.entries for listing in found):
-        where = " or ".join(listing.place for listing in found if not listing.web)
-        say(f"no profiles in {where}; make one: autotune tune train.py")
+        else:
+            say(str(profile))
+    if not any(where for where, _ in found):
+        folders = " or ".join(str(each) for each in places() if isinstance(each, Path))
+        say(f"no profiles in {folders}; make one: autotune tune train.py")
 
 
 @profiles_app.command("match")
@@ -173,17 +172,20 @@ def pull(
     yes: YesOption = False,
 ) -> None:
     """Copy the profile that fits this machine best from a registry, after showing what it is."""
-    from autotune.profiles import exchange
+    from autotune.profiles import exchange, file
     from autotune.report import profile as words
 
     found = exchange.offer(what, source, to, sha256)
     for note in found.notes:
         say(note)
     say(f"{found.source}: {found.profile.target.name} on {found.profile.key}, sha256 {found.digest}")
-    if (present := found.present) is not None:
-        say(words.diff(present, found.profile, ("here", "pulled")))
+    if found.path.exists():
+        say(words.diff(file.read(found.path), found.profile, ("here", "pulled")))
     confirm(f"Write {found.path}?", yes)
-    print(found.take())
+    try:
+        print(file.write(found.path, found.profile))
+    except ProfileError as error:
+        raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
 
 
 @profiles_app.command("rm")
@@ -195,6 +197,6 @@ def rm(
     """Remove a profile from a registry."""
     from autotune.profiles import exchange
 
-    found = exchange.removal(what, source)
-    confirm(f"Remove {found.name} from {found.registry.shown}?", yes)
-    found.carry_out()
+    registry, name = exchange.removal(what, source)
+    confirm(f"Remove {name} from {registry.shown}?", yes)
+    registry.remove(name)

@@ -25,8 +25,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
 from autotune.trial.new_task import TASK
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
 from autotune.trial.target import recognise_target
 from autotune.tuning.runner import open_runner

@@ -1,4 +1,4 @@
-"""How much this process may use: CPUs, which limit decides and hints to the user; open files and processes.
+"""How much this process may use: CPUs, which limit decides and hints to the user; processes.
 
 Most limits are those of control groups, version 1, version 2 or both at once. A limit may sit on any ancestor, every
 version-1 controller may have a path of its own, and inside a container the path in ``/proc/self/cgroup`` is often the
@@ -66,15 +66,13 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
 
 
 def resource_limits(system: System) -> ResourceLimits:
-    """Return the resource limits of this process and its cgroups. A None in it means unlimited."""
-    files = system.rlimit("RLIMIT_NOFILE") or (None, None)
+    """Return how many processes this one and its cgroups may have."""
     texts = [group.read(system, "pids.max") for group in ancestors(system, "pids")]
     candidates = [(int(text), "cgroup pids.max") for text in texts if text and text.isdecimal()]
     own = (system.rlimit("RLIMIT_NPROC") or (None, None))[0]
     if own is not None and system.uid() != 0:  # does not apply to root
         candidates.append((own, "RLIMIT_NPROC"))
-    processes, source = min(candidates, default=(None, "unlimited"))
-    return ResourceLimits(files[0], files[1], processes, source)
+    return ResourceLimits(*min(candidates, default=(None, "unlimited")))
 
 
 def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:

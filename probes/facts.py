@@ -91,18 +91,9 @@ class Memory:
     limit: int
     limit_source: str
     available: int
-    swap: int
     shm_total: int | None
     shm_free: int | None
     transparent_hugepages: str | None
-
-
-@dataclass(frozen=True)
-class GpuLink:
-    """A link from one GPU to another: ``nvlink``, ``pcie-switch``, ``host-bridge``, ``numa``, ``system``."""
-
-    peer: int
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,8 @@ class Gpu:
     capability: tuple[int, int]
     mig: bool
     node: int | None
-    links: tuple[GpuLink, ...] = ()
+    links: tuple[str, ...] = ()
+    """To each other GPU: ``nvlink``, ``pcie-switch``, ``host-bridge``, ``numa``, ``system``."""
     foreign_processes: int | None = None
     """Other processes on it; None if the container hides them."""
     foreign_memory: int = 0
@@ -128,10 +120,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """Resource limits of this process and its cgroups. None means unlimited."""
+    """Most processes that this one and its cgroups may have. None means unlimited."""
 
-    open_files_soft: int | None
-    open_files_hard: int | None
     processes: int | None
     """The tighter of RLIMIT_NPROC (which does not bind root) and ``pids.max`` of every ancestor."""
     processes_source: str = "unlimited"
@@ -184,9 +174,6 @@ class Software:
     """``linux`` or ``darwin``."""
     torch: str | None
     cuda: str | None
-    blas: str | None
-    openmp: str | None
-    """``libgomp``, ``libiomp5``, ``libomp`` or None."""
     compiler: str | None
     """C++ compiler that TorchInductor could use."""
     compiler_reason: str | None
@@ -200,6 +187,8 @@ class Software:
     allocators: tuple[Allocator, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """The user's own OMP_*, MKL_*, KMP_*, GOMP_* and TORCH_* variables that change performance."""
+    vectors: str | None = None
+    """The widest vector instructions that PyTorch's kernels use: ``DEFAULT``, ``AVX2``, ``AVX512``..."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.probes.facts import Gpu, GpuLink
+from autotune.probes.facts import Gpu
 from autotune.probes.system import System
 
 NOTICEABLE = 2**29
@@ -162,27 +162,25 @@ def _slices(nvml: Any, parent: int, whole: Any, uuid: str) -> list[_Handle]:
 def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> Gpu:
     handle = handles[index]
     is_slice = handle.device.parent is not None
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)
+    version = _ask(nvml, "nvmlSystemGetDriverVersion")
     total, free, used = _memory(nvml, handle.nvml)
     processes, foreign = _foreign(system, nvml, handle.nvml, used)
-    links = (
-        ()
-        if is_slice
-        else tuple(_link(nvml, handle.nvml, i, other.nvml) for i, other in enumerate(handles) if i != index)
-    )
+    others = [] if is_slice else [other for other in handles if other is not handle]
     return Gpu(
         index=index,
         uuid=handle.device.uuid,
         name=_text(nvml.nvmlDeviceGetName(handle.nvml)),
         memory_total=total,
         memory_free=free,
-        capability=_pair(nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)),
+        capability=(int(major), int(minor)),
         mig=is_slice,
         node=_numa_node(system, nvml, handle.whole),
-        links=tuple(link for link in links if link is not None),
+        links=tuple(filter(None, (_link(nvml, handle.nvml, other.nvml) for other in others))),
         foreign_processes=processes,
         foreign_memory=foreign,
         clocks_throttled=_throttled(nvml, handle.whole),
-        driver=_driver(nvml),
+        driver=_text(version) if version is not None else None,
     )
 
 
@@ -206,13 +204,12 @@ def _foreign(system: System, nvml: Any, handle: Any, used: int) -> tuple[int | N
     return (None if hidden else others), foreign
 
 
-def _link(nvml: Any, one: Any, peer: int, other: Any) -> GpuLink | None:
+def _link(nvml: Any, one: Any, other: Any) -> str | None:
     status = _ask(nvml, "nvmlDeviceGetP2PStatus", one, other, getattr(nvml, "NVML_P2P_CAPS_INDEX_NVLINK", 2))
     if status == 0:  # NVML_P2P_STATUS_OK
-        return GpuLink(peer, "nvlink")
+        return "nvlink"
     level = _ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
-    kind = next((name for highest, name in _LINKS if level is not None and level <= highest), None)
-    return GpuLink(peer, kind) if kind else None
+    return next((name for highest, name in _LINKS if level is not None and level <= highest), None)
 
 
 def _numa_node(system: System, nvml: Any, handle: Any) -> int | None:
@@ -232,11 +229,6 @@ def _throttled(nvml: Any, handle: Any) -> tuple[str, ...]:
     return tuple(name for bit, name in _THROTTLES.items() if (reasons or 0) & bit)
 
 
-def _driver(nvml: Any) -> str | None:
-    version = _ask(nvml, "nvmlSystemGetDriverVersion")
-    return _text(version) if version is not None else None
-
-
 def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
     """Call an optional NVML function; None if this driver or device does not have it."""
     try:
@@ -248,7 +240,3 @@ def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
 def _text(value: str | bytes) -> str:
     """Decode what old bindings return as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _pair(value: Sequence[int]) -> tuple[int, int]:
-    return int(value[0]), int(value[1])

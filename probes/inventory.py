@@ -37,7 +37,7 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
         budget=ask("budget", lambda: budget.probe(system, processors), _smallest_budget(processors)),
         memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
         gpus=gpus,
-        limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, None, None, "unknown")),
+        limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, "unknown")),
         network=ask("network", lambda: network.probe(system), ()),
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
     )
@@ -64,8 +64,8 @@ def _smallest_budget(processors: Cpu) -> CpuBudget:
 
 
 def _unknown_memory() -> Memory:
-    return Memory(0, 0, "unknown", 0, 0, None, None, None)
+    return Memory(0, 0, "unknown", 0, None, None, None)
 
 
 def _unknown_software(system: System) -> Software:
-    return Software("unknown", system.platform, None, None, None, None, None, None, None, None, "unknown")
+    return Software("unknown", system.platform, None, None, None, None, None, None, "unknown")

@@ -29,7 +29,7 @@ def probe(system: System) -> Memory:
         import psutil
 
         mac = psutil.virtual_memory()
-        return Memory(mac.total, mac.total, "hw.memsize", mac.available, 0, None, None, None)
+        return Memory(mac.total, mac.total, "hw.memsize", mac.available, None, None, None)
     info = parse_meminfo(system.read("/proc/meminfo") or "")
     total = info["MemTotal"]
     groups = [group for group in group_limits(system) if group.limit < total]
@@ -41,7 +41,6 @@ def probe(system: System) -> Memory:
         limit=tightest.limit if tightest else total,
         limit_source=f"cgroup {tightest.source}" if tightest else "MemTotal",
         available=min([info.get("MemAvailable", info.get("MemFree", 0)), *left]),
-        swap=info.get("SwapTotal", 0),
         shm_total=shm.total if shm else None,
         shm_free=shm.free if shm else None,
         transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),

@@ -16,19 +16,26 @@ from autotune.probes.facts import Allocator, Backend, Gpu, Software
 from autotune.probes.system import ROOT, Facts, System
 
 _PREFIXES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_")
-_ALSO_KEYED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TMPDIR", "CONDA_PREFIX", "VIRTUAL_ENV")
+_ALSO_KEYED = (
+    "ATEN_CPU_CAPABILITY",
+    "PATH",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "CXX",
+    "TMPDIR",
+    "CONDA_PREFIX",
+    "VIRTUAL_ENV",
+)
 """Other variables that change the child's result."""
-_OPENMP = ("libiomp5", "libomp", "libgomp")
-"""In this order: Intel's and LLVM's runtimes also answer the calls meant for GNU's when they are loaded beside it."""
 MPI_SHM = 8 * 2**20
 """Bytes of shared memory for MPI: two processes take 2 MiB."""
+NO_CCL = "oneccl_bindings_for_pytorch is not installed; its last release is for torch 2.8"
 _LAUNCHERS = ("mpiexec", "mpirun")
 _TWO_RANKS = (
     "import json; from mpi4py import MPI; world = MPI.COMM_WORLD; world.Barrier(); name, parts = MPI.get_vendor();"
     " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
 )
-
-
 _FOLDERS = (
     *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
     "/usr/lib64",
@@ -56,8 +63,6 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         platform=system.platform,
         torch=facts.get("torch"),
         cuda=facts.get("cuda"),
-        blas=facts.get("blas"),
-        openmp=openmp_runtime(facts.get("libraries", ())),
         compiler=facts.get("compiler"),
         compiler_reason=facts.get("compiler_reason") or (None if facts.get("compiler") else facts.get("error")),
         default_threads=facts.get("default_threads"),
@@ -66,6 +71,7 @@ def probe(system: System, gpus: Sequence[Gpu] = ()) -> Software:
         backends=backends(facts, gpus),
         allocators=allocators(system),
         environment=environment(system.env.items()),
+        vectors=facts.get("vectors"),
     )
 
 
@@ -88,18 +94,18 @@ def backends(facts: Facts, gpus: Sequence[Gpu]) -> tuple[Backend, ...]:
         reason = f"PyTorch cannot be imported: {facts.get('error', 'unknown error')}"
         return tuple(Backend(name, False, reason) for name in ("gloo", "nccl", "mpi", "ccl"))
     built: dict[str, bool] = facts.get("distributed", {})
+    gloo, ccl, count = facts.get("gloo_error"), facts.get("ccl_error", NO_CCL), len(gpus)
+    if not built.get("gloo", False):
+        gloo = "this PyTorch was built without it"
+    nccl = f"{count} CUDA devices" if count else "no CUDA device is visible"
+    if not built.get("nccl", False):
+        nccl, count = "this PyTorch was built without CUDA", 0
     return (
-        _gloo(built.get("gloo", False), facts.get("gloo_error")),
-        _nccl(built.get("nccl", False), len(gpus)),
+        Backend("gloo", not gloo, gloo or "a process group started"),
+        Backend("nccl", count > 0, nccl),
         _mpi(built.get("mpi", False), facts),
-        _ccl(facts.get("ccl_error", "oneccl_bindings_for_pytorch is not installed; its last release is for torch 2.8")),
+        Backend("ccl", not ccl, ccl or "oneccl_bindings_for_pytorch loads"),
     )
-
-
-def openmp_runtime(libraries: Iterable[str]) -> str | None:
-    """Name the OpenMP runtime in use, by mapped libraries (``libgomp-a34b3233.so.1`` in PyTorch's wheels)."""
-    names = list(libraries)
-    return next((runtime for runtime in _OPENMP if any(re.match(rf"{runtime}[.-]", name) for name in names)), None)
 
 
 def environment(variables: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -123,18 +129,6 @@ def only_root_can_change(system: System, path: str) -> bool:
     return all(found is not None and found.only_root_writes for found in stats)
 
 
-def _gloo(built: bool, error: str | None) -> Backend:
-    if not built:
-        return Backend("gloo", False, "this PyTorch was built without it")
-    return Backend("gloo", not error, error or "a process group started")
-
-
-def _nccl(built: bool, gpus: int) -> Backend:
-    if not built:
-        return Backend("nccl", False, "this PyTorch was built without CUDA")
-    return Backend("nccl", gpus > 0, f"{gpus} CUDA devices" if gpus else "no CUDA device is visible")
-
-
 def _mpi(built: bool, facts: Facts) -> Backend:
     """Judge MPI. PyTorch's wheels hold none; on CPUs mpi4py carries the collectives instead."""
     how = "install both parts: pip install 'torch-autotune[mpi]'"
@@ -154,16 +148,12 @@ def _mpi(built: bool, facts: Facts) -> Backend:
     return Backend("mpi", True, f"mpi4py with {library}")
 
 
-def _ccl(error: str | None) -> Backend:
-    return Backend("ccl", not error, error or "oneccl_bindings_for_pytorch loads")
-
-
 def _key(system: System) -> list[object]:
     """Return everything that the child's result depends on."""
     variables = sorted(item for item in system.env.items() if item[0].startswith(_PREFIXES) or item[0] in _ALSO_KEYED)
     packages = [system.package_version(name) for name in ("torch", "mpi4py", "mpich", "oneccl_bind_pt")]
     affinity, room = sorted(system.affinity() or ()), _has_room_for_mpi(system)
-    return [3, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
+    return [4, packages, system.python, system.boot_id(), affinity, variables, mpiexec(system), room]
 
 
 def _run_child(system: System) -> Facts:
@@ -171,7 +161,14 @@ def _run_child(system: System) -> Facts:
     facts = _child(system)
     if facts.get("torch") is None:
         raise ProbeError(facts.get("error", "no answer"))
-    return facts | _importable(system, facts.get("found", {})) | {"mpiexec": mpiexec(system) is not None}
+    found, launcher = facts.get("found", {}), mpiexec(system)
+    facts["mpiexec"] = launcher is not None
+    # Optional bindings are imported in separate processes: those built for another version may crash.
+    if found.get("mpi4py") and launcher:
+        facts |= _two_ranks(system, launcher)
+    if found.get("oneccl_bindings_for_pytorch"):
+        facts["ccl_error"] = _import_error(system, "import torch, oneccl_bindings_for_pytorch")
+    return facts
 
 
 def _child(system: System, *arguments: str) -> Facts:
@@ -185,17 +182,6 @@ def _child(system: System, *arguments: str) -> Facts:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise ProbeError(f"python ended with {done.returncode}: {last}")
     return facts
-
-
-def _importable(system: System, found: dict[str, bool]) -> Facts:
-    """Import optional bindings in separate processes: those built for another version may crash."""
-    answers: Facts = {}
-    launcher = mpiexec(system)
-    if found.get("mpi4py") and launcher:
-        answers |= _two_ranks(system, launcher)
-    if found.get("oneccl_bindings_for_pytorch"):
-        answers["ccl_error"] = _import_error(system, "import torch, oneccl_bindings_for_pytorch")
-    return answers
 
 
 def _two_ranks(system: System, launcher: str) -> Facts:

@@ -1,12 +1,11 @@
-"""Switches of the kernel, of power and of PyTorch's build that cost speed if they are set wrong."""
+"""Switches of the kernel and of power that cost speed if they are set wrong."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.probes.system import Facts, System
+from autotune.probes.system import System
 
-_CAPABILITY = "import torch; print(torch.backends.cpu.get_cpu_capability())"
 _SUPPLIES = "/sys/class/power_supply"
 _CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
 _SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
@@ -19,13 +18,11 @@ class Switches:
 
     Attributes:
         numa_balancing: True if the kernel moves pages between NUMA nodes by itself.
-        capability: the widest vector instructions that PyTorch's kernels use: ``DEFAULT``, ``AVX2``, ``AVX512``...
         governor: why the CPU frequency is held down, and the battery, in words.
         temporary: the folder of temporary files.
     """
 
     numa_balancing: bool | None = None
-    capability: str | None = None
     governor: tuple[str, ...] = ()
     temporary: str = "/tmp"
 
@@ -33,10 +30,8 @@ class Switches:
 def probe(system: System) -> Switches:
     """Read this machine's switches."""
     balancing = system.read("/proc/sys/kernel/numa_balancing")
-    key = [system.package_version("torch"), system.python, system.boot_id(), system.env.get("ATEN_CPU_CAPABILITY")]
-    capability = system.remember("cpu-capability", key, lambda: _capability(system))["capability"]
     moved = None if balancing is None else balancing != "0"
-    return Switches(moved, capability, power(system), system.env.get("TMPDIR") or "/tmp")
+    return Switches(moved, power(system), system.env.get("TMPDIR") or "/tmp")
 
 
 def power(system: System) -> tuple[str, ...]:
@@ -64,9 +59,3 @@ def _discharging(system: System, name: str) -> bool:
     if system.read(f"{folder}/type") != "Battery" or system.read(f"{folder}/scope") == "Device":
         return False
     return system.read(f"{folder}/status") == "Discharging"
-
-
-def _capability(system: System) -> Facts:
-    done = system.run([system.python, "-c", _CAPABILITY], timeout=60)
-    word = done.stdout.strip()
-    return {"capability": word if done.returncode == 0 and word.isalnum() else None}

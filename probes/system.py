@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -17,13 +18,12 @@ import stat as stat_module
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STOPPED_SECONDS = 5.0
-"""A command that is stopped for so long, or up to twice that, is given up."""
 CACHE_ENTRIES = 64
 """Most files in the cache; older ones are deleted."""
 ROOT = str(Path(__file__).absolute().parents[2])
@@ -67,7 +67,9 @@ class System:
     prefix = ""
     """Put in front of every absolute path; a recorded machine lives under a folder."""
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None, deadline: float = math.inf) -> None:
+        """Take the variables ``env`` (this process's if None). Commands end by ``deadline`` on the monotonic clock."""
+        self.deadline = deadline
         self.env: Mapping[str, str] = dict(os.environ) if env is None else dict(env)
         self.platform = sys.platform
         self.machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
@@ -151,26 +153,25 @@ class System:
         return shutil.which(name, path=self.env.get("PATH", os.defpath))
 
     def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        """Run a command with the user's environment and wait for it, unless it is stopped; never raises."""
+        """Run a command with the user's environment and wait for it; never raises."""
+        timeout = min(timeout, max(0.0, self.deadline - time.monotonic()))
         try:
-            child = subprocess.Popen(
+            done = subprocess.run(
                 list(command),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                capture_output=True,
+                text=True,
+                errors="replace",
                 env=dict(self.env),
                 cwd=cwd,
+                timeout=timeout,
+                check=False,
             )
+        except subprocess.TimeoutExpired:
+            return CommandResult(124, "", f"no answer within {timeout:g} s")
         except (OSError, ValueError) as error:
             return CommandResult(127, "", str(error))
-        with child:
-            try:
-                out, err = _communicate(child, timeout)
-            except TimeoutError as over:
-                return CommandResult(124, "", str(over))
-            finally:
-                child.kill()
-        return CommandResult(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def package_version(self, name: str) -> str | None:
         """Return the version of an installed Python distribution, from its metadata and without importing it."""
@@ -236,35 +237,6 @@ class System:
             found = compute()
             _save(path, found)
         return found
-
-
-def _communicate(child: subprocess.Popen[bytes], timeout: float) -> tuple[bytes, bytes]:
-    """Return what ``child`` prints until it ends. Slices of time are counted, so that a clock that jumps ends nothing.
-
-    Raises:
-        TimeoutError: it did not end within ``timeout`` seconds, or was stopped at the end of two slices.
-    """
-    waited, stopped = 0.0, False
-    while waited < timeout:
-        part = min(STOPPED_SECONDS, timeout - waited)
-        try:
-            return child.communicate(timeout=part)
-        except subprocess.TimeoutExpired:
-            waited += part
-        before, stopped = stopped, _is_stopped(child.pid)
-        if before and stopped:
-            raise TimeoutError("it was stopped (SIGSTOP) and did not go on")
-    raise TimeoutError(f"no answer within {timeout:g} s")
-
-
-def _is_stopped(pid: int) -> bool:
-    """Return True if a signal has stopped a child of this process; False if it ended, or the platform hides it."""
-    if not hasattr(os, "waitid"):
-        return False
-    try:
-        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # what has ended cannot be stopped
-        return False
 
 
 def _is_private(folder: Path) -> bool:

@@ -84,16 +84,14 @@ def _product_seconds(matrix: Any, seconds: float, repeats: int = 3) -> float:
 
 
 def torch_facts(torch: Any) -> dict[str, Any]:
-    """Return versions, threads, libraries and backends of an imported PyTorch."""
+    """Return versions, threads and backends of an imported PyTorch."""
     import torch.distributed as distributed
 
     threads, interop = torch.get_num_threads(), torch.get_num_interop_threads()
-    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "blas": blas[1] if blas else None,
-        "libraries": _libraries(Path(torch.__file__).parent / "lib"),
+        "vectors": getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)(),
         "default_threads": threads,
         "default_interop_threads": interop,
         "distributed": backends(distributed),
@@ -163,15 +161,6 @@ def _findable(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _libraries(folder: Path) -> list[str]:
-    """Return the file names of the libraries mapped into this process; if that is hidden, those of PyTorch's folder."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return sorted(path.name for path in folder.glob("*"))
-    return sorted({os.path.basename(line.split(None, 5)[5]) for line in maps.splitlines() if ".so" in line})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -26,11 +27,19 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New folders, one after the other. pytest would look through all of its own to number each."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_home(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_home(shared_cache: Path, homes: Iterator[Path]) -> Iterator[None]:
     """No test sees or changes the real user's profiles, settings and caches; none leaks a variable or a thread."""
     before = dict(os.environ)
-    home = tmp_path_factory.mktemp("home")
+    home = next(homes)
+    home.mkdir()
     places = {"HOME": home, "XDG_CACHE_HOME": shared_cache, "XDG_DATA_HOME": home / "data"}
     places |= {"XDG_CONFIG_HOME": home / "config", "XDG_STATE_HOME": home / "state"}
     os.environ.update({name: str(place) for name, place in places.items()})

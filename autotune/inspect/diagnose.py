@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.probes.system import CommandResult, System
+from autotune.probes.system import System
 from autotune.report.notes import load_named
 from autotune.stats.outcome import Outcome
 from autotune.stats.proof import Round, compare
@@ -45,22 +45,6 @@ QUICK_STEP_SECONDS = 0.05
 """Steps that take longer are not inspected within a tuning run."""
 
 
-class HastySystem(System):
-    """This machine, whose commands end by a deadline.
-
-    Args:
-        deadline: on the monotonic clock.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self.deadline = deadline
-
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        """See `System.run`."""
-        return super().run(command, min(timeout, max(0.0, self.deadline - time.monotonic())), cwd)
-
-
 def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     """Diagnose ``target``.
 
@@ -78,7 +62,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     last = deadline - END_SECONDS
     observe(StageStarted("probing this machine (for the first time, this takes some seconds)"))
     now = time.monotonic()
-    inventory = probe(HastySystem(now + PROBE_SHARE * (last - now)))
+    inventory = probe(System(deadline=now + PROBE_SHARE * (last - now)))
     neighbours = Neighbours()
     observe = on_the_same_cpus(inventory, neighbours.observing(observe))
     with open_runner(target, inventory, 0, max(0.0, last - time.monotonic()), observe) as runner:

@@ -152,13 +152,13 @@ def _memory(patient: Patient) -> Iterator[Finding]:
 
 
 def _vectors(patient: Patient) -> Iterator[Finding]:
-    features, capability = patient.inventory.cpu.features, patient.switches.capability
+    features, used = patient.inventory.cpu.features, patient.inventory.software.vectors
     widest = next((name for feature, name in VECTORS.items() if feature in features), None)
     order = ("DEFAULT", *reversed(VECTORS.values()))
-    if widest and capability in order and order.index(capability) < order.index(widest):
+    if widest and used in order and order.index(used) < order.index(widest):
         yield Finding(
             "vectors",
-            f"this CPU has {widest}, but PyTorch uses {capability}",
+            f"this CPU has {widest}, but PyTorch uses {used}",
             "unset ATEN_CPU_CAPABILITY; if that changes nothing: pip install --force-reinstall torch",
             "elementwise operators: up to 2x for each step",
         )

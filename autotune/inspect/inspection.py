@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -67,28 +67,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Operator:
-    """All calls of an operator with one set of input shapes in one step, under PyTorch's profiler.
-
-    Attributes:
-        part: that calls it: the passes, the update or the loader.
-        seconds: its own, without the operators that it calls.
-        flops: operations of matrix products and convolutions; 0 for all others.
-        bytes: read and written.
-        fresh: bytes of large new tensors, whose pages the kernel may have to clear.
-    """
-
-    name: str
-    shapes: tuple[tuple[int, ...], ...]
-    part: Part
-    calls: float = 0.0
-    seconds: float = 0.0
-    flops: float = 0.0
-    bytes: float = 0.0
-    fresh: float = 0.0
-
-
-@dataclass(frozen=True)
 class Roofline:
     """What the passes of one step are bound by (Williams, Waterman, Patterson 2009).
 
@@ -136,7 +114,6 @@ class Inspection:
         neighbours: processors that others kept busy.
         places: where each part spends most of its time, as far as that is the user's code.
         loader: why the loader takes as long as it does.
-        slowest: operators, the slowest first.
     """
 
     blocks: tuple[Mapping[Part, float], ...]
@@ -147,22 +124,16 @@ class Inspection:
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
     roofline: Roofline = Roofline()
-    slowest: tuple[Operator, ...] = ()
     sizes: Sizes = Sizes()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
         """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        own: dict[str, Callable[[Any], Any]] = {"shapes": lambda shapes: tuple(map(tuple, shapes)), "part": Part}
-        slowest = [
-            {name: own.get(name, lambda same: same)(value) for name, value in row.items()} for row in data["slowest"]
-        ]
         parts = {
             "blocks": tuple({Part(name): seconds for name, seconds in block.items()} for block in data["blocks"]),
             "places": {Part(name): Place(**place) for name, place in data["places"].items()},
             "loader": Bound(data["loader"]),
             "roofline": Roofline(**data["roofline"]),
-            "slowest": tuple(Operator(**row) for row in slowest),
             "sizes": Sizes(**data["sizes"]),
         }
         return cls(**{**data, **parts})

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.profiler import profile
 
-from autotune.inspect.inspection import Bound, Inspection, Operator, Part, Roofline, Sizes
+from autotune.inspect.inspection import Bound, Inspection, Part, Roofline, Sizes
 from autotune.inspect.step_clock import StackWatch, step_clock
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.trial import process_tree
@@ -26,7 +26,7 @@ BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
 CLOCK_SHARE = 0.7
 """Of the trial's time; the rest is for the profiler."""
-PROFILED_SECONDS, MOST_PROFILED, SLOWEST = 0.1, 3, 3
+PROFILED_SECONDS, MOST_PROFILED = 0.1, 3
 CHAIN, TRIES = 200, 3
 BUSY = 0.6
 """A process that runs for this share of the time computes; others wait, for something else than a CPU."""
@@ -38,8 +38,8 @@ FRESH = 2**20
 """glibc may take the memory of tensors from so many bytes on from the kernel for each step, and give it back."""
 ROWS, COPIED = {"cpu": 1024, "cuda": 4096}, {"cpu": 2**26, "cuda": 2**28}
 """Of a matrix product, and bytes of a copy, that show what the machine can do."""
-WITHIN = {"Optimizer.": Part.UPDATE, "enumerate(DataLoader)": Part.LOADER}
-"""How the names begin under which the profiler shows what calls an operator."""
+OTHERS = ("Optimizer.", "enumerate(DataLoader)")
+"""How the names begin under which the profiler shows what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
 """In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
 CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
@@ -66,9 +66,26 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         step=most,
         peak=peak,
     )
-    passes = roofline([each for each in operators if each.part is Part.PASSES], found.step_seconds, rates)
-    slowest = sorted(operators, key=lambda each: -each.seconds)[:SLOWEST]
-    return asdict(replace(found, roofline=passes, slowest=tuple(slowest), sizes=sizes))
+    return asdict(replace(found, roofline=roofline(operators, found.step_seconds, rates), sizes=sizes))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """All calls of an operator with one set of input shapes in one step, under PyTorch's profiler.
+
+    Attributes:
+        seconds: its own, without the operators that it calls.
+        flops: operations of matrix products and convolutions; 0 for all others.
+        bytes: read and written.
+        fresh: bytes of large new tensors, whose pages the kernel may have to clear.
+    """
+
+    name: str
+    calls: float = 0.0
+    seconds: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    fresh: float = 0.0
 
 
 def _clocked(loop: MeasuredLoop, pace: float, seconds: float) -> Steps[Inspection]:
@@ -111,7 +128,7 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
 
 
 def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
-    """Return the operators of a step by PyTorch's profiler, and the most bytes that the step holds."""
+    """Return the operators of a step's passes by PyTorch's profiler, and the most bytes that the step holds."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
     with _profile() as profiler:
         began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -129,8 +146,8 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
         if "::" not in event.name or event.name.startswith("autograd::"):
             continue
         shapes = tuple(tuple(shape) for shape in event.input_shapes or () if shape and isinstance(shape[0], int))
-        key = event.name, shapes, next((part for name, part in WITHIN.items() if _is_within(event, name)), Part.PASSES)
-        own = found.setdefault(key, Operator(*key))
+        key = event.name, shapes, _is_called_by(event, OTHERS)
+        own = found.setdefault(key, Operator(event.name))
         # The profiler's time on a CPU goes on while the thread has none.
         micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
         found[key] = replace(
@@ -142,15 +159,16 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
             fresh=own.fresh + (allocated if allocated >= FRESH else 0) / steps,
         )
     share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
-    return [replace(each, fresh=share * each.fresh) for each in found.values()], most
+    passes = (each for (_, _, elsewhere), each in found.items() if not elsewhere)
+    return [replace(each, fresh=share * each.fresh) for each in passes], most
 
 
 def _profile() -> profile:
     return profile(record_shapes=True, with_flops=True, profile_memory=True)
 
 
-def _is_within(event: Any, name: str) -> bool:
-    while event is not None and not event.name.startswith(name):
+def _is_called_by(event: Any, names: tuple[str, ...]) -> bool:
+    while event is not None and not event.name.startswith(names):
         event = event.cpu_parent
     return event is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.knobs.exported import ARGUMENTS, LIGHTNING, LOADER, TRANSFORMERS, Plan, Said, argument, line
+from autotune.knobs.exported import ARGUMENTS, LIGHTNING, LOADER, TRANSFORMERS, Plan, argument
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, divisors
 
 
@@ -15,12 +15,6 @@ def _plain(plan: Plan) -> str:
     processes = plan.settings.processes
     each = f", of each of {processes} processes" if processes > 1 else ""
     return f"DataLoader(..., batch_size={plan.settings.batch_size}){each}"
-
-
-def _transformers(plan: Plan) -> Said:
-    """Return the batch of one device; `Trainer` feeds all visible GPUs if there is one process."""
-    devices = plan.gpus if plan.settings.data_parallel else 1
-    return line(ARGUMENTS, f"per_device_train_batch_size={-(-plan.settings.batch_size // max(1, devices))}")
 
 
 BATCH_SIZE = Knob(
@@ -38,6 +32,6 @@ BATCH_SIZE = Knob(
     plain=_plain,
     export={
         LIGHTNING: argument(LOADER, "batch_size", lambda settings: settings.batch_size),
-        TRANSFORMERS: _transformers,
+        TRANSFORMERS: argument(ARGUMENTS, "per_device_train_batch_size", lambda settings: settings.batch_size),
     },
 )

@@ -1,16 +1,167 @@
-"""The CPUs and memory that each process keeps."""
+"""The CPUs and memory that each process keeps: bind it and its loader workers, and read back what is in force.
+
+What is promised is the process's CPU mask: the scheduler still moves threads within it. Imports no PyTorch.
+
+``python -m autotune.knobs.binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
+the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
+script runs as if it had been started by itself. `autotune run` puts this before the script.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs import cpu_binding
-from autotune.knobs.affinity import BINDINGS, why_not_offered
+from autotune import linux
+from autotune.knobs.affinity import BINDINGS, cpu_list, own_affinity, why_not_offered
 from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
 from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
+
+TASKS = Path("/proc/self/task")
+OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""The user's own words that move threads to single CPUs within the mask; they win."""
+DEFAULT, PREFERRED, BIND = 0, 1, 2
+"""Modes of Linux's ``linux/mempolicy.h``."""
+MOST_NODES = 1024
+_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
+
+
+def bind(affinity: Affinity) -> None:
+    """Keep this thread, and all that it starts from now on, on ``affinity``: call it while there is one thread.
+
+    The memory policy is taken as far as it is permitted, see `memory_note`.
+
+    Raises:
+        OSError: the CPUs are not this process's to use.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise OSError("this system has no CPU masks")
+    os.sched_setaffinity(0, affinity.cpus)
+    if affinity.memory:
+        with contextlib.suppress(OSError):
+            take_memory_from(affinity.memory)
+
+
+def bind_by_plan() -> str | None:
+    """Bind this process by the plan and the local rank in its environment; return why that failed, or None."""
+    affinity = own_affinity(os.environ)
+    try:
+        if affinity is not None:
+            bind(affinity)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def why_not(asked: str, affinity: Affinity | None) -> str | None:
+    """Read back: why binding ``asked`` is not in force in every thread of this process, or None."""
+    if asked == "none":
+        return None
+    if affinity is None:
+        return "this process was not started on CPUs of its own; only autotune run can do that"
+    found = _cpus_of_threads()
+    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
+    if narrowed or found == set(affinity.cpus):
+        return None
+    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
+
+
+def memory_note(affinity: Affinity | None) -> str | None:
+    """Read back: what became of the memory policy if it is not what was asked, else None."""
+    if affinity is None or not affinity.memory:
+        return None
+    wanted = f"memory is not bound to NUMA node {cpu_list(affinity.memory)}"
+    try:
+        mode, nodes = memory_policy()
+    except OSError as error:
+        return f"{wanted}, as far as can be told: {error.strerror or error}; the CPUs are bound"
+    if (mode, nodes) == (BIND, affinity.memory):
+        return None
+    if mode == PREFERRED and set(nodes) & set(affinity.memory):
+        return f"{wanted}, only preferred there; the CPUs are bound"
+    return f"{wanted}: the kernel refused (containers need CAP_SYS_NICE); the CPUs are bound"
+
+
+def take_memory_from(nodes: Sequence[int]) -> None:
+    """Take memory from ``nodes`` only, or at least from the first of them as long as it lasts.
+
+    Raises:
+        OSError: neither is permitted here. Docker forbids it without CAP_SYS_NICE.
+    """
+    try:
+        set_memory_policy(BIND, nodes)
+    except OSError:
+        set_memory_policy(PREFERRED, nodes[:1])
+
+
+def set_memory_policy(mode: int, nodes: Sequence[int]) -> None:
+    """Choose where pages that this thread, or what it starts, touches for the first time from now on come from.
+
+    Raises:
+        OSError: not permitted, or ``nodes`` are not this process's to use.
+    """
+    mask = (ctypes.c_ulong * (MOST_NODES // _WORD))()
+    for node in nodes:
+        mask[node // _WORD] |= 1 << node % _WORD
+    linux.call("set_mempolicy", mode, mask if nodes else None, MOST_NODES + 1 if nodes else 0)
+
+
+def memory_policy() -> tuple[int, tuple[int, ...]]:
+    """Return mode and nodes in force.
+
+    Raises:
+        OSError: not permitted.
+    """
+    mode, mask = ctypes.c_int(), (ctypes.c_ulong * (MOST_NODES // _WORD))()
+    linux.call("get_mempolicy", ctypes.byref(mode), mask, MOST_NODES + 1, None, 0)
+    return mode.value, tuple(node for node in range(MOST_NODES) if mask[node // _WORD] >> node % _WORD & 1)
+
+
+def _cpus_of_threads() -> set[int]:
+    """CPUs on which any thread of this process may run."""
+    found: set[int] = set()
+    for task in TASKS.iterdir():
+        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+            found |= os.sched_getaffinity(int(task.name))
+    return found
+
+
+class WorkerAffinity:
+    """A ``worker_init_fn`` that moves each loader worker to ``cpus`` and then calls the user's own.
+
+    A worker starts where the thread that made it runs: one core under OpenMP binding (pytorch/pytorch#101850).
+
+    Attributes:
+        cpus: where workers run.
+        then: the user's ``worker_init_fn``.
+        missed: shared with the workers: 1 once one of them did not get its CPUs.
+    """
+
+    def __init__(self, cpus: tuple[int, ...], then: Callable[[int], None] | None) -> None:
+        self.cpus, self.then = cpus, then
+        self.missed = multiprocessing.RawValue("i", 0)
+
+    def __call__(self, worker: int) -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, self.cpus)
+        if os.sched_getaffinity(0) != set(self.cpus):
+            self.missed.value = 1
+        if self.then is not None:
+            self.then(worker)
+
+    @property
+    def why_not(self) -> str | None:
+        """Read back: why workers are not where they belong, or None."""
+        return f"loader workers did not get CPUs {cpu_list(self.cpus)}" if self.missed.value else None
 
 
 class _Bound(Change):
@@ -18,16 +169,16 @@ class _Bound(Change):
 
     def __init__(self, value: str, affinity: Affinity | None) -> None:
         self._value, self._affinity = value, affinity
-        self.workers: list[cpu_binding.WorkerAffinity] = []
+        self.workers: list[WorkerAffinity] = []
 
     def why_not(self) -> str | None:
         """Return why threads or workers are not where they belong, or None."""
         missed = next(filter(None, (workers.why_not for workers in self.workers)), None)
-        return cpu_binding.why_not(self._value, self._affinity) or missed
+        return why_not(self._value, self._affinity) or missed
 
 
 def _start(value: str, training: Training) -> Change | None:
-    note = cpu_binding.memory_note(training.affinity) if value != "none" else None
+    note = memory_note(training.affinity) if value != "none" else None
     if note is not None:
         training.note(note)
     return None if value == "none" else _Bound(value, training.affinity)
@@ -38,7 +189,7 @@ def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) ->
     bound = training.started.get("binding")
     if not isinstance(bound, _Bound) or training.affinity is None or settings.num_workers == 0:
         return {}
-    bound.workers.append(cpu_binding.WorkerAffinity(training.affinity.workers, loader.worker_init_fn))
+    bound.workers.append(WorkerAffinity(training.affinity.workers, loader.worker_init_fn))
     return {"worker_init_fn": bound.workers[-1]}
 
 
@@ -83,3 +234,14 @@ BINDING = Knob(
         TRANSFORMERS: lambda plan: line(START, plan.command) if _binds(plan) else (),
     },
 )
+
+
+def main(command: list[str]) -> None:
+    """Bind, and become ``command``. Training goes on if binding fails."""
+    if (reason := bind_by_plan()) is not None:
+        sys.stderr.write(f"autotune: binding not applied: {reason}\n")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

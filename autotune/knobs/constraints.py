@@ -6,7 +6,6 @@ from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, why_not_usable
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME
 from autotune.probes.facts import Inventory
 
 THREAD_SLACK = 2.0
@@ -21,7 +20,7 @@ PROCESS_BYTES = 400 * 2**20
 def why_not(settings: Settings, context: Context) -> str | None:
     """Why ``settings`` are not feasible; None where they are."""
     found = crowding(settings, context.inventory) or _memory(settings, context)
-    return found or _numerics(settings, context) or _replication(settings, context.inventory)
+    return found or _numerics(settings, context)
 
 
 def why_not_bound(settings: Settings, inventory: Inventory) -> str | None:
@@ -73,16 +72,6 @@ def most_processes(settings: Settings, inventory: Inventory) -> int:
     return max(1, limit)
 
 
-def replicas(settings: Settings, inventory: Inventory) -> int:
-    """Copies of the model in one process: `torch.nn.DataParallel` has one on each GPU."""
-    return max(1, len(inventory.gpus)) if settings.data_parallel else 1
-
-
-def normalised(settings: Settings, inventory: Inventory) -> int:
-    """Samples that BatchNorm takes its statistics of: the share of one process, or of one replica in it."""
-    return settings.batch_size // replicas(settings, inventory)
-
-
 def crowding(settings: Settings, inventory: Inventory) -> str | None:
     """Why processes, threads and workers of ``settings`` are too many for this machine; None where they are not."""
     budget, processes = inventory.budget.threads, settings.processes
@@ -118,10 +107,9 @@ def _memory(settings: Settings, context: Context) -> str | None:
 
 
 def _numerics(settings: Settings, context: Context) -> str | None:
-    least = min(MIN_BATCH_NORM_BATCH, normalised(context.baseline, context.inventory))
-    over = normalised(settings, context.inventory)
-    if context.task.has_batch_norm and over < least:
-        return f"BatchNorm would normalise over {over} samples, fewer than {least}"
+    least = min(MIN_BATCH_NORM_BATCH, context.baseline.batch_size)
+    if context.task.has_batch_norm and settings.batch_size < least:
+        return f"BatchNorm would normalise over {settings.batch_size} samples, fewer than {least}"
     if context.task.script and settings.processes > 1:
         baseline = context.baseline
         if settings.processes != baseline.processes and context.task.why_not_several is not None:
@@ -132,15 +120,6 @@ def _numerics(settings: Settings, context: Context) -> str | None:
     if samples is not None and settings.global_batch > samples:
         return f"global batch {settings.global_batch} is larger than the dataset of {samples}"
     return None
-
-
-def _replication(settings: Settings, inventory: Inventory) -> str | None:
-    if not settings.data_parallel:
-        return None
-    if settings.compile != BY_NAME["compile"].neutral:
-        return "data_parallel makes new replicas for each step, which torch.compile does not serve"
-    gpus = replicas(settings, inventory)
-    return None if settings.batch_size >= gpus else f"{settings.batch_size} samples do not reach {gpus} GPUs"
 
 
 def _mib(size: int) -> str:

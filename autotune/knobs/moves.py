@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
-from autotune.knobs.table import BY_NAME, CONDITIONAL, KNOBS
+from autotune.knobs.table import CONDITIONAL, KNOBS
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,6 @@ class Offered:
         new = [knob for knob in CONDITIONAL if knob.applies(after) and not knob.applies(before)]
         odd = {k.name: self.values[k.name][0] for k in new if getattr(after, k.name) not in self.values[k.name]}
         return after.but(**odd) if odd else after
-
-
-class Move(Protocol):
-    """One decision."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-
-    def open(self, offered: Offered) -> bool:
-        """Whether more than one choice is offered at all."""
-
-    def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
-        """What could be taken instead, cheap to list. Ordinal knobs offer their neighbours, or all where ``far``."""
-
-    def take(self, offered: Offered, settings: Settings, alternative: Any) -> Settings:
-        """``settings`` with one of the alternatives."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +122,9 @@ class GlobalBatch:
         return settings.but(batch_size=alternative // settings.processes)
 
 
+Move = OneKnob | Shape | GlobalBatch
+"""A decision. `alternatives` are what could be taken instead, cheap to list; `take` gives the settings with one."""
 SHAPE = Shape()
 BOUND = ("processes", "threads", "batch_size")
 """Knobs that cannot move alone."""
 MOVES: tuple[Move, ...] = (SHAPE, GlobalBatch(), *(OneKnob(knob) for knob in KNOBS if knob.name not in BOUND))
-MOVE_NAMES: tuple[str, ...] = tuple(move.name for move in MOVES)
-
-
-def data_parallel(settings: Settings, offered: Offered) -> Settings:
-    """The same global batch in one process that drives every GPU."""
-    alone = SHAPE.take(offered, settings, (1, settings.threads, False, None))
-    return alone.but(data_parallel=True, compile=BY_NAME["compile"].neutral)

@@ -131,7 +131,7 @@ class _Bf16(Precision):
         if compiled_by_user(model):
             return Refused("the script compiles its model itself")
         if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
-            return Refused("torch.nn.DataParallel runs it in a type of its own; set data_parallel=True instead")
+            return Refused("torch.nn.DataParallel runs it in a type of its own")
         return Layered(model, lambda call: self.layer(model, call))
 
     def why_not(self) -> str | None:

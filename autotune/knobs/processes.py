@@ -70,8 +70,11 @@ def _lightning(plan: Plan) -> Said:
 
 
 def _transformers(plan: Plan) -> Said:
+    """`Trainer` uses `torch.nn.DataParallel` by itself in one process that sees several GPUs."""
     device = line(ARGUMENTS, "use_cpu=True") if plan.device == "cpu" else ()
-    return (*device, *(line(START, plan.command) if plan.settings.processes > 1 else ()))
+    if plan.settings.processes > 1:
+        return (*device, *line(START, plan.command))
+    return (*device, *(line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}") if plan.gpus > 1 else ()))
 
 
 PROCESSES = Knob(

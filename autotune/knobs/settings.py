@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         num_workers: int
         prefetch_factor: int | None
         batch_size: int
-        data_parallel: bool
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -47,7 +46,7 @@ class Settings(_Values):
     """A value for every knob, hashable and canonical: settings that act the same compare equal.
 
     ``batch_size`` is per process; ``global_batch`` is the batch of the user's own loader, which all processes share.
-    What each field means is said by `autotune.core.knobs`.
+    `autotune.knobs.table` has what each field means.
     """
 
     @property
@@ -70,12 +69,11 @@ class Settings(_Values):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The inverse of `as_dict`, of older files too. Missing knobs take their neutral value.
+        """The inverse of `as_dict`. Missing knobs take their neutral value.
 
         Raises:
             UsageError: a key is no knob.
         """
-        values = without_accumulation(values)
         unknown = sorted(set(values) - set(KNOB_NAMES))
         if unknown:
             raise UsageError(f"unknown knob {unknown[0]!r}; knobs are: {', '.join(KNOB_NAMES)}")
@@ -85,16 +83,3 @@ class Settings(_Values):
         """``{knob: (mine, theirs)}`` for every knob that differs."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {name: (mine[name], theirs[name]) for name in KNOB_NAMES if mine[name] != theirs[name]}
-
-
-def without_accumulation(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` of a file of version 0.1, where ``accumulation`` was a knob: 1 changes nothing and is dropped.
-
-    Raises:
-        UsageError: it is anything else.
-    """
-    kept = dict(values)
-    steps = kept.pop("accumulation", 1)
-    if type(steps) is not int or steps != 1:
-        raise UsageError("accumulation is no longer a knob; only 1 can be read")
-    return kept

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.knobs import constraints
 from autotune.knobs.knob import Choices, Context, includes, powers_of_two
-from autotune.knobs.moves import BOUND, MOVES, SHAPE, Move, Offered, data_parallel
+from autotune.knobs.moves import BOUND, MOVES, SHAPE, Move, Offered
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 
@@ -106,11 +106,6 @@ class Space:
                 if candidate not in seen and candidate in self:
                     seen.add(candidate)
                     yield move.name, candidate
-
-    def data_parallel(self, settings: Settings) -> Settings | None:
-        """The same global batch in one process that drives every GPU; None where that is not feasible."""
-        candidate = data_parallel(settings, self._offered)
-        return candidate if candidate in self else None
 
     def random_move(self, settings: Settings, pick: Callable[[int], int]) -> Settings | None:
         """One random change of ``settings``; None where what was drawn changes nothing or is not feasible.

@@ -9,7 +9,6 @@ from autotune.knobs.binding import BINDING
 from autotune.knobs.channels_last import CHANNELS_LAST
 from autotune.knobs.compile import COMPILE
 from autotune.knobs.cudnn_benchmark import CUDNN_BENCHMARK
-from autotune.knobs.data_parallel import DATA_PARALLEL
 from autotune.knobs.interop_threads import INTEROP_THREADS
 from autotune.knobs.knob import Knob
 from autotune.knobs.malloc import MALLOC
@@ -30,7 +29,6 @@ KNOBS: tuple[Knob, ...] = (
     INTEROP_THREADS,
     OMP_WAIT,
     BACKEND,
-    DATA_PARALLEL,
     BINDING,
     NUM_WORKERS,
     PREFETCH_FACTOR,

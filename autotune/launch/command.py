@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
@@ -16,7 +15,7 @@ from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
 """Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
-STARTER = "autotune.knobs.cpu_binding"
+STARTER = "autotune.knobs.binding"
 """Module that binds a process before it becomes the script."""
 
 TORCHRUN_MODULE, OUR_TORCHRUN = "torch.distributed.run", "autotune.runtime.entry.torchrun"
@@ -25,8 +24,6 @@ STANDALONE = ["--standalone", "--local-addr=127.0.0.1"]
 """By default torchrun uses the host name as rendezvous, which need not resolve."""
 PORT = 29400
 """torchrun's own default for its rendezvous."""
-_PART = re.compile(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,12 @@ class Cluster:
     Attributes:
         nodes: how many, this one included.
         host, port: torchrun's rendezvous; the host is one of the machines.
-        job: the rendezvous id, unique among the jobs that use this endpoint.
         hosts: names of the machines, for mpiexec, which starts all of them; empty for torchrun, which starts on each.
     """
 
     nodes: int
     host: str = ""
     port: int = PORT
-    job: str = "autotune"
     hosts: tuple[str, ...] = ()
 
 
@@ -102,8 +97,9 @@ def _mpiexec_arguments(processes: int, cluster: Cluster | None, route: Route | N
 def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
     """Options of torchrun's rendezvous. They include what torchrun would derive from the host name, which need not
     resolve."""
+    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
     options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
-    options += [f"--rdzv-endpoint={endpoint_of(cluster.host, cluster.port)}", f"--rdzv-id={cluster.job}"]
+    options += [f"--rdzv-endpoint={host}:{cluster.port}", "--rdzv-id=autotune"]
     if route is not None:
         options += [f"--rdzv-conf=is_host={int(route.here)}", f"--local-addr={route.address}"]
     return options
@@ -159,81 +155,29 @@ def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> 
     return Cluster(nodes, host, port)
 
 
-def from_slurm(environment: Mapping[str, str]) -> Cluster | None:
-    """Return the machines of this process's Slurm step, one task on each; None for one machine.
+def check_slurm(environment: Mapping[str, str], cluster: Cluster | None = None, *, tunes: bool = False) -> None:
+    """Check that a Slurm step starts one task on each machine, and that ``cluster`` says where the machines meet.
+
+    Args:
+        environment: variables; without Slurm's all is well.
+        cluster: what the user's options describe.
+        tunes: the task tunes, which works on one machine only.
 
     Raises:
-        UsageError: a machine has several tasks: each would start the whole machine's processes.
+        UsageError: with the line that starts it right.
     """
-    nodes = environment.get("SLURM_STEP_NUM_NODES", "")
-    if not nodes.isdecimal():
-        return None
+    nodes = environment.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
+    if tunes and tasks != "1":
+        raise UsageError(f"srun started {tasks} tasks; tune works on one machine: srun --ntasks=1 autotune tune ...")
     if tasks != nodes:
         place = "one machine" if nodes == "1" else f"{nodes} machines"
         raise UsageError(
             f"srun started {tasks} tasks on {place}; one on each starts its own processes:"
             " srun --ntasks-per-node=1 autotune run ..."
         )
-    if int(nodes) < 2:
-        return None
-    names = tuple(host_names(environment.get("SLURM_STEP_NODELIST", "")))
-    if len(names) != int(nodes):
-        raise UsageError("SLURM_STEP_NODELIST does not name the machines; give --nnodes and --rdzv-endpoint")
-    number = environment.get("SLURM_JOB_ID", "")
-    # Jobs that share a machine need different ports.
-    port = PORT + (int(number) % 1000 if number.isdecimal() else 0)
-    return Cluster(len(names), names[0], port, f"slurm-{number}-{environment.get('SLURM_STEP_ID', '0')}")
-
-
-def check_one_machine(environment: Mapping[str, str]) -> None:
-    """Refuse to tune in a Slurm step of several tasks: each of them would tune by itself.
-
-    Raises:
-        UsageError: with the line that starts one.
-    """
-    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
-    if tasks.isdecimal() and int(tasks) > 1:
-        raise UsageError(f"srun started {tasks} tasks; tune works on one machine: srun --ntasks=1 autotune tune ...")
-
-
-def idle_machines(environment: Mapping[str, str]) -> str | None:
-    """Return a note if a Slurm job has several machines but this process was started on only one of them."""
-    nodes = environment.get("SLURM_JOB_NUM_NODES", "")
-    if not nodes.isdecimal() or int(nodes) < 2 or "SLURM_STEP_NUM_NODES" in environment:
-        return None
-    return (
-        f"this Slurm job has {nodes} machines, and only this one is used; all of them:"
-        " srun --ntasks-per-node=1 autotune run ..."
-    )
-
-
-def host_names(hostlist: str) -> Iterator[str]:
-    """Return the host names of a Slurm host list: ``gpu[01-03,7],login`` is gpu01, gpu02, gpu03, gpu7 and login.
-
-    (python-hostlist does the same, but its license is the GPL.)
-    """
-    for part in _PART.findall(hostlist):
-        pieces = re.split(r"\[([^\]]*)\]", part)
-        choices = [[piece] if k % 2 == 0 else list(_numbers(piece)) for k, piece in enumerate(pieces)]
-        if part:
-            yield from ("".join(words) for words in itertools.product(*choices))
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    for first, last in (found.groups() for found in map(_RANGE.fullmatch, ranges.split(",")) if found):
-        for number in range(int(first), int(last or first) + 1):
-            yield str(number).zfill(len(first))
-
-
-def endpoint_of(host: str, port: int) -> str:
-    """Return ``HOST:PORT``, the inverse of `_split`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def no_route(host: str) -> UsageError:
-    """Return the error for a ``host`` that cannot be reached."""
-    return UsageError(f"{host}: this machine has no route there. Give a name or an address that all can reach")
+    if nodes != "1" and cluster is None:
+        raise UsageError(f"srun started {nodes} machines: give --nnodes {nodes} and --rdzv-endpoint HOST:{PORT}")
 
 
 def _split(endpoint: str) -> tuple[str, int]:

@@ -22,8 +22,6 @@ from autotune.launch.command import (
     OUR_TORCHRUN,
     Cluster,
     command,
-    idle_machines,
-    no_route,
     starter,
     system_tools,
 )
@@ -105,7 +103,8 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     Raises:
         UsageError: no profile for this machine, no such level, too many processes, or no route to the other machines.
     """
-    outside, words = overrides(os.environ), _words(script)
+    outside = overrides(os.environ)
+    words = (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
     if wishes.why_not or outside.disabled:
@@ -146,12 +145,15 @@ def _settings(
     """Return the settings of ``level`` as this machine and the user's own words allow them, and what to say.
 
     Raises:
-        UsageError: the script cannot train as so many processes.
+        UsageError: the script, or this machine, cannot train as so many processes.
     """
     if wishes.processes is None:
         wanted, notes = for_this_machine(profile, level, inventory)
     else:
-        _check_processes(wishes.processes, inventory)
+        most = inventory.budget.threads
+        if wishes.processes > most:
+            limit = f"{most} process{'es' * (most > 1)} ({inventory.budget.limit})"
+            raise UsageError(f"--nproc {wishes.processes}: this machine runs at most {limit}")
         wanted, notes = with_processes(profile.levels[level].settings, wishes.processes, inventory), ()
     settings, said = clamp(wanted, inventory)
     alone = _why_alone(profile, script) if settings.processes > 1 and wishes.processes is None else None
@@ -160,14 +162,6 @@ def _settings(
     check_shares(profile, settings, wishes.cluster.nodes if wishes.cluster else 1)
     settings, own = own_threads(settings, os.environ)
     return settings, (*notes, *said, *own)
-
-
-def _check_processes(processes: int, inventory: Inventory) -> None:
-    """Raise `UsageError` if this machine does not run as many ``processes`` as ``--nproc`` says."""
-    most = inventory.budget.threads
-    if processes > most:
-        limit = f"{most} process{'es' * (most > 1)}"
-        raise UsageError(f"--nproc {processes}: this machine runs at most {limit} ({inventory.budget.limit})")
 
 
 def _launch(
@@ -212,12 +206,9 @@ def _launch(
     )
     start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(binder=system_tools(plan))
-    said = (*_environment_notes(added), *_machines_note(settings, cluster), *unbound)
+    kept = (*(each.note for each in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
+    said = (*kept, *_shared(settings, cluster), *unbound)
     return Launch(start, portable, base | variables, variables, (*notes, *said))
-
-
-def _words(script: Script) -> tuple[str, ...]:
-    return (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
 
 
 def _as_torchrun(profile: Profile) -> dict[str, str]:
@@ -246,10 +237,6 @@ def _watching(timeout: float | None) -> dict[str, str]:
     return {} if timeout is None else {TIMEOUT_VARIABLE: f"{timeout:g}"}
 
 
-def _environment_notes(added: Environment) -> tuple[str, ...]:
-    return (*(kept.note for kept in added.kept), *(f"{knob}: {why}" for knob, why in added.not_applied))
-
-
 def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:
     """Return the profile to take: the one that the user names, else the best for this machine; and what to say."""
     outside = overrides(os.environ).profile
@@ -262,10 +249,10 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
     roots = places(os.environ, script.path)
     found = registry.search(here, roots)
     if found.match is not None:
-        return found.match.path, found.notes
+        return found.match.local(), found.notes
     if found.similar is not None:
         sentence = found.similar.comparison.sentence
-        raise UsageError(f"{found.similar.path} is not applied by itself (--profile does it): {sentence}")
+        raise UsageError(f"{found.similar.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
     start = f"-m {script.module}" if script.module else script.written
@@ -297,15 +284,16 @@ def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
         return next((route for route in routes if route is not None and not route.here), None)
     route = network.route(System(), cluster.host)
     if route is None:
-        raise no_route(cluster.host)
+        raise UsageError(
+            f"{cluster.host}: this machine has no route there. Give a name or an address that all can reach"
+        )
     return route
 
 
-def _machines_note(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
-    """Return how the machines share the global batch, or that the job has machines that stay idle."""
+def _shared(settings: Settings, cluster: Cluster | None) -> tuple[str, ...]:
+    """Return how several machines share the global batch."""
     if cluster is None:
-        idle = idle_machines(os.environ)
-        return (idle,) if idle else ()
+        return ()
     total = settings.processes * cluster.nodes
     return (
         f"{cluster.nodes} machines x {settings.processes} processes share the global batch of {settings.global_batch}"

@@ -34,48 +34,22 @@ from autotune.profiles.places import (
 )
 from autotune.profiles.registry import Registry
 
-LISTED = 500
-"""Profiles of each place that are listed: a wrong folder must not delay anybody."""
 
+def listings() -> Iterator[tuple[str, Profile | str | ProfileError]]:
+    """Yield where each profile is and the profile, or the error if it cannot be read; the nearest place first.
 
-@dataclass(frozen=True)
-class Listing:
-    """The profiles of one place.
-
-    Attributes:
-        place: for people.
-        entries: ``(where, profile)`` of each, or the error if it cannot be read. Profiles at URLs are not read: their
-            targets stand there.
-        left_out: True if there are more.
-        problem: why the place cannot be listed.
-        web: a web server, which no one can list.
+    Profiles at URLs are not read: their targets stand there. A place that cannot be listed has no ``where``.
     """
-
-    place: str
-    entries: tuple[tuple[str, Profile | str | ProfileError], ...] = ()
-    left_out: bool = False
-    problem: str = ""
-    web: bool = False
-
-
-def listings() -> Iterator[Listing]:
-    """Yield the profiles of each place that is looked in, nearest first."""
     for there in map(Registry, places()):
-        web = registry.protocol(there.url) == "http"
         try:
-            names = there.names()
+            for name in there.names():
+                where = there.source(name)
+                yield where, target_of(name) if there.url else _read(there.path(name))
         except ProfileError as error:
-            yield Listing(there.shown, problem=str(error), web=web)
-            continue
-        entries = (
-            (there.source(name), target_of(name)) if there.url else (str(there.path(name)), _read(there.path(name)))
-            for name in names[:LISTED]
-        )
-        yield Listing(there.shown, tuple(entries), left_out=len(names) > LISTED, web=web)
+            yield "", error
 
 
 def _read(path: Path) -> Profile | ProfileError:
-    """Return the profile in ``path``, or the error if it cannot be read."""
     try:
         return file.read(path)
     except ProfileError as error:
@@ -155,9 +129,7 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
     if before == text.encode():
         return there.source(name), True
     if before is not None and not replace:
-        raise UsageError(
-            f"{there.source(name)}: {_age(before)} is there. Compare them (autotune diff), or give --replace"
-        )
+        raise UsageError(f"{there.source(name)}: another is there. Compare them (autotune diff), or give --replace")
     there.write(name, text)
     return there.source(name), False
 
@@ -180,22 +152,6 @@ class Offer:
     path: Path
     notes: tuple[str, ...] = ()
 
-    @property
-    def present(self) -> Profile | None:
-        """The profile that it will replace; None if there is none."""
-        return file.read(self.path) if self.path.exists() else None
-
-    def take(self) -> Path:
-        """Write the profile. Returns where it is now.
-
-        Raises:
-            ProfileError: it cannot be written.
-        """
-        try:
-            return file.write(self.path, self.profile)
-        except ProfileError as error:
-            raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
-
 
 def offer(what: str | None, source: str | None, to: Path | None, sha256: str | None) -> Offer:
     """Return the profile that ``what`` names in a registry; nothing is written.
@@ -211,7 +167,13 @@ def offer(what: str | None, source: str | None, to: Path | None, sha256: str | N
         NothingUsable: no profile fits.
         ProfileError: no valid profile.
     """
-    content, shown, notes = _fetched(what) if what and is_url(what) else _best(what, source)
+    notes: tuple[str, ...] = ()
+    if what and is_url(what):
+        content, shown = registry.read_url(what), registry.shown(what)
+        if content is None:
+            raise UsageError(f"{shown}: no such file")
+    else:
+        content, shown, notes = _best(what, source)
     digest = hashlib.sha256(content).hexdigest()
     if sha256 is not None and sha256.lower() != digest:
         raise UsageError(f"{shown}: has the sha256 {digest}, not {sha256[:80]}: nothing was written")
@@ -220,20 +182,8 @@ def offer(what: str | None, source: str | None, to: Path | None, sha256: str | N
     return Offer(profile, shown, digest, path, notes)
 
 
-@dataclass(frozen=True)
-class Removal:
-    """A profile that may be removed from a registry."""
-
-    registry: Registry
-    name: str
-
-    def carry_out(self) -> None:
-        """Remove it. Raises `ProfileError` if that is not possible."""
-        self.registry.remove(self.name)
-
-
-def removal(what: str, source: str | None) -> Removal:
-    """Return the profile that ``what`` names in a registry; nothing is removed.
+def removal(what: str, source: str | None) -> tuple[Registry, str]:
+    """Return the registry and the file in it that ``what`` names; nothing is removed.
 
     Args:
         what: a profile's file, or ``<machine key>/<target>`` in the registry ``source``.
@@ -255,7 +205,7 @@ def removal(what: str, source: str | None) -> Removal:
         raise UsageError(f"{what}: is no profile of a registry: those are called MACHINE-KEY/TARGET{SUFFIX}")
     if there.read(f"{key}/{own}") is None:
         raise ProfileError(f"{there.source(f'{key}/{own}')}: no such profile")
-    return Removal(there, f"{key}/{own}")
+    return there, f"{key}/{own}"
 
 
 def _registries(text: str | None, option: str) -> tuple[Place, ...]:
@@ -264,14 +214,6 @@ def _registries(text: str | None, option: str) -> tuple[Place, ...]:
     if not found:
         raise UsageError(f"no registry: give {option} FOLDER-OR-URL, or set {VARIABLE}")
     return found
-
-
-def _fetched(url: str) -> tuple[bytes, str, tuple[str, ...]]:
-    """Return what is at ``url``, the URL for people, and nothing to say about it."""
-    content = registry.read_url(url)
-    if content is None:
-        raise UsageError(f"{registry.shown(url)}: no such file")
-    return content, registry.shown(url), ()
 
 
 def _best(target: str | None, source: str | None) -> tuple[bytes, str, tuple[str, ...]]:
@@ -287,12 +229,5 @@ def _best(target: str | None, source: str | None) -> tuple[bytes, str, tuple[str
     best, notes = found.match or found.similar, (*missing, *found.notes)
     if best is None:
         raise NothingUsable("; ".join([f"no profile of {target} fits {here.machine.key}", *notes]))
-    return file.read_plain(best.path), best.source, (*filter(None, [best.comparison.sentence]), *notes)
-
-
-def _age(content: bytes) -> str:
-    try:
-        written = file.parse(content, "").written
-    except ProfileError:
-        return "a file that is no profile"
-    return f"another profile, of {written.date}," if written else "another profile"
+    content = best.registry.read(best.name) or b""
+    return content, best.source, (*filter(None, [best.comparison.sentence]), *notes)

@@ -153,22 +153,21 @@ def write(path: Path | str, profile: Profile) -> Path:
     return write_text(path, dump(profile, path.name))
 
 
-def write_text(path: Path, text: str, *, private: bool = False) -> Path:
+def write_text(path: Path, text: str) -> Path:
     """Write ``text`` to ``path`` in one step, in a folder that is made if it is missing. Returns ``path``.
 
-    A link, device or pipe is never replaced. If writing fails, the old file stays and nothing is left behind. What is
-    ``private`` nobody else may read.
+    A link, device or pipe is never replaced. If writing fails, the old file stays and nothing is left behind.
     """
     try:
         places.check_replaceable(path)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+        path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o600 if private else 0o644)
+            os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -339,7 +339,7 @@ def machine_type(inventory: Inventory) -> MachineType:
         gpus=gpus,
         features=cpu.features,
         gpu_gib=tuple(round(gpu.memory_total / 2**30) for gpu in inventory.gpus),
-        gpu_links=tuple(sorted({link.kind for gpu in inventory.gpus for link in gpu.links})),
+        gpu_links=tuple(sorted({link for gpu in inventory.gpus for link in gpu.links})),
     )
 
 

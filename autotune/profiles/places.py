@@ -102,7 +102,7 @@ def user_folder() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder for copies of what was read from registries; None for a user without a home folder."""
+    """Return the folder for copies of profiles at URLs; None for a user without a home folder."""
     return _absolute(user_cache_dir, "registries")
 
 

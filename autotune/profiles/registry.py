@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import itertools
 import re
 import tempfile
@@ -32,8 +31,6 @@ from autotune.profiles.records import quote
 
 NEIGHBOURS = 6
 """Other machines whose profiles are read, in each registry."""
-NAMED = 20
-"""Targets that a message names."""
 NAMING = 'autotune.load(target="NAME") or autotune.load("profiles/...yaml")'
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}\.yaml")
 """Names that may be shown: others' file names can hold anything. Hidden files are no profiles."""
@@ -47,14 +44,8 @@ READ_ONLY = ("http", "github", "git", "memory")
 """Protocols by which files cannot be written so that others find them."""
 
 
-class Unreachable(ProfileError):
-    """The registry did not answer in time, or not in a way that can be understood."""
-
-
 class Registry:
     """The profiles in a folder or at a URL. What cannot be done there is a `ProfileError`.
-
-    What `look` reads at a URL is copied for this user alone. The copy is used if the registry does not answer.
 
     Attributes:
         url: the URL; empty for a folder.
@@ -64,11 +55,9 @@ class Registry:
 
     def __init__(self, where: Place) -> None:
         self.url, self.shown, self.notes = "", str(where), list[str]()
-        self._root, self._copies, self._down = Path(where), None, False
+        self._root, self._silent = Path(where), False
         if isinstance(where, str):
-            self.url, self.shown, root = where, shown(where), cache_folder()
-            name = hashlib.sha256(where.encode(errors="surrogateescape")).hexdigest()[:16]
-            self._copies = Registry(root / name if root else _new_folder())
+            self.url, self.shown = where, shown(where)
         elif str(where).startswith("~"):
             self._root = where.expanduser()
 
@@ -77,8 +66,8 @@ class Registry:
         return f"{self.shown}/{name}"
 
     def path(self, name: str) -> Path:
-        """Return the file ``name`` on this machine: of a URL, its copy."""
-        return self._copies.path(name) if self._copies else self._root / name
+        """Return the file ``name`` of a folder."""
+        return self._root / name
 
     def read(self, name: str) -> bytes | None:
         """Return the file ``name``, cut one byte after the most that a profile may have; None if there is none."""
@@ -134,46 +123,31 @@ class Registry:
     def like(self, key: str, wanted: Sequence[str]) -> list[str]:
         """Return files called as one of ``wanted`` of the few machines whose keys are most like ``key``. What cannot be
         listed has none. Never raises."""
-        found: list[str] = []
+        if self._silent or protocol(self.url) == "http":
+            return []
         try:
-            found = (self._copies if self._copies and self._down else self).names()
-        except Unreachable as error:
+            found = self.names()
+        except ProfileError as error:
             self.notes.append(str(error))
-        except ProfileError:  # a web server
-            pass
+            return []
         others = {name.partition("/")[0] for name in found if name.partition("/")[2] in wanted} - {key}
         near = difflib.get_close_matches(key, sorted(others), n=NEIGHBOURS, cutoff=0.0)
         return [name for other, each in itertools.product(near, wanted) if (name := f"{other}/{each}") in found]
 
     def look(self, name: str) -> Profile | None:
         """Return the profile in the file ``name``; None if there is none or it cannot be used. `notes` says why. Never
-        raises."""
+        raises. A URL that cannot be read is asked once."""
         try:
-            content = self._copied(name, self._copies) if self._copies else self.read(name)
+            content = None if self._silent else self.read(name)
+        except ProfileError as error:
+            self._silent = bool(self.url)
+            self.notes.append(f"skipped {error}")
+            return None
+        try:
             return file.parse(content, self.source(name)) if content is not None else None
         except ProfileError as error:
             self.notes.append(f"skipped {str(error).splitlines()[0]}")
             return None
-
-    def _copied(self, name: str, copies: Registry) -> bytes | None:
-        """Return the content of the file ``name``, and copy it. A registry that does not answer is asked once."""
-        try:
-            content = copies.read(name) if self._down else self.read(name)
-        except Unreachable as error:
-            self._down = True
-            self.notes.append(f"{error}; only copies of what was read before are used")
-            return copies.read(name)
-        if content is None:
-            with contextlib.suppress(OSError):
-                copies.path(name).unlink()
-        elif not self._down:
-            file.parse(content, self.source(name))  # what is no profile replaces no copy
-            try:
-                file.write_text(copies.path(name), content.decode(), private=True)
-            except ProfileError:
-                self._copies = Registry(_new_folder())
-                file.write_text(self._copies.path(name), content.decode(), private=True)
-        return content
 
 
 # Which profile fits best ----------------------------------------------------------------------------------------------
@@ -181,14 +155,24 @@ class Registry:
 
 @dataclass(frozen=True)
 class Match:
-    """A profile for this target, and how well it fits."""
+    """A profile for this target, the file ``name`` of ``registry``, and how well it fits."""
 
     profile: Profile
-    path: Path
-    """The file, or the copy of one at a URL."""
-    source: str
-    """Where it comes from, for people."""
+    registry: Registry
+    name: str
     comparison: Comparison
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, for people."""
+        return self.registry.source(self.name)
+
+    def local(self) -> Path:
+        """Return the profile's file. One at a URL is copied to the user's cache, or to a new temporary folder."""
+        if not self.registry.url:
+            return self.registry.path(self.name)
+        folder = cache_folder() or Path(tempfile.mkdtemp(prefix="torch-autotune-"))
+        return file.save(folder / self.name, self.profile)[0]
 
     @property
     def verdict(self) -> str:
@@ -217,7 +201,9 @@ def search(here: Here, roots: Sequence[Place] | None = None) -> Lookup:
         roots: where to look instead of `autotune.profiles.places.places`.
     """
     if here.target is None:
-        return Lookup(None, (_how_to_name_the_target(targets(here, roots)),))
+        known = targets(here, roots)
+        names = f"; this machine has profiles for: {', '.join(known)}" if known else ""
+        return Lookup(None, (f"no script names the target: write {NAMING}{names}",))
     registries = [Registry(place) for place in (places() if roots is None else roots)]
     found = [one for registry in registries for one in _candidates(registry, here, here.target)]
     if not any(_settles(one, here) for one in found):
@@ -251,7 +237,7 @@ def _candidates(registry: Registry, here: Here, target: str, *, others: bool = F
             continue
         comparison = match.compare(profile, here)
         if comparison.verdict != match.NONE:
-            yield Match(profile, registry.path(name), registry.source(name), comparison)
+            yield Match(profile, registry, name, comparison)
 
 
 def _settles(found: Match, here: Here) -> bool:
@@ -265,12 +251,6 @@ def _rank(found: Match) -> tuple[bool, bool, int, int]:
     machine = sum(row.field not in match.SOFTWARE for row in found.comparison.differing)
     similar = found.verdict not in match.APPLIED
     return similar, found.profile.evidence.partial, machine, match.VERDICTS.index(found.verdict)
-
-
-def _how_to_name_the_target(known: Sequence[str]) -> str:
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    names = f"; this machine has profiles for: {', '.join(known[:NAMED])}{more}" if known else ""
-    return f"no script names the target: write {NAMING}{names}"
 
 
 # Files at URLs --------------------------------------------------------------------------------------------------------
@@ -337,7 +317,7 @@ def _in_time(work: Callable[[Any, str], Any], url: str) -> Any:
     thread.start()
     thread.join(SECONDS)
     if thread.is_alive():
-        raise Unreachable(f"{shown(url)}: no answer within {SECONDS:g} s")
+        raise ProfileError(f"{shown(url)}: no answer within {SECONDS:g} s")
     if failure:
         raise _without_secrets(failure[0], url)
     return result[0]
@@ -367,8 +347,4 @@ def _without_secrets(error: BaseException, url: str) -> ProfileError:
         return error
     status = getattr(error, "status", None)
     why = f"HTTP status {status}" if isinstance(status, int) and status >= 400 else type(error).__name__
-    return Unreachable(f"{shown(url)}: cannot be read or written ({why})")
-
-
-def _new_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="torch-autotune-"))
+    return ProfileError(f"{shown(url)}: cannot be read or written ({why})")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Operator, Part, Place
+from autotune.inspect.inspection import CLOCKED, Bound, Diagnosis, Part, Place
 from autotune.report import formatting
 from autotune.stats.proof import Proof
 
@@ -87,7 +87,6 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *_section("Step", _step(found)),
         *_section("At most", _bounds(found)),
         *_section("Limits", _limits(found)),
-        *_section("Slowest", map(_operator, found.inspection.slowest)),
         *_section("Memory", _memory(found)),
         *_section("Note", found.notes),
     ]
@@ -175,12 +174,6 @@ def _limits(found: Diagnosis) -> Iterator[str]:
     )
     if roofline.clear_share >= 0.05:
         yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
-
-
-def _operator(row: Operator) -> str:
-    shapes = " ".join("x".join(map(str, shape)) for shape in row.shapes[:3])
-    calls = formatting.count(round(row.calls), "call")
-    return f"{row.name} {shapes}: {_time(row.seconds)} in {calls}, {NAMES[row.part]}"
 
 
 def _memory(found: Diagnosis) -> Iterator[str]:

@@ -90,12 +90,6 @@ def count(number_of: int, noun: str) -> str:
     return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
 
 
-def changes(settings: Settings, baseline: Settings) -> str:
-    """Return ``num_workers 2, precision bf16``: what differs from ``baseline``, or ``your settings``."""
-    different = settings.difference(baseline)
-    return ", ".join(f"{knob} {value(mine)}" for knob, (mine, _theirs) in different.items()) or "your settings"
-
-
 def tried(settings: Settings, baseline: Settings) -> str:
     """Return ``2 processes x 1 thread, bf16``: what differs from ``baseline`` in words, or ``your settings``."""
     different = settings.difference(baseline)

@@ -6,7 +6,7 @@ Nothing here refreshes by itself: a thread that draws would disturb what is bein
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
@@ -22,8 +22,6 @@ from autotune.report import formatting
 from autotune.tuning.events import Event, Observer
 
 BAR = 30
-CURVE = 40
-BARS = "▁▂▃▄▅▆▇█"
 MAX_REASON = 120
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
@@ -48,24 +46,6 @@ class RunProgress:
     last_failure: str = ""
     rounds: Mapping[str, int] = field(default_factory=dict)
     """Rounds finished by each contender of a race or proof."""
-    curve: tuple[float, ...] = ()
-    """Best rate after each trial."""
-
-
-def advanced(progress: RunProgress, event: Event) -> RunProgress:
-    """Return ``progress`` after ``event``, whose fields are those that it changes."""
-    now = replace(progress, **vars(event))
-    if now.trials == progress.trials or now.best_rate is None:
-        return now
-    return replace(now, curve=(*progress.curve, now.best_rate))
-
-
-def sparkline(values: Sequence[float], width: int = CURVE) -> str:
-    """Return the last ``width`` of ``values`` as bars, from 0 to the largest of them."""
-    shown = values[-width:]
-    most = max(shown, default=0.0)
-    steps = len(BARS) - 1
-    return "".join(BARS[round(steps * value / most)] for value in shown) if most > 0 else ""
 
 
 def render(progress: RunProgress) -> RenderableType:
@@ -101,8 +81,6 @@ def _rows(progress: RunProgress) -> list[tuple[str, str]]:
     rows.append(("best", _best(progress).removeprefix("best ")))
     if progress.best is not None:
         rows.append(("", formatting.tried(progress.best, progress.baseline)))
-    if len(progress.curve) > 1:
-        rows.append(("so far", sparkline(progress.curve)))
     if progress.rounds:
         rows.append(("rounds", _rounds(progress)))
     if progress.failures:
@@ -160,7 +138,7 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
 
         def observe(event: Event) -> None:
             nonlocal progress, said
-            progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
+            progress = replace(progress, **vars(event), elapsed=time.monotonic() - started)
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
                     live.update(render(progress), refresh=True)

@@ -64,7 +64,6 @@ def _memory(inventory: Inventory) -> Rows:
     return [
         ("limit", f"{formatting.size(memory.limit)} ({memory.limit_source})"),
         ("available", f"{formatting.size(memory.available)} of {formatting.size(memory.total)}"),
-        ("swap", formatting.size(memory.swap) if memory.swap else "none"),
         ("/dev/shm", f"{free} free of {total}" if memory.shm_total is not None else "none"),
         ("huge pages", f"transparent: {memory.transparent_hugepages or 'unknown'}"),
     ]
@@ -82,7 +81,7 @@ def _gpus(inventory: Inventory) -> Rows:
 
 def _gpu(gpu: Gpu) -> str:
     memory = f"{formatting.size(gpu.memory_free)} free of {formatting.size(gpu.memory_total)}"
-    links = sorted({link.kind for link in gpu.links})
+    links = sorted(set(gpu.links))
     parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
     return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
 
@@ -101,9 +100,8 @@ def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
 
 def _limits(inventory: Inventory) -> Rows:
     limits = inventory.limits
-    files = f"{_limit(limits.open_files_soft)} (hard limit {_limit(limits.open_files_hard)})"
-    processes = _limit(limits.processes) + (f" ({limits.processes_source})" if limits.processes is not None else "")
-    return [("open files", files), ("processes", processes)]
+    most = "unlimited" if limits.processes is None else f"{limits.processes} ({limits.processes_source})"
+    return [("processes", most)]
 
 
 def _network(inventory: Inventory) -> Rows:
@@ -120,7 +118,6 @@ def _software(inventory: Inventory) -> Rows:
     allocators = ", ".join(allocator.name for allocator in software.allocators) or "only the system's"
     rows = [
         ("PyTorch", f"{software.torch or 'not installed'} (Python {software.python}, CUDA {software.cuda or 'none'})"),
-        ("libraries", f"BLAS {software.blas or 'unknown'}, OpenMP {software.openmp or 'unknown'}"),
         ("default", f"{software.default_threads or 'unknown'} threads, start method {software.start_method}"),
         ("compiler", compiler),
         ("allocators", allocators),
@@ -139,10 +136,6 @@ def _notes(inventory: Inventory) -> Rows:
 
 def _hints(hints: tuple[str, ...]) -> Rows:
     return [("", f"-> {hint}") for hint in hints]
-
-
-def _limit(value: int | None) -> str:
-    return "unlimited" if value is None else str(value)
 
 
 SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (

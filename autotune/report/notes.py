@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from autotune.stats.decide import Advice, Answer, Reason
 from autotune.stats.load import MENTIONED, Disturbed, Load, Neighbour
@@ -113,26 +113,13 @@ def not_believable(level: str, value: float, most: float) -> str:
     )
 
 
-def batch_norm(own: int, others: Sequence[int], *, replicated: bool) -> str:
-    """Return what sharing a batch changes: BatchNorm normalises over what one process or replica has."""
-    keep = "--fix data_parallel=False" if replicated else "torch.nn.SyncBatchNorm or --fix processes=1"
-    return f"BatchNorm normalises over {' or '.join(map(str, others))} samples instead of {own}; {keep} keeps it"
+def batch_norm(own: int, others: Sequence[int]) -> str:
+    """Return what sharing a batch changes: BatchNorm normalises over what one process has."""
+    sizes = " or ".join(map(str, others))
+    keep = "torch.nn.SyncBatchNorm or --fix processes=1 keeps it"
+    return f"BatchNorm normalises over {sizes} samples instead of {own}; {keep}"
 
 
-def data_parallel(ratio: float, processes: int) -> str:
-    """Return the speed of `torch.nn.DataParallel` over several processes."""
-    return (
-        f"torch.nn.DataParallel reached {ratio:.2f}x of the rate of {processes} processes with the same batch"
-        " (single trials)"
-    )
-
-
-def run_conditions(no_fork_reason: str | None, stood_still: float) -> Iterator[str]:
-    """Yield what the user should know of the machine during the run."""
-    if no_fork_reason:
-        yield f"trials ran as fresh processes, slower to start: {no_fork_reason}"
-    if stood_still:
-        yield (
-            f"the run stood still for {stood_still:.0f} s in all: the machine was suspended, its processes stopped, or"
-            " its clock jumped; what that hit was measured again"
-        )
+def fresh_processes(no_fork_reason: str) -> str:
+    """Return why trials were slower to start than they could be."""
+    return f"trials ran as fresh processes, slower to start: {no_fork_reason}"

@@ -16,7 +16,6 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.diagnosis import meaning
@@ -43,7 +42,6 @@ COARSE_TICKS = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 100
 TICKS = sorted({*COARSE_TICKS, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2.5, 3.0, 4.0, 7.0})
 MOST_TICKS = 10
 INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
-HEATS = (("threads", "processes"), ("num_workers", "batch_size"))
 
 
 def html(profile: Profile, history: History, path: Path, script: str | None = None) -> str:
@@ -93,7 +91,6 @@ def _sections(profile: Profile, history: History, path: Path, script: str) -> It
         ("Trials over time", trials(profile, history)),
         ("What each knob brought", knobs(brought)),
         ("The proof's rounds", rounds(profile, history)),
-        *((f"{down} and {across}", heat(profile, history, across, down)) for across, down in HEATS),
     ]
     for name, figure in drawn:
         if figure is not None:
@@ -201,7 +198,7 @@ def trials(profile: Profile, history: History) -> go.Figure | None:
         return None
     rates = [measured.rate for _, measured in good]
     seconds = [trial.seconds for trial, _ in good]
-    words = [formatting.changes(trial.settings, profile.baseline) for trial, _ in good]
+    words = [formatting.tried(trial.settings, profile.baseline) for trial, _ in good]
     drawn = [
         go.Scatter(x=seconds, y=rates, text=words, mode="markers", marker=_mark(0), name="trial"),
         go.Scatter(
@@ -215,7 +212,7 @@ def trials(profile: Profile, history: History) -> go.Figure | None:
     bad = [trial for trial in history.trials if trial.measurement is None]
     if bad:
         reasons = [
-            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.changes(trial.settings, profile.baseline)}"
+            f"{trial.outcome.kind}: {trial.outcome.reason}<br>{formatting.tried(trial.settings, profile.baseline)}"
             for trial in bad
         ]
         marker = {"symbol": "x", "size": 10, "color": FAILED}
@@ -270,33 +267,6 @@ def rounds(profile: Profile, history: History) -> go.Figure | None:
             )
         )
     return _figure(drawn, "round", f"{profile.target.unit}/s")
-
-
-def heat(profile: Profile, history: History, across: str, down: str) -> go.Figure | None:
-    """Draw the best rate for each pair of values of two knobs; None below four pairs."""
-    best: dict[tuple[Any, Any], float] = {}
-    for trial, measured in history.measured():
-        pair = _pair(trial.settings, across, down)
-        best[pair] = max(best.get(pair, 0.0), measured.rate)
-    columns, rows = sorted({x for x, _ in best}), sorted({y for _, y in best})
-    if len(best) < 4 or min(len(columns), len(rows)) < 2:
-        return None
-    values = [[best.get((x, y)) for x in columns] for y in rows]
-    texts = [["" if value is None else formatting.number(value) for value in row] for row in values]
-    drawn = go.Heatmap(
-        x=list(map(str, columns)),
-        y=list(map(str, rows)),
-        z=values,
-        text=texts,
-        texttemplate="%{text}",
-        colorscale="Blues",
-        colorbar={"title": f"{profile.target.unit}/s"},
-    )
-    return _figure([drawn], across, down, legend=False)
-
-
-def _pair(settings: Settings, across: str, down: str) -> tuple[Any, Any]:
-    return getattr(settings, across), getattr(settings, down)
 
 
 def _beside_own(figure: go.Figure, ends: Sequence[float], rows: int, own: str = "") -> go.Figure:

@@ -107,32 +107,7 @@ def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, .
         return ()
     if similar is None:
         return (f"no profile fits this machine and {target}; autotune tune makes one",)
-    return (f"{similar.path} is not applied by itself: {similar.comparison.sentence}",)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a profile promises: items per second of all processes, and what an item is."""
-
-    rate: float
-    unit: str
-    level: str
-    origin: str
-
-
-def claim(
-    path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
-) -> Claim:
-    """What the profile that `find` gives promises of a training that applies it by itself.
-
-    Raises:
-        ValueError: there is no profile.
-    """
-    found = find(path_or_url, target, environment, _inventory(plan_of(environment).allowed))
-    if found.profile is None:
-        raise ValueError("; ".join(found.notes))
-    name, _notes = pick_level(found.profile, level or overrides(environment).level)
-    return Claim(found.profile.levels[name].rate, found.profile.target.unit, name, found.origin)
+    return (f"{similar.source} is not applied by itself: {similar.comparison.sentence}",)
 
 
 def decide(
@@ -214,7 +189,7 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
-        limits=ResourceLimits(None, None, None),
+        limits=ResourceLimits(None),
         network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )
@@ -236,7 +211,7 @@ def _by_pytorch(index: int) -> Gpu:
 
 def _software(version: str, cuda: str | None) -> Software:
     python = platform.python_version()
-    return Software(python, sys.platform, version, cuda, None, None, None, None, None, None, "unknown")
+    return Software(python, sys.platform, version, cuda, None, None, None, None, "unknown")
 
 
 def take_compiled(settings: Settings | None, environ: MutableMapping[str, str]) -> Callable[[], None]:

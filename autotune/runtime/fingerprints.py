@@ -81,7 +81,7 @@ def _numbered(values: Iterable[int]) -> list[int]:
 
 
 def _code(roots: Iterable[Any]) -> Iterator[str]:
-    """Yield each class and function that ``roots`` are made of with a digest of its code, and the flags that are set."""
+    """Yield each class and function that ``roots`` are made of, with a digest of its code, and the flags set."""
     seen: set[int] = set()
     stack, kept = list(roots), []
     while stack and len(seen) < MOST_OBJECTS:

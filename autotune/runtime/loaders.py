@@ -32,8 +32,8 @@ CONTEXT = "multiprocessing_context"
 class LateIterator(_MultiProcessingDataLoaderIter):
     """With workers, but reads its order from the first batch on, as without them.
 
-    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between would
-    change places with those of the order.
+    PyTorch's own reads ahead as soon as it is made. Random numbers that another loader or the loop draws in between
+    would change places with those of the order.
     """
 
     _is_idle = False

@@ -22,7 +22,6 @@ from torch.distributed import distributed_c10d
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.settings import Settings
 from autotune.runtime import mpi, random_state
-from autotune.runtime.mpi.group import NAME
 from autotune.runtime.notes import Notes
 
 GLOO_THREAD = "pt_gloo_runloop"
@@ -82,7 +81,7 @@ def registered(backend: str) -> str:
     row = BACKENDS[backend]
     if row.launcher == MPIEXEC:
         mpi.register()
-        return NAME
+        return mpi.NAME
     if row.module is not None:
         importlib.import_module(row.module)
     return backend

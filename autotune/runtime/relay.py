@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,27 +26,11 @@ KEPT_PASSES = 8
 """Passes whose items stay in the store for ranks that are late; older ones are deleted."""
 
 
-class Store(Protocol):
-    """What is used of `torch.distributed.Store`."""
-
-    def set(self, key: str, value: bytes, /) -> None:
-        """Publish."""
-
-    def get(self, key: str, /) -> bytes:
-        """Wait for a key and read it."""
-
-    def add(self, key: str, amount: int, /) -> int:
-        """Count."""
-
-    def delete_key(self, key: str, /) -> bool:
-        """Forget."""
-
-
 class Relay:
     """Passes over one source, the same on every rank.
 
     Args:
-        store: reached by all ranks.
+        store: a `torch.distributed.Store`, reached by all ranks.
         name: the same on all ranks, and of no other relay.
         rank: this process.
         world: the number of processes.
@@ -57,7 +41,7 @@ class Relay:
 
     def __init__(
         self,
-        store: Store,
+        store: Any,
         name: str,
         rank: int,
         world: int,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -24,7 +25,6 @@ from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
 from autotune.runtime import fingerprints, loaders, processes, sharing, watchdog
-from autotune.runtime.accelerate_names import AccelerateNames
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Part, Progress
@@ -38,7 +38,7 @@ OTHER = {
 }
 
 
-class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
+class Session(contextlib.AbstractContextManager["Session"]):
     """Settings in force for one training loop, from construction to `close`.
 
     A model, optimizer or loader is changed only if a setting differs from what it has.
@@ -60,8 +60,9 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
 
     Attributes:
         device: where batches and models go.
-        rank, world_size: this process's place among the training processes.
-        is_main: True on the process that should print and save.
+        rank, world_size: this process's place among the training processes; also ``process_index``, ``num_processes``.
+        is_main: True on the process that should print and save; also ``is_main_process``.
+        local_process_index: this process's number on its machine.
         autocast: makes a context manager with the precision of the model's forward, for other parts of the loop.
         models, optimizers: those that are prepared.
         sync: exchanges gradients between processes; None in one process.
@@ -119,6 +120,9 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             world = processes.join_for(self.settings, self.device, init_method, timeout, self._notes)
         self._restore.callback(world.leave)
         self.rank, self.world_size, self.is_main = world.rank, world.size, world.rank == 0
+        self.process_index, self.num_processes, self.is_main_process = self.rank, self.world_size, self.is_main
+        self.local_process_index = int(os.environ.get("LOCAL_RANK", self.rank))
+        self.is_local_main_process = self.local_process_index == 0
         self.sync: GradientSync | None = None
         self._sharing: sharing.Sharing | None = None
         if self._moves and world.size > 1:
@@ -203,6 +207,18 @@ class Session(AccelerateNames, contextlib.AbstractContextManager["Session"]):
             if inner is None:
                 return model
             model = inner
+
+    unwrap_model = unwrap
+
+    def wait_for_everyone(self) -> None:
+        """Wait until all processes are here."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    def print(self, *values: Any, **options: Any) -> None:
+        """Print as Python does, on the main process only."""
+        if self.is_main:
+            print(*values, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs beside models, optimizers and schedulers."""

@@ -11,7 +11,7 @@ import functools
 import gc
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,30 +121,15 @@ class Order:
 
     def as_text(self) -> str:
         """Return it for a variable of the environment."""
-        shared = None if self.shared_batch is None else asdict(self.shared_batch)
-        return json.dumps(
-            {
-                "settings": self.settings.as_dict(),
-                "baseline": self.baseline.as_dict(),
-                "compared": self.compared.as_dict(),
-                "level": self.level,
-                "device": self.device,
-                "shared_batch": shared,
-            }
-        )
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Order:
         """Return the inverse of `as_text`."""
-        data: Mapping[str, Any] = json.loads(text)
-        return cls(
-            Settings.from_dict(data["settings"]),
-            Settings.from_dict(data["baseline"]),
-            Fingerprint.from_dict(data["compared"]),
-            data["level"],
-            data["device"],
-            SharedBatch(**data["shared_batch"]) if data["shared_batch"] else None,
-        )
+        data: dict[str, Any] = json.loads(text)
+        settings = {name: Settings.from_dict(data[name]) for name in ("settings", "baseline")}
+        shared = SharedBatch(**data["shared_batch"]) if data["shared_batch"] else None
+        return cls(**data | settings | {"compared": Fingerprint.from_dict(data["compared"]), "shared_batch": shared})
 
     @property
     def changed(self) -> frozenset[str]:

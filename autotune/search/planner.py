@@ -108,7 +108,6 @@ class Planner:
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
-        jump = jump or self._replicated(history, best[0], avoid)
         if jump is not None:
             pool, stage = [jump], "design"
         else:
@@ -187,14 +186,6 @@ class Planner:
     def _own(self, history: Sequence[Trial]) -> list[Trial]:
         """Return this level's trials, without those that an earlier run proposed."""
         return [o for o in history if o.level == self._space.level and o.settings not in self._known]
-
-    def _replicated(self, history: Sequence[Trial], best: Settings, avoid: Forbidden) -> Settings | None:
-        """Return `torch.nn.DataParallel` in the place of the best's processes, once: many use it, and the report gives
-        its cost, even if the model expects nothing of it."""
-        if best.processes == 1 or any(trial.settings.data_parallel for trial in history):
-            return None
-        candidate = self._space.data_parallel(best)
-        return None if candidate is None or avoid(candidate) else candidate
 
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:

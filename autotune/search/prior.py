@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import log, log2
 
-from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
@@ -25,9 +24,6 @@ MOST_FIXED = 0.4
 """Share of the baseline's computing that overhead and update may be assumed to take each: only trials show more."""
 EXCHANGE_SECONDS = {"gloo": (6e-4, 1e-9), "mpi": (1e-5, 5e-10), "ccl": (2e-5, 5e-10), "nccl": (5e-5, 1e-11)}
 """Allreduce between two processes by gloo: seconds whatever the size, and per byte."""
-REPLICA_SECONDS_PER_BYTE = 1e-10
-"""Of each step under `torch.nn.DataParallel`, for each GPU beyond the first: the model is copied there and its
-gradients come back, at some 2e10 bytes/s (PCIe 4.0 x16). Besides, one Python launches every replica's kernels."""
 ASSUMED_LOAD_SHARE = 0.2
 """Share of the step spent waiting for data, if no trial has measured it yet."""
 ASSUMED_STEP_SECONDS = 0.02
@@ -58,10 +54,8 @@ class Prior:
         computing = max(1e-6, (1 - waiting) * seconds - self._exchange(known))
         self._update = min(MOST_FIXED * computing, context.task.parameters * UPDATE_SECONDS[self._device])
         passes = computing - self._update
-        copies = replicas(known, self._inventory)
-        self._overhead = min(MOST_FIXED * passes / copies, OVERHEAD_SECONDS[self._device])
-        copying = min(MOST_FIXED * passes, self._copying(known))
-        self._sample = (passes - copies * self._overhead - copying) * self._speed(known) / known.batch_size
+        self._overhead = min(MOST_FIXED * passes, OVERHEAD_SECONDS[self._device])
+        self._sample = (passes - self._overhead) * self._speed(known) / known.batch_size
         loaders = known.processes * max(1, known.num_workers)
         starved = waiting if known.num_workers == 0 else min(1.0, 2 * waiting)
         self._load = starved * seconds * loaders / known.global_batch
@@ -77,8 +71,7 @@ class Prior:
 
     def _step(self, settings: Settings) -> float:
         """Return the seconds of an optimizer step: loading beside computing on the same cores, then gradient sync."""
-        fixed = replicas(settings, self._inventory) * self._overhead + self._copying(settings)
-        compute = fixed + self._sample * settings.batch_size / self._speed(settings) + self._update
+        compute = self._overhead + self._sample * settings.batch_size / self._speed(settings) + self._update
         load = self._load * settings.global_batch
         if settings.num_workers == 0:
             return compute + load / settings.processes + self._exchange(settings)
@@ -89,12 +82,8 @@ class Prior:
 
     def _speed(self, settings: Settings) -> float:
         """Return the speed of one process, relative to one thread or one GPU alone."""
-        devices = replicas(settings, self._inventory) if self._device == "cuda" else scalability(settings.threads)
-        return float(devices * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
-
-    def _copying(self, settings: Settings) -> float:
-        """Return the seconds of a step in which replicas are made and their gradients gathered."""
-        return (replicas(settings, self._inventory) - 1) * REPLICA_SECONDS_PER_BYTE * self._bytes
+        threads = 1.0 if self._device == "cuda" else scalability(settings.threads)
+        return float(threads * settings.processes ** (-PROCESS_LOSS[self._device] / log(2)))
 
     def _exchange(self, settings: Settings) -> float:
         """Return the seconds of one gradient sync; more processes take more hops."""

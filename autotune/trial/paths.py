@@ -21,7 +21,7 @@ OWNER = ".autotune-owner"
 """A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
 SHARED_MEMORY = Path("/dev/shm")
 SHORT = Path("/tmp")
-"""Where a scratch folder gets a second, short name if its own is too long."""
+"""Holds the scratch folder if names in the system's temporary folder would be too long."""
 PRIVATE_PREFIX = "p"
 """Of the folders of processes that run a script without a mount namespace; eight characters follow."""
 DEEPEST = f"{PRIVATE_PREFIX}12345678/tmp"
@@ -31,11 +31,6 @@ DEEPEST = f"{PRIVATE_PREFIX}12345678/tmp"
 def fits(folder: str) -> bool:
     """Return whether loader workers start if this is the temporary folder."""
     return len(folder) <= LONGEST_FOLDER
-
-
-def session_file(task: Path) -> Path:
-    """Return where the pickled functions of a session's task file lie."""
-    return task.with_suffix(".pickle")
 
 
 @dataclass(frozen=True)
@@ -48,11 +43,12 @@ class StudyPaths:
 
     @classmethod
     def create(cls) -> StudyPaths:
-        """Make a new private folder in the system's temporary folder."""
-        root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
-        if fits(str(root.parent)) and not fits(str(root / DEEPEST)):  # else the user's training fails too
-            with contextlib.suppress(OSError):
-                (SHORT / root.name).symlink_to(root)
+        """Make a new private folder in the system's temporary folder, or in `SHORT` if only so loader workers start."""
+        usual = tempfile.gettempdir()
+        # If even the temporary folder is too long, the user's training fails too.
+        too_long = fits(usual) and not fits(f"{usual}/{SCRATCH_PREFIX}12345678/{DEEPEST}")
+        folder = SHORT if too_long and os.access(SHORT, os.W_OK) else None
+        root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder))
         return cls(root, _own(root))
 
     def trial(self, number: int) -> Path:
@@ -71,18 +67,8 @@ class StudyPaths:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
-        _remove_short_names()
         if self.owner is not None:
             self.owner.close()
-
-
-def short(folder: Path) -> Path:
-    """Return ``folder``, in a scratch folder, by the short name that this may have: fit to be a temporary folder."""
-    for root in (folder, *folder.parents):
-        name = SHORT / root.name
-        if root.name.startswith(SCRATCH_PREFIX) and name.is_symlink() and name.resolve() == root.resolve():
-            return name / folder.relative_to(root)
-    return folder
 
 
 def mark(study: Path, trial: Path | None = None) -> str:
@@ -104,30 +90,16 @@ def remove_abandoned() -> None:
 
     A folder without an owner's file is somebody else's work.
     """
-    for root in sorted(Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*")):
+    for root in {found for place in (tempfile.gettempdir(), SHORT) for found in Path(place).glob(f"{SCRATCH_PREFIX}*")}:
         with contextlib.suppress(OSError), _lock_of_the_dead(root):
             for kind in ("psm_", "sem.mp-"):
                 for segment in SHARED_MEMORY.glob(f"{kind}{mark(root)}*"):
                     segment.unlink()
             for trial in root.glob("t*"):
-                for name in mpi_segments(root, trial):
-                    _remove_own(SHARED_MEMORY / name)
+                for segment in map(SHARED_MEMORY.joinpath, mpi_segments(root, trial)):
+                    if segment.exists() and segment.lstat().st_uid == os.geteuid():
+                        segment.unlink()
             shutil.rmtree(root, ignore_errors=True)
-    _remove_short_names()
-
-
-def _remove_short_names() -> None:
-    """Remove short names of scratch folders that are gone."""
-    for name in SHORT.glob(f"{SCRATCH_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if name.is_symlink() and name.readlink().name == name.name and not name.exists():
-                _remove_own(name)
-
-
-def _remove_own(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.lstat().st_uid == os.geteuid():
-            path.unlink()
 
 
 def _own(root: Path) -> IO[bytes] | None:

@@ -2,18 +2,16 @@
 
 Classes and functions of ``__main__`` exist in no file that another process could import, so cloudpickle writes them by
 value, with the globals that they use. Beside the pickle lies a task file of a few lines that loads it: for everything
-else a session is a task file.
+else a session is a task file. Both lie in a folder that only this user can enter.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import linecache
 import os
 import pickle
 import re
-import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import Any
 import cloudpickle
 
 from autotune.errors import ContractError, UsageError
-from autotune.trial.paths import session_file
 from autotune.trial.target import OPTIONAL, PARAMETERS, REQUIRED
 
 HEAD = """\
@@ -30,7 +27,7 @@ HEAD = """\
 
 from autotune.trial.session_task import read
 
-_PARTS = read(__file__, {digest!r})
+_PARTS = read(__file__)
 """
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -53,11 +50,11 @@ def write(parts: Mapping[str, Any], name: str, folder: Path) -> Path:
         )
     _check(parts)
     task = folder / f"{name}.py"
-    data = pickle.dumps({"parts": _pickled(parts), "path": _import_path(), "sources": _sources()})
-    _write_private(session_file(task), data)
-    lines = [f"{part} = _PARTS[{part!r}]\n" for part in parts]
-    text = HEAD.format(digest=hashlib.sha256(data).hexdigest()) + "".join(lines)
-    _write_private(task, text.encode())
+    path = [os.path.abspath(entry) for entry in sys.path]  # trials run in folders of their own
+    with task.with_suffix(".pickle").open("xb") as file:
+        pickle.dump({"parts": _pickled(parts), "path": path, "sources": _sources()}, file)
+    with task.open("x") as text:
+        text.write(HEAD + "".join(f"{part} = _PARTS[{part!r}]\n" for part in parts))
     return task
 
 
@@ -108,37 +105,16 @@ def _can_be_pickled(part: Callable[..., Any]) -> bool:
     return True
 
 
-def _import_path() -> list[str]:
-    """Return where this session finds modules; trials run in folders of their own."""
-    return [os.path.abspath(entry) for entry in sys.path]
-
-
 def _sources() -> dict[str, list[str]]:
     """Return the text of code that stands in no file, such as a notebook's cells: tracebacks show it."""
     entries = [(name, entry) for name, entry in linecache.cache.items() if isinstance(name, str) and len(entry) == 4]
     return {name: list(entry[2]) for name, entry in entries if not os.path.isfile(name)}
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-
-
-def read(task: str, digest: str) -> dict[str, Any]:
-    """Return the functions that belong to the task file ``task``, by name.
-
-    Nothing is unpickled but what this run has written: a file with this ``digest`` (SHA-256) that nobody but this user
-    can write or read, in a folder of which the same is true.
-
-    Raises:
-        PermissionError: it is anything else.
-    """
-    path = session_file(Path(task))
-    data = _private(path)
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise PermissionError(f"{path}: not the file that this run has written; it is not loaded")
-    session = pickle.loads(data)
-    _hide(path.parent, Path(task).stem)
+def read(task: str) -> dict[str, Any]:
+    """Return the functions that belong to the task file ``task``, by name."""
+    session = pickle.loads(Path(task).with_suffix(".pickle").read_bytes())
+    _hide(Path(task).parent, Path(task).stem)
     sys.path[:] = [*session["path"], *(entry for entry in sys.path if entry not in session["path"])]
     for name, lines in session["sources"].items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
@@ -152,13 +128,3 @@ def _hide(folder: Path, name: str) -> None:
         sys.path.remove(str(folder))
     if Path(getattr(sys.modules.get(name), "__file__", None) or "").parent == folder:
         del sys.modules[name]
-
-
-def _private(path: Path) -> bytes:
-    """Return the content of a file that is this user's alone."""
-    folder = os.stat(path.parent, follow_symlinks=False)
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        for place, found in ((path.parent, folder), (path, os.fstat(file.fileno()))):
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise PermissionError(f"{place}: others can read or write it, so nothing in it is loaded")
-        return file.read()

@@ -71,7 +71,7 @@ def _one_at_a_time(machine_key: str, target: str, say: Callable[[str], None]) ->
 
 def _found(here: Here, target: Script) -> Path | None:
     found = registry.search(here, places(os.environ, target.path)).match
-    return found.path if found else None
+    return found.local() if found else None
 
 
 def _share(path: Path | None, say: Callable[[str], None]) -> None:

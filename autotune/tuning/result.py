@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autotune.knobs.constraints import normalised
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
@@ -39,8 +38,6 @@ MOST_ADVISED_SECONDS = 900.0
 """More than this nobody waits for."""
 BUDGET_STEP = 30
 """Budgets are advised in steps of this."""
-SHARED = {"processes", "backend", "data_parallel", "binding", "threads", "batch_size", "num_workers"}
-"""Knobs in which DataParallel and several processes differ by nature."""
 
 
 def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
@@ -189,7 +186,7 @@ def profile_of(
         written: the tool's version and the day.
     """
     task = context.task
-    warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers), *_data_parallel(state))
+    warnings = (*task.warnings, *evidence.warnings, *_batch_norm(context, answers))
     profile = Profile(
         machine=machine_type(context.inventory),
         software=versions(context.inventory),
@@ -263,18 +260,7 @@ def _failures(state: RunState) -> Iterator[Failure]:
 
 
 def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str]:
-    own = normalised(context.baseline, context.inventory)
-    sizes = {normalised(answer.settings, context.inventory) for answer in answers.values()} - {own}
+    own = context.baseline.batch_size
+    sizes = {answer.settings.batch_size for answer in answers.values()} - {own}
     if context.task.has_batch_norm and sizes:
-        replicated = any(answer.settings.data_parallel for answer in answers.values())
-        yield notes.batch_norm(own, sorted(sizes), replicated=replicated)
-
-
-def _data_parallel(state: RunState) -> Iterator[str]:
-    """Compare the best trial of `torch.nn.DataParallel` with the most alike of several processes."""
-    rate = state.estimate
-    replicated = max((s for s in state.estimates if s.data_parallel), key=rate, default=None)
-    several = [s for s in state.estimates if s.processes > 1]
-    if replicated is not None and several:
-        other = min(several, key=lambda s: (len(set(s.difference(replicated)) - SHARED), -rate(s)))
-        yield notes.data_parallel(rate(replicated) / rate(other), other.processes)
+        yield notes.batch_norm(own, sorted(sizes))

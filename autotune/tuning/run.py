@@ -336,7 +336,7 @@ def _result(
             *host.earlier.notes,
             *host.notes,
             *comparison.notes(state.chosen.values()),
-            *notes.run_conditions(host.bench.no_fork_reason, host.bench.stood_still),
+            *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
         ),
         why=host.bound.value if host.bound is not None else "",
         beside=notes.load_note(load),

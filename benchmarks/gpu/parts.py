@@ -30,8 +30,8 @@ from benchmarks.recheck import BASELINE, distinct, profiled
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, BLOCK_SECONDS = 8, 0.8
 TESTS = "tests/processes/test_gpu.py"
-LONG_TESTS = "not ends_with_a_profile and not data_parallel"
-"""What the other parts show, or what takes several GPUs."""
+LONG_TESTS = "not ends_with_a_profile"
+"""What the other parts show."""
 
 
 @dataclass(frozen=True)

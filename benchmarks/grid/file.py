@@ -25,8 +25,8 @@ from benchmarks.simulation.recorded import recorded_inventory
 FOLDER = Path(__file__).parent.parent / "grids"
 FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
 """Facts of a task that older grids call otherwise; None where nobody asks any more."""
-DROPPED_KNOBS = {"persistent_workers"}
-"""Knobs of older grids, whose value followed from the others'."""
+DROPPED_KNOBS = {"persistent_workers", "data_parallel", "accumulation"}
+"""Knobs of older grids, whose value was neutral or followed from the others'."""
 
 
 def _settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 from autotune.trial.target import recognise
 from autotune.tuning.machine import Neighbours
 from autotune.tuning.runner import open_runner

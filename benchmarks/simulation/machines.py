@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.knobs.constraints import replicas
 from autotune.knobs.settings import Settings
 from benchmarks.simulation.simulator import GIB, Machine, Work, context, inventory
 
@@ -72,10 +71,8 @@ class Strange(Machine):
 
     def rate(self, settings: Settings) -> float:
         """True items/s."""
-        copies = replicas(settings, self.context.inventory)
-        batch, low = settings.batch_size / copies, settings.precision in ("bf16", "fp16")
+        batch, low = settings.batch_size, settings.precision in ("bf16", "fp16")
         seconds = 0.004 + 9e-4 * batch / (2.1 if low else 1.3 if settings.precision == "tf32" else 1.0)
-        seconds += 0.01 * (copies - 1)
         if settings.channels_last:
             seconds *= 0.75 if low and batch >= 64 else 1.15
         seconds *= {"off": 1.0, "default": 1.04, "reduce-overhead": 0.8 if batch <= 64 else 1.02}.get(
@@ -103,7 +100,7 @@ class Strange(Machine):
         """CUDA graphs keep their own memory."""
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
         graphs = 1.5 if settings.compile == "reduce-overhead" else 1.0
-        return 6 + 0.25 * half * graphs * settings.batch_size / replicas(settings, self.context.inventory) <= 80
+        return 6 + 0.25 * half * graphs * settings.batch_size <= 80
 
 
 def strange(train_seconds: float | None = 36_000.0) -> Machine:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.knobs.constraints import replicas
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
@@ -94,9 +93,8 @@ class Machine:
     def fits(self, settings: Settings) -> bool:
         """True where every device (or the host) has the memory."""
         per_sample, rest = self.work.memory
-        batch = settings.batch_size / replicas(settings, self.context.inventory)
         half = 0.6 if settings.precision in ("bf16", "fp16") else 1.0
-        need = rest + per_sample * half * batch
+        need = rest + per_sample * half * settings.batch_size
         if self.context.cuda:
             return need <= self.context.inventory.gpus[0].memory_total
         return settings.processes * need <= self.context.inventory.memory.limit
@@ -119,9 +117,7 @@ class Machine:
             units = settings.threads / (1 + work.contention * (settings.threads - 1))
             crowd = settings.processes * settings.threads / self.context.inventory.budget.cores
             units /= max(1.0, crowd) ** 0.9
-        copies = replicas(settings, self.context.inventory)
-        units *= copies
-        overhead = copies * work.overhead / work.gain(settings, "overhead") + (copies - 1) * work.exchange
+        overhead = work.overhead / work.gain(settings, "overhead")
         copying = 0.0 if settings.pin_memory or not self.context.cuda else 0.05 * work.sample * settings.batch_size
         return work.sample * settings.batch_size / units / speed + overhead + copying
 
@@ -233,17 +229,15 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
     return Inventory(
         cpu=Cpu("amd", "simulated", "simulated", "x86_64", features, logical, nodes),
         budget=CpuBudget(tuple(range(threads)), None, threads, cores, cores, f"{threads} online CPUs"),
-        memory=Memory(memory, memory, "MemTotal", memory, 0, memory // 2, memory // 2, None),
+        memory=Memory(memory, memory, "MemTotal", memory, memory // 2, memory // 2, None),
         gpus=accelerators,
-        limits=ResourceLimits(None, None, None),
+        limits=ResourceLimits(None),
         network=(),
         software=Software(
             python="3.12",
             platform="linux",
             torch="2.9",
             cuda="12" if gpus else None,
-            blas="mkl",
-            openmp="libgomp",
             compiler="g++",
             compiler_reason=None,
             default_threads=cores,

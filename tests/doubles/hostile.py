@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,7 @@ def _code(bird: Path) -> dict[str, str]:
     return found | {"tag directive": directive + instead("vendor: amd", "vendor: !name:os")}
 
 
+@functools.cache
 def _structure() -> dict[str, str]:
     return {
         "ten megabytes": TEXT + "#" * 10_000_000,
@@ -157,6 +159,7 @@ def _values(bird: Path) -> dict[str, str]:
     }
 
 
+@functools.cache
 def _unicode() -> dict[str, str]:
     return {
         "right to left": instead("note: ''", 'note: "\\u202e"'),
@@ -177,6 +180,7 @@ def _unicode() -> dict[str, str]:
     }
 
 
+@functools.cache
 def _numbers() -> dict[str, str]:
     written = {
         "sexagesimal": "1:30",

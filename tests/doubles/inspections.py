@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.inspect.inspection import CLOCKED, Inspection, Operator, Part, Place, Roofline, Sizes
+from autotune.inspect.inspection import CLOCKED, Inspection, Part, Place, Roofline, Sizes
 from autotune.knobs.task import TaskFacts
 from autotune.stats.proof import Proof, Round
 
@@ -32,7 +32,6 @@ def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes:
         "items": 10.0,
         "roofline": COMPUTES,
         "places": PLACES,
-        "slowest": (Operator("aten::mm", ((64, 32), (32, 8)), Part.PASSES, 2.0, 0.002, 1e9, 1e6),),
         "sizes": SIZES,
     }
     return Inspection(**(values | changes))

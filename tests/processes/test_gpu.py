@@ -94,11 +94,3 @@ def test_tuning_ends_with_a_profile(folder: Path) -> None:
     assert done.code == 0, done.err
     assert done.profile["target"]["device"] == "cuda"
     assert done.profile["levels"]["safe"]["settings"]["precision"] == "fp32"
-
-
-def test_data_parallel_is_measured_beside_processes(folder: Path) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("torch.nn.DataParallel needs several GPUs")
-    done = autotune(folder, "tune", "model.py", "--budget", "120s", "--json")
-    assert done.code == 0, done.err
-    assert any("torch.nn.DataParallel reached" in line for line in done.profile["evidence"]["warnings"])

@@ -68,7 +68,6 @@ class Case:
     compile: str = "off"
     precision: str = "fp32"
     matmul_precision: str = "highest"
-    data_parallel: bool = False
     binding: str = "none"
 
     def __repr__(self) -> str:
@@ -136,7 +135,6 @@ AXES: dict[str, dict[Any, float]] = {
     "compile": {"off": 120, "default": 1, "reduce-overhead": 0.3, "max-autotune": 0.3},
     "precision": {"fp32": 8, "tf32": 1, "bf16": 2, "fp16": 1},
     "matmul_precision": {"highest": 8, "medium": 1},
-    "data_parallel": {False: 10, True: 1},
     "binding": {"none": 10, "cores": 1, "numa": 1},
 }
 assert set(AXES) == {field.name for field in fields(Case)}

@@ -39,11 +39,6 @@ def open_page(page: Path, *, width: int = 1200) -> Opened:
     return Opened(done.stdout, tuple(console), _asked(log.read_text("utf-8")))
 
 
-def picture(page: Path, out: Path, *, width: int, height: int) -> None:
-    """A picture of the top of ``page``."""
-    _run(page, [f"--window-size={width},{height}", "--hide-scrollbars", f"--screenshot={out}"])
-
-
 def _run(page: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
     assert BROWSER is not None
     command = [

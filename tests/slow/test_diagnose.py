@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,6 @@ def test_a_task_whose_loader_is_slow(tmp_path: Path) -> None:
     found = json.loads(autotune(tmp_path, "diagnose", "slow.py", "--json", "--budget", "20s").out)
     assert found["verdict"] == "input-bound: augmentation in the main process"
     assert set(found["bounds"]) >= {"loader", "update"}
-    assert len(found["inspection"]["slowest"]) == 3
     assert found["inspection"]["places"]["loader"]["function"] == "__getitem__"
     assert found["largest_batch"] == 2048
     assert found["rate"] * found["step_seconds"] == pytest.approx(64)
@@ -82,17 +80,4 @@ def test_a_script_whose_own_loop_takes_most(tmp_path: Path) -> None:
     )
     for word in ("Verdict", "Try", "Step", "At most", "Limits", "Slowest", "Memory"):
         assert f"\n{word} " in done.out
-    assert not left()
-
-
-@pytest.mark.torch
-def test_a_start_too_slow_is_cut_at_the_end_of_the_budget(tmp_path: Path) -> None:
-    """Seen: ``--budget 30s`` ended after minutes where imports took long."""
-    (tmp_path / "late.py").write_text("import time\ntime.sleep(120)\n" + MLP)
-    began = time.monotonic()
-    done = autotune(tmp_path, "diagnose", "late.py", "--budget", "6s")
-    assert time.monotonic() - began < 60, "far from the 120 seconds of the import, on a busy machine too"
-    assert done.code == 4
-    assert "importing PyTorch and loading the task" in done.err
-    assert "the budget ended before it was imported" in done.err
     assert not left()

@@ -35,11 +35,3 @@ def test_every_plot_has_its_data(file: Path) -> None:
     assert len(plots) == file.read_text("utf-8").count("Plotly.newPlot(") >= 5
     for plot in plots:
         assert re.search(r'class="(point|points|trace|hm|js-line)"|class="trace |<image ', plot)
-
-
-def test_an_error_on_the_page_is_seen(tmp_path: Path) -> None:
-    page = tmp_path / "bad.html"
-    page.write_text("<script>nothing.here()</script><img src='http://127.0.0.1:9/picture.png'>")
-    opened = browser.open_page(page)
-    assert any("nothing is not defined" in said for said in opened.console)
-    assert any("picture.png" in address for address in opened.asked)

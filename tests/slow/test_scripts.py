@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow import browser
-
 from .harness import autotune
 
 SCRIPT = """
@@ -64,17 +62,6 @@ def losses(text: str) -> list[float]:
     return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
 
 
-@pytest.mark.skipif(browser.BROWSER is None, reason="needs chromium")
-def test_its_report_opens_in_a_browser(tuned: Path, tmp_path: Path) -> None:
-    pytest.importorskip("plotly", reason="the extra [report] is not installed")
-    page = tmp_path / "report.html"
-    done = autotune(tuned, "report", str(next(tuned.glob("profiles/*/train.yaml"))), "--out", str(page))
-    assert done.code == 0, done.err
-    opened = browser.open_page(page)
-    assert (opened.console, opened.asked) == ((), ())
-    assert opened.document.count("js-plotly-plot") >= 3
-
-
 def test_the_profile_says_how_a_step_is_known(tuned: Path) -> None:
     found = next(tuned.glob("profiles/*/train.yaml")).read_text()
     assert "script: batches" in found
@@ -90,11 +77,6 @@ def test_run_tuned_gives_the_same_losses(tuned: Path) -> None:
     assert (tuned / "model.pt").is_file()
     loads = "import torch; torch.load('model.pt', weights_only=False)(torch.ones(1, 16))"
     subprocess.run([sys.executable, "-c", loads], cwd=tuned, check=True)
-
-
-def test_all_that_follows_the_script_is_its_own(tuned: Path) -> None:
-    done = autotune(tuned, "run", "--dry-run", "train.py", "5", "--level", "max", "--")
-    assert done.out.rstrip().endswith("train.py 5 --level max --")
 
 
 @pytest.mark.parametrize(

@@ -112,25 +112,3 @@ def test_run_trains_as_torchrun_does_with_half_the_batch(tuned: Path, changes: d
     )
     assert lines(done.out) == lines(plain.stdout)
     assert len(lines(done.out)) == STEPS + 1
-
-
-def test_another_batch_than_the_one_that_was_tuned_is_not_multiplied(tuned: Path) -> None:
-    found = profile_of(tuned)
-    two = found.baseline.but(processes=2, threads=1, interop_threads=1, batch_size=16)
-    levels = {name: replace(level, settings=two) for name, level in found.levels.items()}
-    profiles.write(tuned / "other.yaml", replace(found, levels=levels))
-    done = autotune(tuned, "run", "--profile", "other.yaml", "train.py", "5", "64")
-    assert done.code != 0
-    assert lines(done.out) == []
-    assert "2 processes were tuned to share batches of 32 of 600 samples" in done.err
-    assert "it would train on batches of 64" in done.err
-
-
-def test_a_script_that_trains_twice_is_not_started_as_two(tuned: Path) -> None:
-    found = profile_of(tuned)
-    refused = replace(found.evidence.not_offered[0], knob="processes", value=2, reason="each trains on its own")
-    evidence = replace(found.evidence, not_offered=(refused,))
-    profiles.write(tuned / "apart.yaml", replace(found, evidence=evidence))
-    done = autotune(tuned, "run", "--nproc", "2", "--profile", "apart.yaml", "train.py", "5", "32")
-    assert done.code == 2
-    assert "each trains on its own" in done.err

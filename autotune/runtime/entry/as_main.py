@@ -1,14 +1,13 @@
 """Run a script inside this process as ``python script.py`` would, to its very end.
 
-What Python does is in `Modules/main.c` and `Python/pythonrun.c` of its sources. Its own parser and runner are called
-here (``PyRun_FileExFlags``). One thing differs: this process's frames stand below the script's first.
+What Python does is in `Modules/main.c` and `Python/pythonrun.c` of its sources. One thing differs: this process's
+frames stand below the script's first.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import ctypes
 import os
 import pkgutil
 import runpy
@@ -17,9 +16,7 @@ import sys
 import types
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
-
-FILE_INPUT = 257
-"""``Py_file_input``: a whole file is parsed."""
+from pathlib import Path
 
 
 def pose(script: str, arguments: list[str], line: list[str] | None) -> None:
@@ -119,18 +116,13 @@ def _display(words: str, error: BaseException) -> None:
 
 
 def _run_file(path: str, main: types.ModuleType) -> None:
-    """Python's own parser says what is wrong with a coding cookie; this file's future imports do not count for it."""
-    open_file = ctypes.CDLL(None).fopen
-    open_file.restype, open_file.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_char_p)
-    some, text, number, pointer = ctypes.py_object, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
-    prototype = ctypes.PYFUNCTYPE(some, pointer, text, number, some, some, number, pointer)
-    run = prototype(("PyRun_FileExFlags", ctypes.pythonapi))
-    file = open_file(os.fsencode(path), b"rb")
-    if file is None:
-        sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: [Errno 2] No such file or directory\n")
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
         sys.exit(2)
     try:
-        run(file, os.fsencode(path), FILE_INPUT, vars(main), vars(main), True, None)
+        exec(compile(source, path, "exec", dont_inherit=True), vars(main))
     finally:
         flush()
 

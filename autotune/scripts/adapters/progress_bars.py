@@ -6,9 +6,6 @@ from typing import Any
 
 from autotune.scripts.adapters.adapter import Adapter
 
-WRAPPERS = ("tqdm", "trange", "track", "enumerate", "progress_bar")
-"""Functions that pass on what they iterate."""
-
 
 def _no_monitor(module: Any) -> None:
     """Leave out the thread that redraws bars which nobody updates; it starts with the first bar."""

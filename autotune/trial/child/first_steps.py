@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import pickle
 import random
-import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -134,7 +133,7 @@ class Recorder:
         parameters = parameters_of(optimizer)
         for parameter in parameters[:MOST_TENSORS]:
             self._before.setdefault(id(parameter), _some(parameter))
-        self.found.norms.append([_norm(p.grad) for p in parameters[:MOST_TENSORS] if p.grad is not None])
+        self.found.norms.append([norm([p.grad]) for p in parameters[:MOST_TENSORS] if p.grad is not None])
 
     def finish(self) -> Recording:
         """Record what is left behind, and end."""
@@ -147,7 +146,7 @@ class Recorder:
         known = [p for p in parameters if id(p) in self._before][:MOST_TENSORS]
         found.values = [(self._before[id(p)], _some(p)) for p in known]
         found.random = found.random or _random_states()
-        found.dataset = _state_of(self._dataset())
+        found.dataset = digest(self._dataset(), largest=MOST_BYTES)  # larger arrays are compared by reading again
         self._stack.close()
         return found
 
@@ -158,32 +157,6 @@ def wanted_steps(batches_of_epoch: int | None) -> int:
         if batches_of_epoch and epochs * batches_of_epoch + PAST_EPOCH <= MOST_STEPS:
             return max(LEAST_STEPS, epochs * batches_of_epoch + PAST_EPOCH)
     return LEAST_STEPS
-
-
-class Clock:
-    """Ends a recording: after so many steps as the reference has, or as are wanted within `MOST_SECONDS`."""
-
-    def __init__(self, steps: int, *, exact: bool) -> None:
-        self._left, self._exact, self._since = steps, exact, time.perf_counter()
-
-    def is_over(self) -> bool:
-        """Return whether the step that was just made is the last."""
-        self._left -= 1
-        late = not self._exact and time.perf_counter() - self._since > MOST_SECONDS
-        return self._left <= 0 or late
-
-
-# Files ----------------------------------------------------------------------------------------------------------------
-
-
-def write(recording: Recording, path: Path) -> None:
-    """Keep a recording for other trials."""
-    torch.save(vars(recording), path)
-
-
-def read(path: Path) -> Recording:
-    """Return the recording in ``path``, which a trial of this run has written."""
-    return Recording(**torch.load(path, weights_only=False))
 
 
 # Comparison -----------------------------------------------------------------------------------------------------------
@@ -342,11 +315,6 @@ def _random_states() -> dict[str, str]:
     return {name: digest(state) for name, state in zip(("torch", "random", "numpy"), states, strict=False)}
 
 
-def _state_of(dataset: Any) -> str:
-    """Return a digest of what a data set holds beside large arrays, which are compared by reading them again."""
-    return digest(dataset, largest=MOST_BYTES)
-
-
 def _some(parameter: Tensor) -> Tensor:
     """Return some elements of ``parameter``, from all over it."""
     with torch.no_grad():
@@ -354,6 +322,7 @@ def _some(parameter: Tensor) -> Tensor:
         return flat[:: max(1, flat.numel() // MOST_ELEMENTS)].clone()
 
 
-def _norm(gradient: Tensor) -> float:
-    values = gradient.coalesce().values() if gradient.layout is torch.sparse_coo else gradient
-    return float(values.detach().double().norm())
+def norm(gradients: Iterable[Tensor | None]) -> float:
+    """Return the L2 norm of all ``gradients`` together."""
+    dense = (part.coalesce().values() if part.is_sparse else part for part in gradients if part is not None)
+    return math.hypot(*(float(part.detach().abs().double().norm()) for part in dense))

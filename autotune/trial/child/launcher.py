@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 
 from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.cpu_binding import bind_by_plan
+from autotune.knobs.binding import bind_by_plan
 from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
 from autotune.trial.messages import Resume, TrialRequest, UnixConnection
-from autotune.trial.paths import mark, short
+from autotune.trial.paths import mark
 
 if TYPE_CHECKING:
     from autotune.trial.child.script_trial import LoadedScript
@@ -197,7 +197,7 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
 def _own_temporary_files(folder: Path) -> None:
     """Make temporary files and shared memory the trial's own."""
     shm.sign(folder)
-    os.environ["TMPDIR"] = str(short(folder))
+    os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
 
 

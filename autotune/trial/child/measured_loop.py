@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +24,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from autotune.runtime.loaders import length
 from autotune.runtime.session import Session
 from autotune.stats.measurement import MIN_BLOCK_SECONDS, Block
 from autotune.trial import process_tree
@@ -166,11 +164,11 @@ def quarter(batch: Any) -> Any:
     whole = batch_length(batch)
     if whole < 4:
         raise ValueError(f"a batch of {whole} samples cannot be cut into quarters")
-    return tree_map_only(Tensor, partial(_cut, whole=whole), batch)
 
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[: whole // 4] if tensor.dim() and len(tensor) == whole else tensor
 
-def _cut(tensor: Tensor, *, whole: int) -> Tensor:
-    return tensor[: whole // 4] if tensor.dim() and len(tensor) == whole else tensor
+    return tree_map_only(Tensor, cut, batch)
 
 
 def _no_update(closure: Callable[[], Any] | None = None, **_options: Any) -> Any:
@@ -274,10 +272,6 @@ class MeasuredLoop:
         dist.all_reduce(total)
         return total / self.session.world_size
 
-    def batches_of_epoch(self) -> int | None:
-        """Return the batches of an epoch; None if nobody knows."""
-        return length(self.loader)
-
     def leave_out(self) -> None:
         """From now on, steps go without the part that the trial leaves out."""
         if self.spec.without is Without.UPDATE:
@@ -340,9 +334,6 @@ class MeasuredLoop:
     def steps_for(self, seconds: float, pace: float) -> int:
         """Return whole steps that fill ``seconds`` (at least a block) at ``pace`` seconds per step."""
         return max(1, math.ceil(max(seconds, MIN_BLOCK_SECONDS) / max(pace, 1e-7)))
-
-    def check_whole_autocast(self) -> None:
-        """Check that losses are also finite if the user's own loop wraps all of its loss in autocast."""
 
     def checked_losses(self) -> tuple[float, ...]:
         """Return loss of the global batch at each of the first steps."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from autotune.runtime.loaders import length
 from autotune.stats.measurement import (
     MIN_WARMUP_SECONDS,
     MIN_WARMUP_STEPS,
@@ -146,22 +149,22 @@ def measuring(loop: MeasuredLoop, warmed: WarmUp, tuner: Tuner) -> Steps[TrialRe
 def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
     """Make the first steps, which are recorded, or compared with the baseline's."""
     path = Path(loop.spec.first_steps)
-    theirs = first_steps.read(path) if path.exists() else None
-    steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(loop.batches_of_epoch())
-    clock = first_steps.Clock(steps, exact=theirs is not None or loop.session.world_size > 1)
+    theirs = first_steps.Recording(**torch.load(path, weights_only=False)) if path.exists() else None
+    steps = len(theirs.losses) if theirs is not None else first_steps.wanted_steps(length(loop.loader))
+    exact = theirs is not None or loop.session.world_size > 1
+    since = time.perf_counter()
     with loop.record() as recorder:
-        while True:
+        for _ in range(steps):
             yield
-            loss = loop.last_loss()
-            recorder.loses(loss)
-            if clock.is_over() or loop.over:
+            recorder.loses(loop.last_loss())
+            if loop.over or (not exact and time.perf_counter() - since > first_steps.MOST_SECONDS):
                 break
         ours = recorder.finish()
     found: tuple[tuple[str, str], ...] = ()
     if theirs is not None:
         found = tuple(first_steps.differences(theirs, ours, loop.spec.own or loop.spec.settings, loop.spec.settings))
     elif loop.session.rank == 0:
-        first_steps.write(ours, path)
+        torch.save(vars(ours), path)
     return TrialReport(
         differences=found, draws=ours.draws, finite=True, not_applied=loop.session.not_applied, notes=loop.session.notes
     )
@@ -170,8 +173,6 @@ def comparing(loop: MeasuredLoop) -> Steps[TrialReport]:
 def report(loop: MeasuredLoop, warmed: WarmUp, blocks: list[Block], seconds: float) -> TrialReport:
     """Return the report of this rank on ``blocks``, which took ``seconds``."""
     losses = loop.checked_losses()
-    if loop.spec.settings.precision in ("bf16", "fp16") and not loop.spec.resident:
-        loop.check_whole_autocast()
     measurement = Measurement(
         blocks=tuple(blocks),
         warmup_seconds=warmed.seconds,
@@ -199,30 +200,21 @@ def _until_enough(loop: MeasuredLoop, pace: float) -> Steps[list[Block]]:
         pace: seconds of a step.
     """
     blocks: list[Block] = []
-    while steps := loop.agree(0 if _enough(loop, blocks) else loop.steps_for(0.0, pace)):
+    spec, over = loop.spec, False
+    while steps := loop.agree(0 if over else loop.steps_for(0.0, pace)):
         blocks.append((yield from loop.block(steps)))
         pace = blocks[-1].seconds / steps
+        measured = Measurement(tuple(blocks))
+        over = enough(measured, spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below)
     return blocks
-
-
-def _enough(loop: MeasuredLoop, blocks: list[Block]) -> bool:
-    spec = loop.spec
-    return bool(blocks) and enough(
-        Measurement(tuple(blocks)), spec.min_seconds, spec.max_seconds, spec.target_error, spec.give_up_below
-    )
 
 
 def _on_demand(loop: MeasuredLoop, pace: float, tuner: Tuner) -> Steps[None]:
     """Measure a block whenever the tuner asks, until it asks no more. The tuner gets them one by one."""
     tuner.send("ready")
-    while steps := loop.agree(_steps_wanted(loop, pace, tuner.wanted_seconds())):
+    while steps := loop.agree(loop.steps_for(seconds, pace) if (seconds := tuner.wanted_seconds()) is not None else 0):
         if pace < SLOW_STEP_SECONDS:
             yield  # caches went cold while others ran
         block = yield from loop.block(steps)
         pace = block.seconds / steps
         tuner.send("block", block=vars(block), finite=loop.finite)
-
-
-def _steps_wanted(loop: MeasuredLoop, pace: float, seconds: float | None) -> int:
-    """Steps of the block of ``seconds`` that the tuner asks for next; 0 if it asks for none."""
-    return 0 if seconds is None else loop.steps_for(seconds, pace)

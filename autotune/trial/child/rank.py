@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from autotune.runtime.session import Session
 from autotune.trial.child import split_check
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
@@ -29,7 +27,6 @@ from autotune.trial.messages import (
     send_report,
 )
 
-AUTOCAST_CHECKS = 2
 UNUSED = "find_unused_parameters"
 UNUSED_NOTE = (
     "some parameters take no part in the loss: several processes search them out in each step"
@@ -110,13 +107,6 @@ class TrainingLoop(MeasuredLoop):
         self.waited += time.perf_counter() - asked
         self.batches += 1
         return batch
-
-    def check_whole_autocast(self) -> None:
-        """Check that losses are also finite if the user's own loop wraps all of ``compute_loss`` in autocast."""
-        with torch.no_grad(), self.session.autocast():
-            for _ in range(AUTOCAST_CHECKS):
-                self._total += self.task.loss(self.model, next(self.stream)).detach().reshape(())
-        self.finite = self.finite and bool(torch.isfinite(self._total))
 
 
 def run_rank(

@@ -19,13 +19,7 @@ from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints, loaders
-from autotune.trial.child.task import (
-    batch_length,
-    dataset_length,
-    has_convolutions,
-    optimizer_impls,
-    sample_size,
-)
+from autotune.trial.child.task import batch_length, has_convolutions, optimizer_impls, sample_size
 
 OUR_ONE = "01"
 """Means one thread, and can be told from a 1 that the script sets itself."""
@@ -34,6 +28,7 @@ BATCHES, STEPS, BACKWARDS = "batches", "steps", "backward passes"
 LEFT = tuple[str, Any, str]
 LOADER_KNOBS = ("num_workers", "prefetch_factor", "worker_start", "pin_memory")
 INSTEAD = "; tuned.prepare() or a task file lets several processes compete"
+MODEL_FREE = "the script calls no module that an optimizer trains"
 GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
 """Words of code that makes a process group, or reads how many processes there are."""
 
@@ -76,7 +71,7 @@ def script_facts(name: str, seen: Seen, skip: int = 0) -> TaskFacts:
     first = seen.optimizers[0] if seen.optimizers else None
     return TaskFacts(
         name=name,
-        samples=None if loader is None else dataset_length(loader.dataset),
+        samples=None if loader is None else loaders.length(loader.dataset),
         iterable=iterable,
         parameters=parameter_count(seen.models),
         has_convolutions=any(has_convolutions(model, device) for model in seen.models),
@@ -101,7 +96,7 @@ def why_not_several(seen: Seen, device: str) -> str | None:
     loader = seen.loader
     if loader is None:
         return "the script trains on no DataLoader, so nothing would show how processes share its work" + INSTEAD
-    if isinstance(loader.dataset, IterableDataset) or dataset_length(loader.dataset) is None:
+    if isinstance(loader.dataset, IterableDataset) or loaders.length(loader.dataset) is None:
         return "nothing tells how many samples of a stream each process would take" + INSTEAD
     if not counts_samples(seen):
         return "the length of a batch is not the loader's batch size, so nothing would show a process's share" + INSTEAD
@@ -193,12 +188,10 @@ def _left_out(seen: Seen) -> Sequence[LEFT]:
         found.append(("interop_threads", None, "the script sets its inter-op threads itself"))
     if seen.autocasts:
         found += [(knob, None, "the script uses autocast itself") for knob in ("precision", "matmul_precision")]
-    if seen.compiles or any(_is_compiled(model) for model in seen.models):
-        why = "the script compiles its model itself"
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
-    elif not seen.models:
-        why = "the script calls no module that an optimizer trains"
-        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile", "data_parallel")]
+    compiled = seen.compiles or any(_is_compiled(model) for model in seen.models)
+    if compiled or not seen.models:
+        why = "the script compiles its model itself" if compiled else MODEL_FREE
+        found += [(knob, None, why) for knob in ("channels_last", "precision", "compile")]
     found += _left_out_of_loader(seen.loader)
     if seen.loader is not None and not counts_samples(seen):
         found.append(("batch_size", None, "the length of a batch is not the loader's batch size"))

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import IterableDataset
 
 from autotune.knobs.baseline import DEFAULT_BATCH
 from autotune.knobs.task import unchecked
 from autotune.runtime.shards import shard
 from autotune.runtime.sharing import mover
+from autotune.trial.child.first_steps import norm
 from autotune.trial.child.task import LoadedTask, run_eagerly, seed_everything
 
 BATCHES, MOST_SAMPLES = 4, 32
@@ -63,7 +64,7 @@ def _check(task: LoadedTask, seed: int, clock: Callable[[], float]) -> tuple[str
         if compared and clock() - started > SECONDS:
             break
         whole = gradients.of([samples])
-        if not 0 < _norm(whole) < math.inf:
+        if not 0 < norm(whole) < math.inf:
             continue
         compared += 1
         parts = [[samples[k] for k in shard(range(len(samples)), 2, rank).samples] for rank in range(2)]
@@ -98,7 +99,6 @@ class _Gradients:
                 module.eval()
             elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
                 module.dropout = 0.0
-        self.collate = getattr(task.module, "collate_fn", None) or default_collate
         self.move = mover(torch.device(task.device), non_blocking=False)
 
     def of(self, parts: Sequence[Sequence[Any]], salt: int = 0) -> Gradient:
@@ -107,7 +107,7 @@ class _Gradients:
         self.model.zero_grad(set_to_none=True)
         for part in parts:
             seed_everything(self.seed + salt)
-            batch = self.collate([tree_map(_copied, sample) for sample in part])
+            batch = self.task.collate([tree_map(_copied, sample) for sample in part])
             loss = self.task.loss(self.model, batch if self.move is None else self.move(batch))
             if loss.requires_grad:
                 torch.autograd.backward(loss * (len(part) / count))
@@ -122,9 +122,4 @@ def _copied(leaf: Any) -> Any:
 def _relative_error(found: Gradient, whole: Gradient) -> float:
     pairs = zip(found, whole, strict=True)
     off = [one if other is None else other if one is None else one - other for one, other in pairs]
-    return _norm(off) / _norm(whole)
-
-
-def _norm(gradient: Gradient) -> float:
-    dense = (part.coalesce().values() if part.is_sparse else part for part in gradient if part is not None)
-    return math.hypot(*(float(part.detach().abs().double().norm()) for part in dense))
+    return norm(off) / norm(whole)

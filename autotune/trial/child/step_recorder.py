@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, NoReturn
+from statistics import geometric_mean
+from typing import Any
 
 import torch.distributed as dist
 from torch.optim import Optimizer
@@ -21,6 +21,7 @@ from autotune.runtime.digests import digest
 from autotune.runtime.loaders import length, reads_like
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
+from autotune.trial.child.first_steps import norm
 from autotune.trial.child.probe_run import Ended, is_training
 from autotune.trial.child.task import batch_length, tensor_bytes
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, UnixConnection, error_report, send_report
@@ -73,9 +74,12 @@ class StepRecorder(Listener):
         """Record a batch: the steps before it are over."""
         self.connection.send({"event": "phase", "phase": "starting"})
         if self._is_enough():
-            self._send()
+            self.connection.send({"event": "evidence", "evidence": asdict(self._evidence())})
+            while True:  # the tuner ends all ranks together: others may still need this one
+                signal.pause()
         if len(self._batches) >= MOST_BATCHES:
-            self._give_up(TOO_FEW.format(MOST_BATCHES))
+            send_report(error_report(RuntimeError(TOO_FEW.format(MOST_BATCHES))), self.connection, self.rank)
+            os._exit(1)
         if not self._batches:
             self._samples, self._first_weights = batch_length(batch), self._weights()
         self._batches.append(digest(batch))
@@ -86,7 +90,7 @@ class StepRecorder(Listener):
         self._stepped[id(optimizer)] = self._stepped.get(id(optimizer), 0) + 1
         if optimizer is self.hooks.optimizers[0]:
             self._batches_at.append(len(self._batches))
-            self._gradients.append(_gradient(optimizer))
+            self._gradients.append(norm(p.grad for p in parameters_of(optimizer)))
 
     def script_ended(self, ended: Ended) -> int:
         """Report that the script came to its end before enough was seen."""
@@ -99,18 +103,10 @@ class StepRecorder(Listener):
         all_stepped = all(id(optimizer) in self._stepped for optimizer in self.hooks.optimizers)
         return all_stepped and len(self._batches_at) >= EVIDENCE_STEPS
 
-    def _send(self) -> None:
-        self.connection.send({"event": "evidence", "evidence": asdict(self._evidence())})
-        _wait_for_the_end()
-
-    def _give_up(self, reason: str) -> None:
-        send_report(error_report(RuntimeError(reason)), self.connection, self.rank)
-        os._exit(1)
-
     def _evidence(self) -> RankEvidence:
         grouped = dist.is_available() and dist.is_initialized()
         weights = self._weights()
-        steps = self._batches_at[:EVIDENCE_STEPS]
+        steps, gradients = self._batches_at[:EVIDENCE_STEPS], self._gradients[:EVIDENCE_STEPS]
         return RankEvidence(
             rank=self.rank,
             world=dist.get_world_size() if grouped else 1,
@@ -122,7 +118,7 @@ class StepRecorder(Listener):
             batches_per_step=(steps[-1] - steps[0]) / (len(steps) - 1),
             weights=weights,
             changed=weights != self._first_weights,
-            gradient=_mean(self._gradients[:EVIDENCE_STEPS]),
+            gradient=geometric_mean(gradients) if all(gradients) else 0.0,
             options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
             schedules=_schedules(),
             loader=fingerprints.of_loader(self._loader) if self._loader is not None else "",
@@ -148,29 +144,10 @@ class _RecordedPass(Iterator[Any]):
         return len(self._loader)
 
 
-def _wait_for_the_end() -> NoReturn:
-    """Wait for the tuner, which ends all ranks together: others may still need this one."""
-    while True:
-        signal.pause()
-
-
 def _backend() -> str:
     """Return what the script's process group exchanges tensors of the CPU with."""
     backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
     return backends.get("cpu", str(dist.get_backend()))
-
-
-def _gradient(optimizer: Optimizer) -> float:
-    """Return the norm of all gradients of ``optimizer``."""
-    gradients = (p.grad.detach() for p in parameters_of(optimizer) if p.grad is not None)
-    return math.sqrt(sum(float(gradient.float().norm()) ** 2 for gradient in gradients))
-
-
-def _mean(values: list[float]) -> float:
-    """Return the geometric mean; 0 if one of ``values`` is."""
-    if not values or min(values) <= 0:
-        return 0.0
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from autotune.knobs.optimizer_impl import OPTIMIZER_IMPLS
 from autotune.knobs.table import KNOB_NAMES
 from autotune.knobs.task import TaskFacts
 from autotune.runtime import fingerprints
+from autotune.runtime.loaders import length
 from autotune.runtime.sharing import mover
 
 LOOKED_AT = 8
@@ -134,13 +135,8 @@ def load(path: Path) -> LoadedTask:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    device = "cuda" if _has_cuda() else "cpu"
-    return LoadedTask(module, path.stem, device)
-
-
-def _has_cuda() -> bool:
-    """Counted through NVML where possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking."""
-    return torch.cuda.device_count() > 0
+    # Counted through NVML if possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking.
+    return LoadedTask(module, path.stem, "cuda" if torch.cuda.device_count() else "cpu")
 
 
 def warm_lazy_imports() -> None:
@@ -184,7 +180,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     size, variation = sample_size(dataset)
     return TaskFacts(
         name=task.name,
-        samples=dataset_length(dataset),
+        samples=length(dataset),
         iterable=iterable,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         has_convolutions=has_convolutions(model, task.device),
@@ -228,14 +224,6 @@ def has_convolutions(model: torch.nn.Module, device: str) -> bool:
     return has_image_convolutions(model) or (volumes and device == "cuda")
 
 
-def dataset_length(dataset: Dataset[Any]) -> int | None:
-    """Return ``len(dataset)``, or None if it has none."""
-    try:
-        return len(dataset)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
 def sample_size(dataset: Dataset[Any]) -> tuple[int, float]:
     """Return tensor bytes of the largest of a few samples, and how many times that is their median."""
     sizes = sorted(tensor_bytes(sample) for sample in some_samples(dataset))
@@ -258,8 +246,8 @@ def some_samples(dataset: Dataset[Any]) -> Iterator[Any]:
     if isinstance(dataset, IterableDataset):
         yield from itertools.islice(dataset, LOOKED_AT)
         return
-    length = dataset_length(dataset) or 0
-    for index in sorted({k * length // LOOKED_AT for k in range(LOOKED_AT)} if length else ()):
+    count = length(dataset) or 0
+    for index in sorted({k * count // LOOKED_AT for k in range(LOOKED_AT)} if count else ()):
         yield dataset[index]
 
 

@@ -15,13 +15,14 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation.private import KERNEL, SHARED_MEMORY, Entered, Treatment, below, treatment
-from autotune.trial.paths import PRIVATE_PREFIX, short
+from autotune.trial.paths import PRIVATE_PREFIX
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LOCAL_NAMES = (None, "", "localhost", "ip6-localhost", os.uname().nodename)
@@ -95,12 +96,8 @@ def forbid_writes(inside: Path) -> None:
                 start = -1 if folder is None else arguments[folder]
                 check(_absolute(os.fsdecode(arguments[path]), start, follows))
 
-    _install({"open": opened} | {event: _first(changed, changes) for event, changes in CHANGES.items()})
+    _install({"open": opened} | {event: partial(changed, changes) for event, changes in CHANGES.items()})
     _check_checkpoints(check)
-
-
-def _first(function: Callable[..., None], value: Any) -> Callable[..., None]:
-    return lambda *arguments: function(value, *arguments)
 
 
 def _absolute(path: str, folder: int, follows: bool) -> str:
@@ -185,7 +182,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
 def _folders(private: Path, scratch: Path) -> dict[str, str]:
     """Make the folders and return the values of their variables."""
     home = private / "home"
-    found = {"HOME": str(home), "TMPDIR": str(short(private / "tmp"))}
+    found = {"HOME": str(home), "TMPDIR": str(private / "tmp")}
     (private / "tmp").mkdir()
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
         own, users = home / default, Path(os.environ.get(name) or Path.home() / default)

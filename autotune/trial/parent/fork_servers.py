@@ -25,14 +25,14 @@ from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
 from autotune.trial.messages import UnixConnection
 from autotune.trial.parent.judge import explain
-from autotune.trial.paths import StudyPaths, short
+from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 PART_SECONDS = 1.0
 """The longest sleep: a trial's own signs of life wake the tuner more often."""
 PAUSE_SECONDS = 1.0
-"""Who sleeps so much longer than asked for was suspended or stopped, or the clock jumped: busy machines wake sooner."""
+"""Who sleeps so much longer than asked for was stopped, or the clock jumped: busy machines wake sooner."""
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -61,15 +61,10 @@ class NotInTime(UserCodeError):
 
 
 class EventLoop:
-    """Calls back for each file descriptor that can be read.
-
-    Attributes:
-        paused: seconds that this process stood still while it waited, suspend included.
-    """
+    """Calls back for each file descriptor that can be read."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self.paused = 0.0
 
     def add(self, fd: int, on_readable: Callable[[], object]) -> None:
         """Call ``on_readable`` whenever ``fd`` can be read or its other end is closed."""
@@ -86,11 +81,9 @@ class EventLoop:
             Seconds by which the monotonic clock went further than that; 0 if it did not.
         """
         most = min(max(0.0, seconds), PART_SECONDS)
-        began, began_boot = time.monotonic(), _since_boot()
+        began = time.monotonic()
         ready = self._selector.select(most)
-        late, paused = time.monotonic() - began - most, _since_boot() - began_boot - most
-        if paused > PAUSE_SECONDS:
-            self.paused += paused
+        late = time.monotonic() - began - most
         for key, _ in ready:
             if key.fd in self._selector.get_map():  # an earlier callback may have removed it
                 key.data()
@@ -105,12 +98,6 @@ class EventLoop:
     def close(self) -> None:
         """Watch nothing any more."""
         self._selector.close()
-
-
-def _since_boot() -> float:
-    """Return seconds; on Linux also those of a suspend, in which the monotonic clock stands still."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def trial_environment(
@@ -137,7 +124,7 @@ def trial_environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHINDUCTOR_CACHE_DIR": str(paths.compile_cache),
         "TORCHINDUCTOR_COMPILE_THREADS": str(compile_workers),
-        "TMPDIR": str(short(paths.root)),
+        "TMPDIR": str(paths.root),
         **adapters.variables(paths.root / "trackers", network=True),
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUTOTUNE_TRIAL": "1",

@@ -81,7 +81,6 @@ class TrialEnd:
         start_seconds: from request to the end of the first training step.
         leftovers: processes that outlived the trial and were ended.
         no_fork_reason: why it ran as a new process; None if it was forked.
-        paused: whether the machine was suspended, the run was stopped, or a clock jumped meanwhile.
     """
 
     report: TrialReport | None
@@ -94,13 +93,6 @@ class TrialEnd:
     start_seconds: float = 0.0
     leftovers: int = 0
     no_fork_reason: str | None = None
-    paused: bool = False
-
-    @property
-    def measured_seconds(self) -> float:
-        """Return the seconds of warm-up and blocks, by the trial's own clock; 0 if it did not come to that."""
-        measured = self.report.measurement if self.report is not None else None
-        return measured.warmup_seconds + sum(block.seconds for block in measured.blocks) if measured else 0.0
 
 
 def judge(settings: Settings, end: TrialEnd) -> Outcome:

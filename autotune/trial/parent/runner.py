@@ -1,24 +1,31 @@
-"""The parent's side of trials: starts them through fork servers, waits for them, and reports how each ended."""
+"""The parent's side of trials: starts them through fork servers, waits for them, and reports how each ended.
+
+A `RunningTrial` holds its messages, its signs of life and its processes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
+from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
-from autotune.trial.messages import RankEvidence, TrialRequest, TrialSpec, UnixConnection
+from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import PAUSE_SECONDS, EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
-from autotune.trial.parent.judge import TrialEnd, how_it_ended
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts, wait
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
+from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
 from autotune.trial.parent.several_processes import Recorded
 from autotune.trial.target import Script
 
@@ -27,7 +34,7 @@ REPLY_SECONDS = 30.0
 STEP_SECONDS = (5.0, 10.0)
 """How long the parent waits for each message about the user's step that follows the facts."""
 KILL_SECONDS = 10.0
-MOST_REPEATS = 3
+STACK_DUMP_SECONDS = 0.3
 PATIENCE, USUAL_PATIENCE = 2.0, 15.0
 """A script may show no sign of life for so many times what it took until it trained, or these seconds."""
 MOST_SHARE, LEAST_SECONDS = 0.25, 5.0
@@ -41,6 +48,157 @@ STARTED_AGAIN = (
     " process; several: autotune tune torchrun --nproc-per-node=N"
 )
 NO_TIME = "the script takes {:.0f} s until it trains, too long to try several processes; a longer --budget tries them"
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds without a sign of life after which a trial counts as hung, by phase, and the end of the whole budget."""
+
+    starting: float = 60.0
+    compiling: float = 300.0
+    stepping: float = 30.0
+    deadline: float = float("inf")
+    """On the monotonic clock."""
+
+
+class RunningTrial:
+    """A trial from its start until nothing of it is left. Made by `Runner.start`.
+
+    Attributes:
+        events: messages that wait for the runner: facts of the task, or signs of a resident trial.
+        code: exit code of the launcher; None while it runs.
+        timed_out: the phase in which the watchdog ended it; None if it did not.
+        start_seconds: from the request to the first step; 0 before that.
+    """
+
+    def __init__(
+        self,
+        server: ForkServerProcess,
+        connection: UnixConnection,
+        pid: int,
+        timeouts: Timeouts,
+        oom_kills: int | None = None,
+    ) -> None:
+        self.server, self.connection, self.pid, self.timeouts = server, connection, pid, timeouts
+        self.requested_at = self.last_sign_at = time.monotonic()
+        self.events: deque[dict[str, Any]] = deque()
+        self.code: int | None = None
+        self.timed_out: str | None = None
+        self.phase = "starting"
+        self.rank_codes: list[int] = []
+        self._groups = [pid]
+        self._oom_kills_before = oom_kills
+        self.start_seconds = 0.0
+        self._reports: list[TrialReport] = []
+        self._leftovers = 0
+        self._loop: EventLoop | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return True once the whole process tree is gone."""
+        return self.code is not None
+
+    @property
+    def hung_at(self) -> float:
+        """Return when the watchdog ends it unless it shows a sign of life before, on the monotonic clock."""
+        return min(self.last_sign_at + float(getattr(self.timeouts, self.phase)), self.timeouts.deadline)
+
+    def has_events(self, count: int = 1) -> bool:
+        """Return True once ``count`` events wait."""
+        return len(self.events) >= count
+
+    def listen(self, loop: EventLoop) -> None:
+        """Take messages as they come, and the word of the fork server that all is over."""
+        self._loop = loop
+        loop.add(self.connection.fileno(), self._read)
+        self.server.on_exit[self.pid] = self._exited
+
+    def signal(self, signum: int) -> None:
+        """Send ``signum`` to the trial's process groups."""
+        for group in self._groups if not self.ended else ():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signum)
+
+    def record(self, message: dict[str, Any]) -> None:
+        """Book a message."""
+        self.last_sign_at = time.monotonic()
+        event = message["event"]
+        if event == "rank-started":
+            self._groups.append(message["pid"])
+            return
+        if event == "phase":
+            self.phase = message["phase"]
+            if message.get("first_step"):
+                self.start_seconds = self.last_sign_at - self.requested_at
+        elif event == "report":
+            self._reports.append(TrialReport.from_dict(message["report"]))
+        elif event == "rank-ended":
+            self.rank_codes.append(message["code"])
+        else:
+            self.events.append(message)
+
+    def end(self, oom_kills: int | None) -> TrialEnd:
+        """Return how it ended; ``oom_kills`` is where the memory cgroup's kill counter stands now."""
+        before = self._oom_kills_before
+        return TrialEnd(
+            report=most_telling(self._reports),
+            rank_codes=tuple(self.rank_codes),
+            code=self.code,
+            timed_out=self.timed_out,
+            oom_kills=oom_kills - before if oom_kills is not None and before is not None else None,
+            log=self.server.tail(),
+            seconds=time.monotonic() - self.requested_at,
+            start_seconds=self.start_seconds,
+            leftovers=self._leftovers,
+            no_fork_reason=self.server.no_fork_reason,
+        )
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._stop_listening()
+        self.server.on_exit.pop(self.pid, None)
+        self.connection.close()
+
+    def _stop_listening(self) -> None:
+        if self._loop is not None:
+            self._loop.remove(self.connection.fileno())
+            self._loop = None
+
+    def _read(self) -> bool:
+        """Record the next message; False if none waits. At the end of the stream, listen no longer."""
+        try:
+            message, _ = self.connection.receive()
+        except BlockingIOError:
+            return False
+        if message is None:
+            self._stop_listening()
+            return False
+        self.record(message)
+        return True
+
+    def _exited(self, code: int, leftovers: int) -> None:
+        """Record what it sent before, and then how it ended: its process tree is gone."""
+        self.connection.socket.setblocking(False)
+        while self._read():
+            pass
+        self.code, self._leftovers = code, leftovers
+
+
+def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None:
+    """Sleep until ``done`` or the trial's end, or until it counts as hung: then its ``timed_out`` is set."""
+    while not done() and not trial.ended:
+        left = trial.hung_at - time.monotonic()
+        if left <= 0:
+            over = time.monotonic() >= trial.timeouts.deadline
+            trial.timed_out = BUDGET_OVER if over else trial.phase
+            if not over:  # every rank writes to the log where it is stuck
+                process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
+                loop.wait_until(lambda: False, STACK_DUMP_SECONDS)
+            return
+        if loop.wait(left):
+            trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+        if trial.server.gone and not trial.ended:
+            trial.code = trial.server.process.wait()
 
 
 class Runner:
@@ -99,7 +257,7 @@ class Runner:
         """
         if self.setup.script is not None:
             return self._describe_script(several=steps)
-        trial = self._launch(None, Timeouts(deadline=self.deadline))
+        trial = self.start(None, Timeouts(deadline=self.deadline))
         try:
             self._wait(trial, trial.has_events)
             for number, seconds in enumerate(STEP_SECONDS if steps else (), start=1):
@@ -169,7 +327,7 @@ class Runner:
     def _record_ranks(self, ranks: int, patience: float) -> Recorded:
         """Run the script as so many ranks until all have shown how they train; none for ``patience`` ends it."""
         timeouts = Timeouts(starting=patience, deadline=self.deadline)
-        trial = self._launch(None, timeouts, ranks=ranks)
+        trial = self.start(None, timeouts, ranks=ranks)
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
@@ -181,13 +339,9 @@ class Runner:
         ordered = tuple(sorted(found, key=lambda evidence: evidence.rank))
         return Recorded(ordered, None if len(ordered) == ranks else self.end(trial))
 
-    def start(self, spec: TrialSpec, timeouts: Timeouts) -> RunningTrial:
-        """Start a trial and return at once."""
-        return self._launch(spec, timeouts)
-
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
         """Run a trial to its end. One that starts a script afresh fails alone if the script does not start again."""
-        before, asked = self.loop.paused, time.monotonic()
+        asked = time.monotonic()
         try:
             trial = self.start(spec, timeouts)
         except UserCodeError as error:
@@ -200,8 +354,7 @@ class Runner:
             self._wait(trial, lambda: trial.ended)
         finally:
             self.stop(trial)
-        end = self.end(trial)
-        return replace(end, paused=self.loop.paused > before or end.measured_seconds - end.seconds > PAUSE_SECONDS)
+        return self.end(trial)
 
     def ready(self, trial: RunningTrial) -> bool:
         """Wait until a resident trial is warm, then pause it; False if it ended instead."""
@@ -211,22 +364,26 @@ class Runner:
         return not trial.ended
 
     def block(self, trial: RunningTrial, seconds: float) -> Block | None:
-        """Measure one block of about ``seconds`` of a resident trial, paused before and after; None if it ended.
+        """Measure one block of about ``seconds`` of a resident trial, paused before and after.
 
-        What the machine's suspend or a clock that jumped has hit is measured again.
+        Returns:
+            None if it ended, or a loss was not finite.
         """
-        for _ in range(MOST_REPEATS):
-            before, asked = self.loop.paused, time.monotonic()
-            block = _block(self, trial, seconds)
-            passed = time.monotonic() - asked
-            if block is None or (self.loop.paused == before and block.seconds - passed < PAUSE_SECONDS):
-                break
-        return block
+        if trial.ended:
+            return None
+        trial.signal(signal.SIGCONT)
+        trial.last_sign_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            trial.connection.send({"request": "block", "seconds": seconds})
+        self._wait(trial, trial.has_events)
+        trial.signal(signal.SIGSTOP)
+        message = trial.events.popleft() if trial.events else None
+        return Block(**message["block"]) if message is not None and message["finite"] else None
 
     def stop(self, trial: RunningTrial) -> None:
         """End a trial, whatever it is doing, and wait until nothing of it is left."""
         if not trial.ended:
-            trial.kill()
+            trial.server.send("kill", pid=trial.pid)
         self.loop.wait_until(lambda: trial.server.gone or trial.ended, KILL_SECONDS)
         if trial in self.trials:
             self.trials.remove(trial)
@@ -236,26 +393,41 @@ class Runner:
         """Return how a stopped trial ended."""
         return trial.end(self.setup.oom_kills())
 
-    def _launch(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
-        """Have a fork server start the launcher of a trial."""
+    def start(self, spec: TrialSpec | None, timeouts: Timeouts, *, ranks: int = 1) -> RunningTrial:
+        """Have a fork server start a trial, and return at once.
+
+        Args:
+            spec: of the trial; None if a task is described, or the first steps of a script are recorded.
+            timeouts: of the trial.
+            ranks: processes if there is no ``spec``.
+        """
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
         deadline = self.deadline
         if self.script_seconds:  # a script was started before: it need not take much longer now
             deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
         server = self._servers.get(settings, deadline, several=ranks > 1)
-        self.started = number = self.started + 1
+        self.started += 1
         if not self.trials:
             server.forget_log()
         kills, requested_at = self.setup.oom_kills(), time.monotonic()
         ours, theirs = UnixConnection.pair()
-        request = replace(_request(self.setup, number, spec), script=server.started_script(), ranks=ranks)
+        request = TrialRequest(
+            task=str(self.setup.task),
+            folder=str(self.setup.paths.trial(self.started)),
+            origin=str(self.setup.origin),
+            seed=self.setup.seed,
+            spec=spec,
+            binding="" if spec is None else self.setup.binding(settings).text,
+            script=server.started_script(),
+            ranks=ranks,
+        )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))
         theirs.close()
         if reply is None:
             server.gone = True
             raise LaunchError(f"the trial server ended unexpectedly:\n{server.tail()}")
-        trial = RunningTrial(server, ours, reply["pid"], timeouts, number, kills)
+        trial = RunningTrial(server, ours, reply["pid"], timeouts, kills)
         trial.requested_at = requested_at
         trial.listen(self.loop)
         self.trials.add(trial)
@@ -266,25 +438,6 @@ class Runner:
         wait(self.loop, trial, done)
         if trial.timed_out is not None and not trial.ended:
             self.stop(trial)
-
-
-def _request(setup: TrialSetup, number: int, spec: TrialSpec | None) -> TrialRequest:
-    common = TrialRequest(
-        task=str(setup.task), folder=str(setup.paths.trial(number)), origin=str(setup.origin), seed=setup.seed
-    )
-    if spec is None:
-        return common
-    return replace(common, spec=spec, binding=setup.binding(spec.settings).text)
-
-
-def _block(runner: Runner, trial: RunningTrial, seconds: float) -> Block | None:
-    if trial.ended:
-        return None
-    trial.signal(signal.SIGCONT)
-    trial.ask_for_block(seconds)
-    runner._wait(trial, trial.has_events)
-    trial.signal(signal.SIGSTOP)
-    return trial.take_block()
 
 
 def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:

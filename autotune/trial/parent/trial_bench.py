@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from autotune.stats.outcome import Compared, Completed, Outcome
 from autotune.stats.proof import Round
 from autotune.trial.messages import TrialSpec, Without
 from autotune.trial.parent.judge import check_losses, judge
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent.runner import Runner, RunningTrial, Timeouts
 
 PATIENCE = 10.0
 """A trial may be this many times slower to start or to step than the baseline before it counts as hung..."""
@@ -58,11 +56,6 @@ class TrialBench:
         self._was_undisturbed = False
         """Whether any trial was: a load that never ends is this machine's normal."""
 
-    @property
-    def stood_still(self) -> float:
-        """Return seconds in which the machine was suspended, the run was stopped, or a clock jumped."""
-        return self.runner.loop.paused
-
     def remember(self, outcome: Outcome) -> None:
         """Take reference losses and timeouts from an outcome of the baseline."""
         if not isinstance(outcome, Completed) or outcome.measurement is None:
@@ -84,8 +77,6 @@ class TrialBench:
     def _measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
         spec = TrialSpec(settings=settings, seed=self.seed, own=self.baseline, give_up_below=give_up_below)
         end = self.runner.run(spec, self._timeouts(settings, deadline))
-        if end.paused and time.monotonic() < deadline:  # its figures hold a suspend, or the jump of a clock
-            end = self.runner.run(spec, self._timeouts(settings, deadline))
         self.no_fork_reason = end.no_fork_reason
         outcome = judge(settings, end)
         if settings == self.baseline:
@@ -150,7 +141,7 @@ class TrialBench:
         """
         trials: dict[str, RunningTrial] = {}
         try:
-            for name in _shuffled(self._random, contenders):
+            for name in self._random.sample(list(contenders), len(contenders)):
                 spec = TrialSpec(
                     settings=contenders[name],
                     seed=self.seed,
@@ -196,7 +187,8 @@ class TrialContest:
         return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
 
     def _blocks(self, seconds: float) -> dict[str, Block]:
-        taken = {name: self._block(self.trials[name], seconds) for name in _shuffled(self._random, self.trials)}
+        order = self._random.sample(list(self.trials), len(self.trials))
+        taken = {name: self._block(self.trials[name], seconds) for name in order}
         return {name: block for name, block in taken.items() if block is not None}
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
@@ -212,9 +204,3 @@ class TrialContest:
 def _disturbed(outcome: Outcome) -> bool:
     """Return whether others disturbed all of a trial."""
     return isinstance(outcome, Completed) and outcome.measurement is not None and outcome.measurement.disturbed
-
-
-def _shuffled(generator: random.Random, names: Iterable[str]) -> list[str]:
-    order = list(names)
-    generator.shuffle(order)
-    return order

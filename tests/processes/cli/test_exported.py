@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autotune.export.targets import TARGETS, text
+from autotune.export import TARGETS, text
 from autotune.knobs.exported import Plan
 from tests.doubles.plans import ONE, TWO
 

@@ -1,10 +1,9 @@
-"""Registries at URLs, on real servers: http and S3; copies for offline; servers that are down, slow or lie."""
+"""Registries at URLs, on real servers: http and S3; servers that are down, slow or lie."""
 
 from __future__ import annotations
 
 import logging
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -52,15 +51,9 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
             Registry(url).names()
         assert find(here(), [f"{url}?token=secret-word"]) is not None
         assert asked[-1] == f"/{NAME}?token=secret-word"
-    assert match.path.is_relative_to(tmp_path / "cache")
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (match.path, match.path.parent)]
-    assert modes == [0o600, 0o700]
-    again = registry.search(here(), [url])
-    assert again.match is not None
-    assert (again.match.profile, again.match.source) == (profile(), match.source)
-    assert "only copies of what was read before are used" in again.notes[0]
-    assert find(here(NEAR), [url]).profile == profile()  # type: ignore[union-attr]  # among the copies
-    assert find(here(target="other"), [url]) is None
+    assert match.local() == tmp_path / "cache" / "torch-autotune" / "registries" / NAME
+    assert file.read(match.local()) == profile()
+    assert registry.search(here(), [url]).match is None  # it is down
 
 
 def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,40 +61,23 @@ def test_a_registry_that_does_not_answer_is_asked_once(monkeypatch: pytest.Monke
 
     def down(url: str, _most: int = 0) -> bytes:
         asked.append(url)
-        raise registry.Unreachable("down")
+        raise ProfileError("down")
 
     monkeypatch.setattr(registry, "read_url", down)
     found = registry.search(here(), ["http://127.0.0.1:9"])
     assert (found.match, len(asked)) == (None, 1)
-    assert found.notes == ("down; only copies of what was read before are used",)
+    assert found.notes == ("skipped down",)
 
 
 def test_a_registry_that_may_not_be_listed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "read_url", lambda *_: None)
 
     def forbidden(url: str) -> list[str]:
-        raise registry.Unreachable(f"{url}: cannot be read or written (PermissionError)")
+        raise ProfileError(f"{url}: cannot be read or written (PermissionError)")
 
     monkeypatch.setattr(registry, "list_url", forbidden)
     found = registry.search(here(), ["s3://bucket/x"])
     assert (found.match, found.notes) == (None, ("s3://bucket/x: cannot be read or written (PermissionError)",))
-
-
-def test_what_is_gone_there_is_forgotten_here_and_poison_replaces_no_copy(tmp_path: Path) -> None:
-    root = tmp_path / "shared"
-    path = put(root)
-    with folder_server(root) as (url, _asked):
-        assert find(here(), [url]) is not None
-        good = path.read_text()
-        path.write_text("!!python/object/apply:os.system [exit]")
-        found = registry.search(here(), [url])
-        assert found.match is None
-        assert "tags are not allowed" in found.notes[0]
-        copy = Registry(url).path(NAME)
-        assert copy.read_text() == good
-        path.unlink()
-        assert find(here(), [url]) is None
-    assert not copy.exists()
 
 
 @pytest.mark.parametrize("cache", ["none", "read only"])
@@ -116,7 +92,7 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
     with folder_server(tmp_path / "shared") as (url, _asked):
         match = find(here(), [url])
     assert match is not None
-    assert file.read(match.path) == profile()
+    assert file.read(match.local()) == profile()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torch-autotune-")] == ["shared"]
 
 
@@ -219,7 +195,7 @@ def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
     assert one.names() == [f"{NEAR.key}/other.yaml", NAME]
     near = find(here(NEAR), [bucket])
     assert near is not None
-    assert (near.verdict, near.path.is_file()) == (COMPATIBLE, True)
+    assert (near.verdict, near.local().is_file()) == (COMPATIBLE, True)
     one.remove(NAME)
     assert find(here(), [bucket]) is None
     assert one.names() == [f"{NEAR.key}/other.yaml"]

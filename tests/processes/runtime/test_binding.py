@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from torch.utils.data import DataLoader
 
-from autotune.knobs import cpu_binding as binding
+from autotune.knobs import binding
 from autotune.knobs.affinity import VARIABLE, AffinityPlan, cpu_list
 from autotune.knobs.knob import Affinity
 from autotune.runtime.session import Session
@@ -68,7 +68,7 @@ def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank
     script = tmp_path / "train.py"
     script.write_text(SAY)
     plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (CPUS[1],)), Affinity((CPUS[1],), (CPUS[1],))))
-    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "-u", str(script), "--lr", "a b"]
+    start = [sys.executable, "-m", "autotune.knobs.binding", sys.executable, "-u", str(script), "--lr", "a b"]
     found = run(*start, cwd=tmp_path, LOCAL_RANK=str(rank), **{VARIABLE: plan.text})
     assert found["cpus"] == [CPUS[rank]]
     assert found["arguments"] == [str(script), "--lr", "a b"]
@@ -78,7 +78,7 @@ def test_a_script_that_knows_nothing_of_us_is_bound_and_otherwise_untouched(rank
 @linux
 def test_training_starts_even_where_its_cpus_are_gone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SAY)
-    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "train.py"]
+    start = [sys.executable, "-m", "autotune.knobs.binding", sys.executable, "train.py"]
     found = run(*start, cwd=tmp_path, **{VARIABLE: AffinityPlan((4000,), (Affinity((4000,), (4000,)),)).text})
     assert found["cpus"] == CPUS
     assert "autotune: binding not applied: " in found["err"]
@@ -92,7 +92,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
     """Workers inherit one core from a library's own binding, and are moved to the planned ones."""
     (tmp_path / "train.py").write_text(IN_TRAINING)
     plan = AffinityPlan((*CPUS[:2],), (Affinity((CPUS[0],), (*CPUS[:2],)),))
-    start = [sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "train.py"]
+    start = [sys.executable, "-m", "autotune.knobs.binding", sys.executable, "train.py"]
     own = {VARIABLE: plan.text, "OMP_NUM_THREADS": "1", **variables}
     found = run(*start, cwd=tmp_path, **own)
     assert [cpu for cpu in found["workers"] if cpu >= 0] == CPUS[:2]
@@ -103,7 +103,7 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
 IN_CPUSET = """
 import json, os
 from autotune.knobs.affinity import own_affinity
-from autotune.knobs.cpu_binding import why_not
+from autotune.knobs.binding import why_not
 from autotune.probes import budget, cpu
 from autotune.probes.system import System
 found = budget.probe(System(), cpu.probe(System()))
@@ -123,7 +123,7 @@ def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None
         pytest.skip(f"cannot make a cpuset: {error}")
     try:
         plan = AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), tuple(CPUS)),))
-        start = [*inside(group), sys.executable, "-m", "autotune.knobs.cpu_binding", sys.executable, "-c", IN_CPUSET]
+        start = [*inside(group), sys.executable, "-m", "autotune.knobs.binding", sys.executable, "-c", IN_CPUSET]
         found = run(*start, cwd=tmp_path, **{VARIABLE: plan.text})
     finally:
         group.rmdir()
@@ -183,7 +183,7 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
 IN_CHILD = """
 import json
 from autotune.knobs.affinity import Affinity
-from autotune.knobs import cpu_binding as binding
+from autotune.knobs import binding
 try:
     before = binding.memory_policy()
     binding.set_memory_policy(binding.BIND, (0,))

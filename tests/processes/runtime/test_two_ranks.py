@@ -21,10 +21,11 @@ from autotune.probes.system import System
 from autotune.runtime import processes
 from autotune.runtime.session import Session
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.processes.runtime.two_ranks import CASES
 from tests.torch.records import quiet, shuffled, train
 
+pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[3]
-CASES = {"equal": (192, 64), "ragged": (193, 64), "long tail": (150, 64), "odd batch": (100, 25), "tiny": (10, 4)}
 
 
 @pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
@@ -57,7 +58,6 @@ def by_mpi(script: list[str], environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_two_ranks_train_as_one_process(case: str, ranks: list[dict[str, Any]]) -> None:
     samples, batch = CASES[case]
@@ -69,21 +69,18 @@ def test_two_ranks_train_as_one_process(case: str, ranks: list[dict[str, Any]]) 
             torch.testing.assert_close(ours.flatten(), torch.tensor(theirs), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.torch
 def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
     assert [rank["place"] for rank in ranks] == [[0, 2, True], [1, 2, False]]
     assert [rank["left"] for rank in ranks] == [True, True]
     assert [rank["not_applied"] for rank in ranks] == [[], []]
 
 
-@pytest.mark.torch
 def test_an_unseeded_shuffle_is_shared_out_and_changes(ranks: list[dict[str, Any]]) -> None:
     for epoch in (0, 1):
         assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(12))
     assert ranks[0]["orders"][0] != ranks[0]["orders"][1]
 
 
-@pytest.mark.torch
 def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dict[str, Any]]) -> None:
     for epoch in (0, 1):
         seen = [rank["sampler of its own"][epoch] for rank in ranks]
@@ -91,42 +88,33 @@ def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dic
     assert ranks[0]["sampler of its own"][0] != ranks[0]["sampler of its own"][1]
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("scene", "way"),
-    [(scene, way) for way in ("scenes", "scenes, overlapped") for scene in sorted(SCENES)],
-)
-def test_two_ranks_do_what_one_process_does(scene: str, way: str, ranks: list[dict[str, Any]]) -> None:
-    if way == "scenes, overlapped" and scene in NOT_OVERLAPPED:
-        pytest.skip("DistributedDataParallel does not serve it")
+@pytest.mark.parametrize("scene", sorted(SCENES))
+def test_two_ranks_do_what_one_process_does(scene: str, ranks: list[dict[str, Any]]) -> None:
     with Session(None, device="cpu") as session:
         expected = SCENES[scene](session)
-    first, second = (rank[way][scene] for rank in ranks)
-    assert first == second, "the ranks are apart"
-    torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+    for way in ("scenes", *(() if scene in NOT_OVERLAPPED else ("scenes, overlapped",))):
+        first, second = (rank[way][scene] for rank in ranks)
+        assert first == second, f"the ranks are apart: {way}"
+        torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.torch
 def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
         assert rank["unused"][1:] == ["fine", "fine"]
 
 
-@pytest.mark.torch
 def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[str, Any]]) -> None:
     (own, after), (other, later) = (rank["noise"] for rank in ranks)
     assert len({*own, *other}) == 4
     assert after == later
 
 
-@pytest.mark.torch
 def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[str, Any]]) -> None:
     assert ranks[0]["buffers"] == ranks[1]["buffers"]
     assert any(ranks[0]["buffers"][1])
 
 
-@pytest.mark.torch
 def test_data_that_were_split_otherwise_are_rank_zeros(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "processes hold different datasets" in rank["split"]["reason"]
@@ -191,7 +179,6 @@ def test_loopback_is_chosen_unless_the_user_chose(monkeypatch: pytest.MonkeyPatc
     assert os.environ["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
-@pytest.mark.torch
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs threads of lower priority")
 def test_late_threads_of_gloo_do_not_abort_a_finished_training() -> None:
     with socket.socket() as free:

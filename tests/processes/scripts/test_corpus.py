@@ -1,4 +1,4 @@
-"""The scripts of the corpus: each is brought to its training, or refused with its own reason."""
+"""The scripts of the corpus: each is brought to its training and measured, or refused with its own reason."""
 
 from __future__ import annotations
 
@@ -9,53 +9,55 @@ import pytest
 import torch
 
 from autotune.errors import UserCodeError
-from tests.processes.scripts.corpus import BOUND, CORPUS, HARD_CASES, HERE, STYLES, Script
-from tests.processes.trial.running_scripts import running
+from autotune.knobs.task import TaskFacts
+from autotune.stats.outcome import Completed
+from autotune.trial.parent.runner import Runner
+from tests.processes.scripts.corpus import CORPUS, Script
+from tests.processes.trial.running_scripts import baseline, running
 
-FEW = (
-    "flat_script",
-    "hf_trainer",
-    "lightning_fit",
-    "trainer_package.train",
-    "lbfgs",
-    "compiles_itself",
-    "spawned_children",
-    "own_processes",
-    "long_prologue",
-    "no_main_guard",
-    "saves_when_interrupted",
-)
-"""One of a kind; `tests/slow/scripts` brings all of them to their training."""
-
-
-def test_every_script_has_its_row() -> None:
-    files = {path.stem for path in HERE.glob("*.py")} - {"__init__"}
-    assert {script.name for script in CORPUS if not script.module} == files
-    assert len({script.name for script in CORPUS}) == len(CORPUS)
-    assert all((script.why_not is None) == script.tunes for script in CORPUS)
+pytestmark = pytest.mark.torch
 
 
 def check(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bring ``script`` to its training and compare what is found with its row."""
+    """Tune as far as a first trial of ``script`` and compare what is found with its row."""
     if script.needs and importlib.util.find_spec(script.needs) is None:
         pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
     if script.name == "wants_cuda" and torch.cuda.is_available():
         pytest.skip("this machine has what the script wants")
-    with running(script.name, folder, monkeypatch) as runner:
-        if script.why_not is not None:
+    own = folder / "project"
+    own.mkdir()
+    with running(script.name, own, monkeypatch) as runner:
+        if script.why_not is None:
+            check_facts(script, runner.describe(), runner)
+        else:
             with pytest.raises(UserCodeError) as raised:
-                runner.describe(steps=False)
+                runner.describe()
             assert script.why_not in f"{raised.value} {raised.value.traceback}"
-            return
-        facts = runner.describe(steps=False)
-        assert facts.script == script.known_by
-        assert ((runner.warm().fork_point or {})["no_fork_reason"] is None) == script.fork_safe
-    assert not any((folder / name.removeprefix("project/")).exists() for name in script.writes)
+            if "processes of its own" in script.why_not:
+                assert raised.value.traceback == "", "one sentence"
+    left = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {path.suffix for path in left} == {".py"}, "nothing that it writes lands"
 
 
-@pytest.mark.parametrize("name", FEW)
-def test_comes_to_its_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(next(script for script in CORPUS if script.name == name), tmp_path, monkeypatch)
+def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
+    """Compare what is known of a script that tunes."""
+    assert (facts.script, facts.unit) == (script.known_by, "samples" if script.known_by == "batches" else "steps")
+    reason = (runner.warm().fork_point or {})["no_fork_reason"]
+    assert reason is None if script.not_forked is None else script.not_forked in reason
+    if script.processes:
+        assert facts.why_not_several is None
+        assert runner.several_seconds > 0
+        assert {value for knob, value, _ in facts.left_out if knob == "backend"} == {"nccl", "mpi", "ccl"}
+    elif script.apart is not None:
+        assert str(facts.why_not_several).startswith("two processes started as torchrun does: ")
+        assert script.apart in str(facts.why_not_several)
+    outcome = baseline(runner, facts)
+    assert isinstance(outcome, Completed), outcome
+    assert outcome.measurement is not None
+    assert outcome.measurement.rate > 0
+    assert len(outcome.losses) > 0
 
 
-REST = [script for script in (*STYLES, *HARD_CASES, *BOUND) if script.name not in FEW]
+@pytest.mark.parametrize("script", [each for each in CORPUS if each.daily], ids=lambda script: script.name)
+def test_comes_to_its_training(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(script, tmp_path, monkeypatch)

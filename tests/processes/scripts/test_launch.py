@@ -119,7 +119,7 @@ def test_a_line_whose_processes_cannot_be_measured_is_tuned_as_one(
 
 
 def test_a_start_that_takes_too_long_rejects_that_trial_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process must start with runs the script from its start again, which may take longer than the first time."""
+    """What a process must start with runs the script from its start again, which may take longer."""
     monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 3.0)
     monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
     with running(SLOW_IF_PASSIVE, tmp_path, monkeypatch) as runner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from autotune.launch import line
+from autotune.probes.inventory import Inventory, probe
+from autotune.stats.outcome import Outcome
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.paths import StudyPaths
 from tests.processes.scripts import corpus
 
@@ -57,3 +63,15 @@ def running(
     with Runner(setup) as runner:
         runner.deadline = time.monotonic() + seconds
         yield runner
+
+
+@functools.cache
+def here() -> Inventory:
+    """Probe this machine once: it takes seconds."""
+    return probe()
+
+
+def baseline(runner: Runner, facts: TaskFacts) -> Outcome:
+    """Measure the script as it is."""
+    settings = baseline_settings(facts, here())
+    return TrialBench(runner, settings, 0, 60.0).measure(settings, 0.0, runner.deadline)

@@ -16,8 +16,7 @@ from autotune.stats.outcome import Completed, NotApplied, Outcome
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import judge
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

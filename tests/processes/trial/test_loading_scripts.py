@@ -7,13 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import NothingUsable, UserCodeError
-from autotune.knobs.baseline import baseline_settings
-from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.parent import fork_servers
-from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.process_tree import child_command
-from tests.processes.trial.running_scripts import running
+from tests.processes.trial.running_scripts import baseline, running
 from tests.processes.trial.users_world import WAYS
 
 pytestmark = pytest.mark.torch
@@ -105,19 +102,8 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
     with running(ONE_BATCH_EPOCHS, tmp_path, monkeypatch) as runner:
         facts = runner.describe()
         assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
-        settings = baseline_settings(facts, probe())
-        outcome = TrialBench(runner, settings, 0, 60.0).measure(settings, 0.0, runner.deadline)
+        outcome = baseline(runner, facts)
         assert isinstance(outcome, Completed), outcome
-
-
-@pytest.mark.parametrize("name", ["own_processes", "spawned_children"])
-def test_a_script_that_trains_in_its_own_processes_ends_with_one_sentence(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running(name, tmp_path, monkeypatch) as runner, pytest.raises(UserCodeError) as raised:
-        runner.describe()
-    assert "trains in processes of its own" in str(raised.value)
-    assert raised.value.traceback == ""
 
 
 def test_a_script_that_waits_for_its_own_processes_is_not_told_to_wait_longer(
@@ -149,9 +135,8 @@ def test_what_imports_write_does_not_land_where_the_script_cannot_be_forked(
         gaps = [warning for warning in facts.warnings if "can reach the network without a proxy" in warning]
         assert len(gaps) == (way == "no namespaces")
         assert "1 extra thread" in (runner.warm().fork_point or {})["no_fork_reason"]
-        settings = baseline_settings(facts, probe())
         for _ in range(2):
-            outcome = TrialBench(runner, settings, 0, 60.0).measure(settings, 0.0, runner.deadline)
+            outcome = baseline(runner, facts)
             assert isinstance(outcome, Completed), outcome
         scratch = runner.setup.paths.root
     assert [*home.iterdir()] == []

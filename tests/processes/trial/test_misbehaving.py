@@ -20,8 +20,7 @@ from autotune.trial import process_tree
 from autotune.trial.messages import TrialSpec
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import TrialEnd, judge
-from autotune.trial.parent.runner import Runner
-from autotune.trial.parent.running_trial import Timeouts
+from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
 
 pytestmark = pytest.mark.torch

@@ -1,8 +1,7 @@
-"""Whether several processes of a script train together: found with real processes, and refused with the true reason."""
+"""Trials of several processes of a script. Which scripts are offered them stands in `tests/processes/scripts`."""
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from autotune.knobs.baseline import baseline_settings
-from autotune.probes.inventory import probe
 from autotune.stats.outcome import Completed
 from autotune.trial.messages import TrialReport
 from autotune.trial.parent.fork_servers import ForkServerProcess, ForkServers
@@ -19,53 +17,15 @@ from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Recorded, shown
 from autotune.trial.parent.trial_bench import TrialBench
 from benchmarks.simulation.simulator import context, inventory
-from tests.processes.scripts import corpus
-from tests.processes.trial.running_scripts import running
+from tests.processes.trial.running_scripts import here, running
 from tests.unit.trial.test_several_processes import ALONE, ranks
 
 pytestmark = pytest.mark.torch
-APART = [script for script in corpus.CORPUS if script.apart]
-TOGETHER = [script for script in corpus.CORPUS if script.processes]
-MEAN = corpus.Script("hf_trainer", needs="transformers")
-
-
-def wants(script: corpus.Script) -> None:
-    if script.needs and importlib.util.find_spec(script.needs) is None:
-        pytest.skip(f"{script.needs} is not installed: pip install -c constraints.txt -e '.[frameworks]'")
-
-
-@pytest.mark.parametrize("script", APART, ids=lambda script: script.name)
-def test_processes_that_train_apart_are_refused_with_the_reason(
-    script: corpus.Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wants(script)
-    with running(script.name, tmp_path, monkeypatch) as runner:
-        reason = runner.describe().why_not_several
-    assert reason is not None
-    assert reason.startswith("two processes started as torchrun does: ")
-    assert str(script.apart) in reason
-    assert not (tmp_path / "runs").exists(), "what ranks write does not land"
-
-
-@pytest.mark.parametrize(
-    ("script", "more"),
-    [*((script, ()) for script in TOGETHER), (MEAN, ("--mean-per-process",))],
-    ids=lambda value: value.name if isinstance(value, corpus.Script) else "",
-)
-def test_processes_that_train_together_are_offered(
-    script: corpus.Script, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wants(script)
-    with running(script.name, tmp_path, monkeypatch, *more) as runner:
-        found = runner.describe()
-        assert runner.several_seconds > 0
-    assert found.why_not_several is None
-    assert {value for knob, value, _ in found.left_out if knob == "backend"} == {"nccl", "mpi", "ccl"}
 
 
 def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("torchrun_style", tmp_path, monkeypatch) as runner:
-        baseline = baseline_settings(runner.describe(), probe())
+        baseline = baseline_settings(runner.describe(), here())
         bench = TrialBench(runner, baseline)
         assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
         two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2, num_workers=1)
@@ -80,7 +40,7 @@ def test_a_trial_of_two_processes_has_the_global_batch_of_one(tmp_path: Path, mo
 
 def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("ddp_parts_later", tmp_path, monkeypatch) as runner:
-        baseline = baseline_settings(runner.describe(), probe())
+        baseline = baseline_settings(runner.describe(), here())
         two = baseline.but(processes=2, threads=1, batch_size=baseline.batch_size // 2)
         outcome = TrialBench(runner, baseline).measure(two, 0.0, runner.deadline)
     assert not outcome.measured

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import pickle
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import replicate
 
 from autotune.knobs import compile as compiling
-from autotune.knobs import data_parallel
 from autotune.knobs.model_call import SLOT, to_float32
 from autotune.runtime.session import Session
 from tests.torch.records import network, quiet
@@ -154,34 +150,3 @@ def test_a_model_of_lower_precision_keeps_its_outputs() -> None:
     with Session(quiet(precision="bf16"), device="cpu") as session:
         model = session.prepare(network().to(torch.bfloat16))
         assert model(torch.ones(1, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16
-
-
-def test_a_replicated_model_trains_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's own replicas, on a machine without GPUs: each runs in a thread of its own, as DataParallel has it."""
-    made: list[nn.DataParallel] = []
-
-    class Parallel(nn.DataParallel):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__(module)
-            made.append(self)
-
-    monkeypatch.setattr(data_parallel, "_idle", lambda _training: None)
-    monkeypatch.setattr(nn, "DataParallel", Parallel)
-    monkeypatch.setattr(
-        importlib.import_module("torch.nn.parallel.replicate"),
-        "_broadcast_coalesced_reshape",
-        lambda tensors, devices, detach: [[tensor.clone() for tensor in tensors] for _ in devices],
-    )
-    inputs, alone, own = torch.randn(8, 8), network(), network()
-    with Session(quiet(precision="bf16"), device="cpu") as session:
-        session.prepare(alone)(inputs).square().mean().backward()
-    with Session(quiet(data_parallel=True, precision="bf16"), device="cpu") as session:
-        assert session.prepare(own) is own
-        replicas = replicate(made[0].module, [0, 1])
-        with ThreadPoolExecutor(2) as threads:
-            parts = list(threads.map(lambda replica, share: replica(share), replicas, inputs.chunk(2)))
-        assert {part.dtype for part in parts} == {torch.float32}
-        session.backward(torch.cat(parts).square().mean())
-        assert session.not_applied == ()
-    for mine, other in zip(own.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=0.02, atol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -94,7 +95,7 @@ def test_a_model_that_its_user_replicates_is_not_run_in_another_precision() -> N
     model.device_ids = [0, 1]
     with Session(quiet(precision="bf16"), device="cpu") as session:
         assert session.unwrap(session.prepare(model)) is model.module
-        assert "data_parallel=True" in dict(session.not_applied)["precision"]
+        assert "DataParallel" in dict(session.not_applied)["precision"]
 
 
 def test_errors_of_the_model_itself_stay_the_users_own() -> None:
@@ -125,8 +126,6 @@ def test_what_comes_too_late_or_does_not_exist_is_listed() -> None:
         assert set(dict(session.not_applied)) == {"interop_threads", *asked}
         assert len(session.notes) == 5
         assert repr(session).count("(") == 5
-    with Session(quiet(data_parallel=True), device="cpu") as alone:
-        assert dict(alone.not_applied) == {"data_parallel": "no CUDA device"}
 
 
 def test_a_model_and_an_optimizer_that_were_not_compared_are_left_alone() -> None:
@@ -169,3 +168,35 @@ def test_a_script_makes_its_group_itself(
         assert [len(batch) for (batch,) in session.prepare(loader)] == [8] * 4
         assert type(loader) is DataLoader
         assert {knob: why for knob, why in session.not_applied if knob == "processes"} == reasons
+
+
+@pytest.fixture
+def plain() -> Iterator[Session]:
+    with Session(None, device="cpu") as found:
+        yield found
+
+
+def test_names_of_accelerate(plain: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(2, 1)
+    assert (plain.is_main_process, plain.is_local_main_process) == (True, True)
+    assert (plain.process_index, plain.local_process_index, plain.num_processes) == (0, 0, 1)
+    assert plain.unwrap_model(model) is model
+    plain.wait_for_everyone()
+    plain.print("loss", 3, sep="=")
+    plain.is_main = False
+    plain.print("of another process")
+    assert capsys.readouterr().out == "loss=3\n"
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, lambda items: dict(enumerate(items))])
+@pytest.mark.parametrize("inner", ["model", "optimizer", "loader"])
+def test_containers_of_what_is_to_be_prepared_are_refused(plain: Session, wrap: Any, inner: str) -> None:
+    model = nn.Linear(2, 1)
+    objects = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1), "loader": DataLoader([1.0])}
+    with pytest.raises(TypeError, match=r"Write tuned\.prepare\(\*objects"):
+        plain.prepare(wrap(["config", objects[inner]]))
+
+
+@pytest.mark.parametrize("other", [[], {}, {"lr": 0.1}, ("a", 1), "text", None])
+def test_everything_else_passes(plain: Session, other: Any) -> None:
+    assert plain.prepare(other) is other

@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autotune
 from autotune.knobs import compile as compiling
-from autotune.knobs import data_parallel
 from autotune.knobs.affinity import VARIABLE, AffinityPlan
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import Affinity
@@ -44,7 +43,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "optimizer_impl": ("foreach", "fused"),
     "compile": ("default", "reduce-overhead"),
     "precision": ("bf16", "fp16", "tf32"),
-    "data_parallel": (True,),
 }
 """Other values than the user's, by knob."""
 PROCESS_WIDE = tuple(VALUES)[:11]
@@ -59,7 +57,6 @@ def _as_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick compiler, and calls that a process cannot take back are made without effect."""
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda _count: None)
-    monkeypatch.setattr(data_parallel, "_idle", lambda _training: None)
 
 
 class Objects:
@@ -147,7 +144,7 @@ def test_after_any_knob_and_an_error_inside_everything_is_as_before(
     before, state = Snapshot(*objects.all), process_state()
     with pytest.raises(ZeroDivisionError), Session(settings(name, value), device="cpu", level="max") as session:  # noqa: PT012
         prepared = session.prepare(*objects.all)
-        if name not in ("data_parallel", "worker_start"):  # there are no GPUs; spawned workers take seconds
+        if name != "worker_start":  # spawned workers take seconds
             objects.step(*prepared, session.backward)
         changed = [*before.changes(), *differences(state, process_state())]
         refused = {name, *TOGETHER.get(name, {})} & dict(session.not_applied).keys()

@@ -27,8 +27,3 @@ def test_each_subject_is_tuned_before_its_claims_are_measured_again(
 def test_nothing_begins_once_the_time_is_over(tmp_path: Path) -> None:
     found = gpu.run([Part("facts", 60.0)], tmp_path, tmp_path / "out.json", 1.0, rehearse=True)
     assert found["parts"] == {"facts": {"skipped": "no time left"}}
-
-
-def test_a_part_is_a_process_of_its_own() -> None:
-    line = gpu.command(Part("tune", 1.0, SUBJECTS[0]), Path("folder"), rehearse=True)
-    assert line[1:] == ["-m", "benchmarks.gpu.parts", "tune", "folder", "--subject", "cnn", "--rehearse"]

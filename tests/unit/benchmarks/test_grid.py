@@ -53,12 +53,6 @@ class TestPlan:
         assert max(later - before for before, later in pairwise(anchors)) <= plan.ANCHOR_EVERY + 1
         assert order == list(plan.full_round(settings, 3)) != list(plan.full_round(settings, 4))
 
-    def test_contenders_are_the_best_of_their_level(self) -> None:
-        space = plan.spaces(CONTEXT, plan.HELD)["safe"]
-        rates = {OWN: 100.0, OTHER: 130.0, THIRD: 120.0, OTHER.but(precision="bf16"): 200.0}
-        assert plan.contenders(space, rates, 1) == (OWN, OTHER)
-        assert plan.contenders(space, rates, 9) == (OWN, OTHER, THIRD)
-
 
 class TestFile:
     def test_lines_come_back(self, tmp_path: Path) -> None:
@@ -85,11 +79,6 @@ class TestFile:
         assert grid.optimum("safe") == (OTHER, pytest.approx(120.0))
         assert turns[0].ratios[OTHER] == pytest.approx(math.log(1.2))
         assert turns[0].scatter == pytest.approx(0.0)
-
-    def test_a_summary_names_every_level(self) -> None:
-        text = file.summary(Grid(HEADER, (trial(OWN, 100.0), trial(OTHER, 130.0))))
-        assert "2 settings" in text
-        assert all(f"\n{level:5} 1.300x  optimizer_impl=fused" in text for level in LEVELS)
 
 
 @pytest.mark.parametrize("path", sorted(file.FOLDER.glob("*.jsonl")), ids=lambda path: path.stem)

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,8 @@ from autotune.knobs.knob import LEVELS
 from autotune.stats.proof import BASELINE
 from benchmarks import stamp
 from benchmarks.honesty import draws, neighbours
-from benchmarks.honesty.noise import MODELS, Noise, fitted, simulated
+from benchmarks.honesty.noise import Noise, fitted, simulated
 from benchmarks.honesty.proofs import NEEDED, RECORDED, Turn, prove, summary
-from benchmarks.neighbour import phases
-
-
-def test_bursts_are_random_phases_and_steady_is_never_idle() -> None:
-    bursts = list(itertools.islice(phases("bursts", seed=1), 200))
-    assert all(0.1 <= length <= 3.0 for phase in bursts for length in phase)
-    assert bursts != list(itertools.islice(phases("bursts", seed=2), 200))
-    assert {idle for _, idle in itertools.islice(phases("steady", seed=1), 10)} == {0.0}
 
 
 def test_trials_are_compared_with_plain_training_by_medians_over_rounds() -> None:
@@ -92,36 +83,6 @@ def test_windows_are_consecutive_and_mixtures_change_once() -> None:
         assert len(set(draws.any_order(recording, "steady", dice))) == RECORDED
 
 
-def test_comparisons_are_distinct_and_repeatable() -> None:
-    recording = {"none": equal(RECORDED, 0.02)}
-
-    def count(levels: Sequence[str]) -> int:
-        return len(draws.compared(recording, lambda dice: draws.in_order(recording, "none", dice), 100, levels, 0))
-
-    assert count(LEVELS[:1]) == 12
-    assert count(LEVELS) == 24
-    assert draws.rows(recording, 20) == draws.rows(recording, 20)
-
-
-def test_too_short_recordings_give_no_rows() -> None:
-    assert draws.rows({"none": equal(RECORDED - 1, 0.02)}, 10) == []
-    assert [row["load"] for row in draws.rows({"a": equal(RECORDED, 0.02), "b": equal(RECORDED, 0.02)}, 3)][
-        -1
-    ] == "mixed"
-
-
-def test_comparisons_that_share_nothing() -> None:
-    assert [draws.apart(count) for count in (RECORDED - 1, RECORDED, 3 * RECORDED)] == [0, 2, 6]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_noise_model_gives_whole_generations(name: str) -> None:
-    generations = simulated(MODELS[name], {"a": 1.0, "b": 2.0}, 3, np.random.default_rng(1))
-    assert len(generations) == NEEDED
-    rates = [turn.rates for turns in generations for turn in turns]
-    assert all(set(found) == {"a", "b"} and min(found.values()) > 0 for found in rates)
-
-
 def test_a_fit_finds_the_noise_that_made_a_recording() -> None:
     noise = Noise(luck=0.06, block=0.03, wander=0.2)
     rng = np.random.default_rng(0)
@@ -147,9 +108,3 @@ def test_results_are_plain_json_and_of_one_machine(tmp_path: Path) -> None:
     assert len(stamp.opened(path, fresh)["generations"]) == 2
     with pytest.raises(SystemExit, match="recorded with machine m, here it is other"):
         stamp.opened(path, fresh | {"machine": "other"})
-
-
-def test_a_table_has_a_column_for_every_key() -> None:
-    text = stamp.table([{"load": "none", "claims_3_levels": 0.25}, {"load": "mixed", "claims_3_levels": None}])
-    assert text.splitlines() == ["| load | claims 3 levels |", "| --- | --- |", "| none | 0.25 |", "| mixed | - |"]
-    assert stamp.table([]) == ""

@@ -61,10 +61,6 @@ def test_the_environment_has_threads_and_waiting(monkeypatch: pytest.MonkeyPatch
         side_by_side.environment(OWN | {"allocator": "jemalloc"})
 
 
-def test_result_files_name_no_folders() -> None:
-    assert side_by_side.tail("first\n/home/me/work/model.py: no\n", 1) == ["model.py: no"]
-
-
 class Pick:
     """A trial that draws the same position of every dimension, or what it is given."""
 

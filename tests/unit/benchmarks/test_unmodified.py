@@ -10,12 +10,10 @@ from benchmarks.ratios import Ratio
 from benchmarks.unmodified import (
     FOLDER,
     SCRIPTS,
-    Failed,
     Row,
     Run,
     compared,
     overlapping,
-    summary,
     table,
 )
 
@@ -65,13 +63,6 @@ def test_the_table_says_what_overlaps_and_what_is_slower() -> None:
         ["ended", "exit 3: ValueError: no files", "", "", "", "", "", "0 s"],
     ]  # fmt: skip
     assert end == "1 of 2 claims overlap the script's own steps; 1 of 2 runs are slower by more than 3 %."
-
-
-def test_the_summary_is_the_last_object_that_was_printed() -> None:
-    written = 'epoch 0\n{"mean": 9}\n{"steps": 3, "mean": 0.5, "median": 0.5, "started": 1}\nbye\n'
-    assert summary(written)["mean"] == 0.5
-    with pytest.raises(Failed, match="no summary"):
-        summary("epoch 0\n")
 
 
 def test_every_script_is_listed_and_takes_its_short_arguments() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from autotune import cli
-from autotune.export import text as exported
+from autotune import export as exported
 from autotune.knobs.settings import Settings
 from autotune.launch import prepare
 from autotune.probes import inventory as probes

@@ -77,6 +77,7 @@ def test_list_of_nothing_and_of_one(say: Say, foreign: Path, elsewhere: Path) ->
     assert lines[1] == f"{own}/resnet.yaml  resnet on {MACHINE.key}"
 
 
+@pytest.mark.usefixtures("machine")
 def test_match_names_a_folder_that_is_gone(say: Say, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_PROFILES", f"{elsewhere}/gone")
     assert f"AUTOTUNE_PROFILES names {elsewhere}/gone, which is no folder" in say("profiles", "match", "resnet").out

@@ -149,24 +149,16 @@ def test_mpi_and_torchrun_start_machines_in_their_own_ways(dry: Dry) -> None:
     assert (said.code, "--nnodes and --rdzv-endpoint" in said.err) == (2, True)
 
 
-def test_a_slurm_step_says_how_many_machines(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"NUM_NODES": "2", "NUM_TASKS": "2", "NODELIST": "127.0.0.[1-2]"}.items():
-        monkeypatch.setenv(f"SLURM_STEP_{name}", value)
-    out = dry(Settings(threads=8, batch_size=64)).out
-    assert "--nnodes=2" in out
-    assert "--nproc-per-node=1" in out
-
-
 def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     """What is printed needs no more than taskset; what is started binds by itself."""
     out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
     assert "AUTOTUNE_BINDING='0-7 0-1/2-3 4-5/6-7' " in out
     assert "0) set -- taskset -c 0-1" in out
     assert "1) set -- taskset -c 4-5" in out
-    assert "autotune.knobs.cpu_binding" not in out
+    assert "autotune.knobs.binding" not in out
     launch = prepare(started_script("train.py", []), Wishes(profile=elsewhere / "bound.yaml"))
     assert launch.environment["AUTOTUNE_BINDING"] == "0-7 0-1/2-3 4-5/6-7"
-    assert "autotune.knobs.cpu_binding" in launch.command
+    assert "autotune.knobs.binding" in launch.command
 
 
 def test_the_users_own_threads_are_not_squeezed_onto_planned_cpus(dry: Dry, monkeypatch: pytest.MonkeyPatch) -> None:

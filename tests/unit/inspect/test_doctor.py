@@ -32,7 +32,7 @@ def healthy(**changes: Any) -> Patient:
         ),
     )
     parts = {name: replace(getattr(found, name), **values) for name, values in changes.items()}
-    return Patient(replace(found, **parts), Switches(numa_balancing=False, capability="AVX512"), QUIET)
+    return Patient(replace(found, **parts), Switches(numa_balancing=False), QUIET)
 
 
 def names_of(patient: Patient) -> list[str]:
@@ -85,10 +85,6 @@ def test_what_costs_nothing_or_is_unknown_is_left_out(part: str, facts: dict[str
 @pytest.mark.parametrize(
     ("switches", "name"),
     [
-        (Switches(capability="AVX2"), ["vectors"]),
-        (Switches(capability="DEFAULT"), ["vectors"]),
-        (Switches(capability="AVX512"), []),
-        (Switches(capability=None), []),
         (Switches(governor=("The CPU frequency governor is powersave, which holds the clock down.",)), ["governor"]),
         (Switches(governor=("The machine runs on its battery: it will be slower.",)), ["battery"]),
         (Switches(numa_balancing=True), []),
@@ -104,8 +100,18 @@ def test_pages_wander_only_between_several_nodes() -> None:
     assert found.name == "numa-balancing"
 
 
-def test_an_older_cpu_needs_no_wider_kernels() -> None:
-    assert names_of(replace(healthy(cpu={"features": ("avx2",)}), switches=Switches(capability="AVX2"))) == []
+@pytest.mark.parametrize(
+    ("features", "used", "names"),
+    [
+        (("avx2", "avx512f"), "AVX2", ["vectors"]),
+        (("avx2", "avx512f"), "DEFAULT", ["vectors"]),
+        (("avx2", "avx512f"), "AVX512", []),
+        (("avx2", "avx512f"), None, []),
+        (("avx2",), "AVX2", []),
+    ],
+)
+def test_kernels_as_wide_as_the_cpu(features: tuple[str, ...], used: str | None, names: list[str]) -> None:
+    assert names_of(healthy(cpu={"features": features}, software={"vectors": used})) == names
 
 
 def test_a_neighbour_that_takes_a_core_is_named() -> None:
@@ -127,11 +133,6 @@ def gpu_of() -> Any:
     from autotune.probes.facts import Gpu
 
     return Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), 2, 2**30, ("power cap",))
-
-
-def test_every_finding_can_be_written_as_json() -> None:
-    found = only(healthy(software={"allocators": ()}))
-    assert set(vars(found)) == {"name", "what", "mend", "gain"}
 
 
 @pytest.mark.parametrize(("length", "found"), [(75, []), (76, ["tmpdir"])])

@@ -97,7 +97,7 @@ SHAPES = st.builds(
 
 
 @given(machines(), SHAPES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_places_are_allowed_apart_and_large_enough(host: Inventory, wanted: Settings) -> None:
     allowed = host.budget.cpus
     found = plan(wanted, host)
@@ -116,7 +116,7 @@ def test_places_are_allowed_apart_and_large_enough(host: Inventory, wanted: Sett
 
 
 @given(machines(), SHAPES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_one_sibling_of_each_core_comes_first(host: Inventory, wanted: Settings) -> None:
     """A06, and A07: a fast core's second sibling comes before a slow core."""
     where = {cpu.id: cpu for cpu in host.cpu.logical}
@@ -131,7 +131,7 @@ def test_one_sibling_of_each_core_comes_first(host: Inventory, wanted: Settings)
 
 
 @given(machines(), SHAPES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_numa_is_local_and_memory_is_real(host: Inventory, wanted: Settings) -> None:
     """A08: never a node without memory; never threads on two nodes."""
     wanted = wanted.but(binding="numa")
@@ -146,7 +146,7 @@ def test_numa_is_local_and_memory_is_real(host: Inventory, wanted: Settings) -> 
 
 
 @given(machines(), SHAPES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_plan_is_its_text(host: Inventory, wanted: Settings) -> None:
     found = plan(wanted, host)
     assert AffinityPlan.parse(found.text) == found

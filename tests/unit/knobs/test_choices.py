@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.knobs.knob import LEVELS, Context, divisors, includes, powers_of_two
+from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOB_NAMES, KNOBS
 from autotune.probes.facts import Backend, Gpu
@@ -127,12 +127,6 @@ def test_threads_that_sleep_mean_nothing_to_one_thread():
     assert Settings(threads=2, omp_wait_policy="passive").inherited != Settings(threads=2).inherited
 
 
-def test_data_parallel_only_with_several_gpus():
-    assert offered("data_parallel", context(inventory(), 64)) == (False,)
-    assert offered("data_parallel", with_gpu((8, 0))) == (False,)
-    assert offered("data_parallel", context(inventory(8, 8, gpus=2), 64)) == (False, True)
-
-
 def test_channels_last_only_with_convolutions():
     assert offered("channels_last", context(inventory(), 64)) == (False,)
     assert offered("channels_last", context(inventory(), 64, convolutions=True)) == (False, True)
@@ -217,15 +211,6 @@ def test_where_processes_change_training_the_users_own_number_stays(own, cpus, l
     where = replace(where, baseline=where.baseline.but(processes=own, backend="gloo" if own > 1 else None))
     assert offered("processes", where) == (own,)
     assert set(reasons("processes", where)) == left_out
-
-
-def test_levels_include_the_ones_before():
-    assert [includes("amp", level) for level in LEVELS] == [True, True, False]
-
-
-def test_numbers():
-    assert powers_of_two(9) == [1, 2, 4, 8]
-    assert divisors(12) == [1, 2, 3, 4, 6, 12]
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,3 @@ def test_global_batch_counts_everything():
 def test_an_unknown_knob_is_named():
     with pytest.raises(UsageError, match="'worker_count'"):
         Settings.from_dict({"worker_count": 2})
-
-
-def test_accumulation_of_an_older_file_is_dropped_where_it_changes_nothing():
-    assert Settings.from_dict(Settings(batch_size=8).as_dict() | {"accumulation": 1}) == Settings(batch_size=8)
-    for steps in (2, 0, True, "1", None):
-        with pytest.raises(UsageError, match="accumulation is no longer a knob"):
-            Settings.from_dict({"batch_size": 8, "accumulation": steps})

@@ -81,15 +81,6 @@ def test_the_baseline_is_always_contained(space):
     assert odd in build(replace(space.context, baseline=odd), space.level)
 
 
-def test_two_cpus():
-    everything = set(build(context(inventory(), 16), "safe").enumerate())
-    assert {s.threads for s in everything} == {1, 2}
-    assert {s.processes for s in everything} == {1, 2}
-    assert {s.num_workers for s in everything} == {0, 1, 2}
-    assert {s.precision for s in everything} == {"fp32"}
-    assert {(s.processes, s.threads) for s in everything} == {(1, 1), (1, 2), (2, 1)}
-
-
 @pytest.mark.parametrize("batch", [1, 6])
 def test_enumeration_gives_each_feasible_setting_once(batch):
     """A walk through moves reaches nothing that enumeration misses, and both agree with `refusal`."""
@@ -177,11 +168,6 @@ def test_the_users_odd_value_has_neighbours():
     assert steps == {2, 4}
 
 
-def test_fixed_knobs_stay():
-    space = build(context(inventory(), 64), "safe", {"num_workers": 0})
-    assert {s.num_workers for s in walk(space, 1)} == {0}
-
-
 def test_a_random_move_is_drawn_from_what_is_offered_only():
     """A knob without another value takes no draws from those that have one."""
     free = build(context(inventory(), 64), "safe")
@@ -260,35 +246,6 @@ def test_a_fixed_backend_is_kept():
 def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
     refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).why_not(settings)
     assert refusal is None if reason is None else reason in (refusal or "")
-
-
-class TestDataParallel:
-    SPACE = build(context(inventory(16, 16, gpus=4), 64, convolutions=True, train_seconds=36_000.0), "safe")
-
-    def test_it_is_one_processs_choice(self) -> None:
-        assert not Settings(processes=2, data_parallel=True).data_parallel
-        alone = dict(self.SPACE.moves(self.SPACE.context.baseline, far=True))
-        assert alone["data_parallel"] == self.SPACE.context.baseline.but(data_parallel=True)
-        several = self.SPACE.context.baseline.but(processes=2, backend="nccl", batch_size=32, threads=1)
-        assert "data_parallel" not in dict(self.SPACE.moves(several, far=True))
-
-    def test_it_takes_the_place_of_processes_at_the_same_global_batch(self) -> None:
-        several = Settings(processes=4, backend="nccl", batch_size=16, threads=1, num_workers=2, compile="default")
-        found = self.SPACE.data_parallel(several)
-        assert found == Settings(data_parallel=True, batch_size=64, threads=1, num_workers=8)
-
-    @pytest.mark.parametrize(
-        ("batch", "convolutions", "compile", "reason"),
-        [
-            (64, True, "default", "replicas"),
-            (16, True, "off", "BatchNorm would normalise over 4 samples"),
-            (2, False, "off", "2 samples do not reach 4 GPUs"),
-        ],
-    )
-    def test_what_replicas_cannot_bear(self, batch: int, convolutions: bool, compile: str, reason: str) -> None:
-        here = context(inventory(16, 16, gpus=4), batch, convolutions=convolutions, train_seconds=36_000.0)
-        refused = build(here, "safe").why_not(here.baseline.but(data_parallel=True, compile=compile))
-        assert reason in (refused or "")
 
 
 def test_a_script_of_several_processes_keeps_their_number_and_moves_the_rest() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given as cases
-from hypothesis import strategies as st
 
 from autotune.errors import UsageError
 from autotune.knobs.affinity import AffinityPlan
@@ -15,12 +13,9 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     PORT,
     Cluster,
-    check_one_machine,
+    check_slurm,
     command,
     from_options,
-    from_slurm,
-    host_names,
-    idle_machines,
     starter,
     system_tools,
 )
@@ -28,29 +23,6 @@ from autotune.probes.facts import Route
 
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
-STEP = {
-    "SLURM_STEP_NUM_NODES": "3",
-    "SLURM_STEP_NUM_TASKS": "3",
-    "SLURM_STEP_NODELIST": "gpu[08-10]",
-    "SLURM_JOB_ID": "123456",
-    "SLURM_STEP_ID": "2",
-}
-ONE_TASK = STEP | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NODELIST": "gpu08"}
-EIGHT_TASKS = {
-    "SLURM_JOB_ID": "123456",
-    "SLURM_JOB_NUM_NODES": "1",
-    "SLURM_NNODES": "1",
-    "SLURM_NTASKS": "8",
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "5",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEP_NODELIST": "gpu08",
-    "SLURM_STEP_NUM_NODES": "1",
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_STEP_TASKS_PER_NODE": "8",
-    "SLURM_TASKS_PER_NODE": "8",
-}
-"""What ``srun -N1 -n8`` sets, in task 5."""
 
 
 def test_one_process_is_plain_python() -> None:
@@ -91,10 +63,10 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
         "train.py",
         [],
         "py",
-        cluster=Cluster(2, "fd00::1", 1234, "job"),
+        cluster=Cluster(2, "fd00::1", 1234),
         route=Route("10.0.0.2", "eth0", here),
     )
-    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=job"]
+    meeting = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[fd00::1]:1234", "--rdzv-id=autotune"]
     meeting += [f"--rdzv-conf=is_host={int(here)}", "--local-addr=10.0.0.2"]
     start = ["py", "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={processes}"]
     assert found == [*start, "train.py"]
@@ -109,14 +81,9 @@ def test_mpiexec_starts_the_other_machines_itself() -> None:
     assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
 
 
-def test_nothing_is_put_before_what_is_not_bound() -> None:
-    assert starter(AffinityPlan(), "py") == system_tools(AffinityPlan()) == []
-    assert command(Settings(), "train.py", ["x"], "py", binder=[]) == ["py", "train.py", "x"]
-
-
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
-        ["py", "-m", "autotune.knobs.cpu_binding", "py", "train.py", "x"]
+        ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
     assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
@@ -133,7 +100,7 @@ def test_several_processes() -> None:
         "--nproc-per-node=2",
         "--no-python",
     ]
-    assert found == [*torchrun, "py", "-m", "autotune.knobs.cpu_binding", "py", "-u", "train.py", "x"]
+    assert found == [*torchrun, "py", "-m", "autotune.knobs.binding", "py", "-u", "train.py", "x"]
     printed = command(Settings(processes=2), "train.py", ["x"], "py", binder=system_tools(LOCAL))
     assert printed[:7] == torchrun
     assert printed[7:9] == ["sh", "-c"]
@@ -176,69 +143,23 @@ class TestFromOptions:
             from_options(nodes, endpoint, hosts)
 
 
-class TestSlurm:
-    def test_sizes_come_from_the_step(self) -> None:
-        assert from_slurm(STEP) == Cluster(3, "gpu08", PORT + 456, "slurm-123456-2")
-
-    @pytest.mark.parametrize("environment", [{}, ONE_TASK, {"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"}])
-    def test_one_machine_or_a_batch_script_is_no_cluster(self, environment: dict[str, str]) -> None:
-        assert from_slurm(environment) is None
-
-    def test_several_tasks_on_a_machine_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="--ntasks-per-node=1"):
-            from_slurm(STEP | {"SLURM_STEP_NUM_TASKS": "12"})
-
-    def test_several_tasks_on_the_only_machine_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="srun started 8 tasks on one machine; one on each starts its own"):
-            from_slurm(EIGHT_TASKS)
-
-    @pytest.mark.parametrize("environment", [STEP, EIGHT_TASKS], ids=["three machines", "one machine"])
-    def test_a_step_of_several_tasks_is_not_tuned(self, environment: dict[str, str]) -> None:
-        with pytest.raises(UsageError, match=r"srun --ntasks=1 autotune tune"):
-            check_one_machine(environment)
-        check_one_machine({})
-        check_one_machine(ONE_TASK)
-
-    def test_machines_that_are_not_named_are_refused(self) -> None:
-        with pytest.raises(UsageError, match="--rdzv-endpoint"):
-            from_slurm(STEP | {"SLURM_STEP_NODELIST": "gpu[08-09]"})
-
-    @pytest.mark.parametrize(
-        ("hostlist", "names"),
-        [
-            ("login", ["login"]),
-            ("gpu[01-03,7],login", ["gpu01", "gpu02", "gpu03", "gpu7", "login"]),
-            ("a[1-2]b[3,5]", ["a1b3", "a1b5", "a2b3", "a2b5"]),
-            ("a-1,b-2", ["a-1", "b-2"]),
-            ("n[099-101]-ib", ["n099-ib", "n100-ib", "n101-ib"]),
-            ("", []),
-        ],
-    )
-    def test_host_lists_are_written_out(self, hostlist: str, names: list[str]) -> None:
-        assert list(host_names(hostlist)) == names
-
-    @cases(st.lists(st.integers(0, 9999), min_size=1, max_size=30, unique=True), st.integers(1, 6))
-    def test_what_is_folded_comes_back(self, numbers: list[int], width: int) -> None:
-        names = [f"n{str(number).zfill(width)}" for number in numbers]
-        folded = "n[" + ",".join(name[1:] for name in names) + "]"
-        assert list(host_names(folded)) == names
-
-    @cases(st.text("ab[]-,019", max_size=20))
-    def test_nonsense_never_raises(self, hostlist: str) -> None:
-        assert all(isinstance(name, str) for name in host_names(hostlist))
-
-
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("nodes", "tasks", "tunes", "said"),
     [
-        ({}, False),
-        ({"SLURM_JOB_NUM_NODES": "1"}, False),
-        ({"SLURM_JOB_NUM_NODES": "4"}, True),
-        ({"SLURM_JOB_NUM_NODES": "4", "SLURM_STEP_NUM_NODES": "4"}, False),
-        ({"SLURM_JOB_NUM_NODES": "4", "SLURM_STEP_NUM_NODES": "1"}, False),
+        ("3", "12", False, "srun started 12 tasks on 3 machines; one on each starts its own"),
+        ("1", "8", False, "srun started 8 tasks on one machine; one on each starts its own"),
+        ("3", "3", False, "--nnodes 3 and --rdzv-endpoint HOST:29400"),
+        ("3", "3", True, "srun --ntasks=1 autotune tune"),
+        ("1", "8", True, "srun --ntasks=1 autotune tune"),
     ],
 )
-def test_machines_of_a_slurm_job_that_stay_idle_are_mentioned(environment: dict[str, str], said: bool) -> None:
-    words = idle_machines(environment)
-    assert (words is not None) == said
-    assert words is None or "4 machines" in words
+def test_a_slurm_step_of_several_tasks_is_refused(nodes: str, tasks: str, tunes: bool, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_slurm({"SLURM_STEP_NUM_NODES": nodes, "SLURM_STEP_NUM_TASKS": tasks}, tunes=tunes)
+
+
+@pytest.mark.parametrize("tasks", ["1", "3"])
+def test_one_task_on_each_machine_is_right(tasks: str) -> None:
+    cluster = None if tasks == "1" else Cluster(3, "a")
+    check_slurm({"SLURM_STEP_NUM_NODES": tasks, "SLURM_STEP_NUM_TASKS": tasks}, cluster)
+    check_slurm({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"})

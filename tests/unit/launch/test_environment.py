@@ -110,10 +110,6 @@ def test_gloo_talks_over_the_loopback(settings: Settings, base: dict[str, str], 
     assert environment(settings, inventory(), base).set.get("GLOO_SOCKET_IFNAME") == wanted
 
 
-def test_a_machine_without_a_loopback_is_left_alone() -> None:
-    assert set(environment(TWO, inventory(network=()), {}).set) == {"OMP_NUM_THREADS"}
-
-
 MARKS = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID "
     "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE PMIX_RANK PMIX_NAMESPACE "
@@ -130,19 +126,3 @@ def test_a_surrounding_jobs_marks_are_removed_and_the_rest_stays() -> None:
     base = dict.fromkeys(f"{MARKS} {REST}".split(), "1")
     assert scrub(base) == dict.fromkeys(REST.split(), "1")
     assert len(base) == len(f"{MARKS} {REST}".split())
-
-
-def test_an_allocator_that_is_missing_is_said_not_raised() -> None:
-    here = inventory()
-    here = replace(here, software=replace(here.software, allocators=()))
-    found = environment(Settings(allocator="jemalloc"), here, {})
-    assert "LD_PRELOAD" not in found.set
-    assert found.not_applied == (("allocator", "jemalloc is not installed here"),)
-
-
-def test_the_users_own_allocator_stays() -> None:
-    base = {"LD_PRELOAD": "/opt/libtcmalloc.so"}
-    found = environment(Settings(allocator="jemalloc"), inventory(), base)
-    assert "LD_PRELOAD" not in found.set
-    assert [(item.name, item.value) for item in found.kept] == [("LD_PRELOAD", "/opt/libtcmalloc.so")]
-    assert found.not_applied == ()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.probes import cpu
-from tests.doubles.machines import MACHINES, amd_cpuinfo, arm_server, cpu_list, host, laptop, node, server
+from tests.doubles.machines import MACHINES, amd_cpuinfo, arm_server, cpu_list, host, laptop, node
 from tests.doubles.recorded import Recorded, Recording
 
 
@@ -122,12 +122,6 @@ def test_numa_nodes_with_gaps_and_without_memory(tmp_path: Path) -> None:
     found = cpu.probe(host([(0,), (1,)], cpuinfo="").having(files).at(tmp_path))
     assert [(n.id, n.cpus, n.memory) for n in found.nodes] == [(0, (0, 1), 8 << 30), (2, (), 16 << 30)]
     assert found.nodes[1].distances == (20, 10)
-
-
-def test_server_nodes(tmp_path: Path) -> None:
-    found = cpu.probe(server().at(tmp_path))
-    assert [n.memory >> 30 for n in found.nodes] == [256, 0, 256, 256]
-    assert {c.node for c in found.logical if c.package == 1} == {2, 3}
 
 
 def test_arm_without_a_model_name_is_called_by_its_family(tmp_path: Path) -> None:

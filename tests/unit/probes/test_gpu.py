@@ -27,17 +27,16 @@ def test_server(tmp_path: Path) -> None:
     machine = server()
     found = gpu.probe(machine.at(tmp_path), machine.nvml)
     assert [g.node for g in found] == [0] * 4 + [2] * 4
-    assert {link.kind for g in found for link in g.links} == {"nvlink"}
-    assert [link.peer for link in found[3].links] == [0, 1, 2, 4, 5, 6, 7]
+    assert {g.links for g in found} == {("nvlink",) * 7}
     assert found[0].name == "NVIDIA H200"
 
 
-def test_links_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
+def test_gpus_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
     machine = server().having(env={"CUDA_VISIBLE_DEVICES": "5,2"})
     found = gpu.probe(machine.at(tmp_path), machine.nvml)
-    assert [(g.index, g.uuid[:12], [link.peer for link in g.links]) for g in found] == [
-        (0, "GPU-00000005", [1]),
-        (1, "GPU-00000002", [0]),
+    assert [(g.index, g.uuid[:12], g.links) for g in found] == [
+        (0, "GPU-00000005", ("nvlink",)),
+        (1, "GPU-00000002", ("nvlink",)),
     ]
 
 
@@ -54,18 +53,13 @@ def test_no_driver_is_no_gpu(tmp_path: Path, failure: str) -> None:
     assert probe(tmp_path, FakeNvml([FakeGpu("GPU-a")], failure=failure)) == ()
 
 
-def test_a_broken_driver_raises(tmp_path: Path) -> None:
-    with pytest.raises(FakeNvml.NVMLError):
-        probe(tmp_path, FakeNvml([FakeGpu("GPU-a")], failure="NVMLError"))
-
-
 @pytest.mark.parametrize(
     ("level", "kind"),
     [(0, "pcie-switch"), (10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system")],
 )
 def test_links_without_nvlink(tmp_path: Path, level: int, kind: str) -> None:
     found = probe(tmp_path, FakeNvml([FakeGpu("GPU-a"), FakeGpu("GPU-b")], level=level))
-    assert [link.kind for link in found[0].links] == [kind]
+    assert found[0].links == (kind,)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +171,6 @@ def test_whole_gpus(value: str | None, expected: list[str]) -> None:
 )
 def test_mig_slices(value: str | None, expected: list[str]) -> None:
     assert [device.uuid for device in visible(value, SLICED)] == expected
-
-
-def test_a_gpu_in_mig_mode_without_slices_cannot_compute() -> None:
-    assert visible(None, [Device(A, sliced=True), Device(B)]) == [Device(B)]
 
 
 @given(st.lists(st.integers(-2, 5), max_size=6))

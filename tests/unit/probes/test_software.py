@@ -35,8 +35,8 @@ def reason(found: Software, name: str) -> str:
 
 def test_facts_of_the_child(tmp_path: Path) -> None:
     found = software.probe(plain().at(tmp_path))
-    assert (found.python, found.torch, found.cuda, found.openmp) == ("3.12.4", "2.7.1+cu126", "12.6", "libgomp")
-    assert (found.default_threads, found.compiler, found.compiler_reason) == (4, "g++", None)
+    assert (found.python, found.torch, found.cuda) == ("3.12.4", "2.7.1+cu126", "12.6")
+    assert (found.default_threads, found.vectors, found.compiler, found.compiler_reason) == (4, "AVX2", "g++", None)
 
 
 def test_a_plain_machine_has_gloo_and_a_reason_for_each_other(tmp_path: Path) -> None:
@@ -142,22 +142,6 @@ def test_a_missing_torch_is_not_remembered(tmp_path: Path) -> None:
         system = plain(commands=commands).at(tmp_path)
         system.cache = tmp_path
         assert software.probe(system).torch == torch
-
-
-@pytest.mark.parametrize(
-    ("libraries", "runtime"),
-    [
-        (["libgomp-a34b3233.so.1"], "libgomp"),
-        (["libgomp.so.1"], "libgomp"),
-        (["libiomp5.so", "libgomp.so.1"], "libiomp5"),
-        (["libomp.so.5", "libc.so.6"], "libomp"),
-        (["libomp.dylib"], "libomp"),
-        (["libompitrace.so.40", "libgompa.so"], None),
-        ([], None),
-    ],
-)
-def test_openmp_runtime(libraries: list[str], runtime: str | None) -> None:
-    assert software.openmp_runtime(libraries) == runtime
 
 
 def test_environment_keeps_what_matters_and_no_paths() -> None:

@@ -93,10 +93,6 @@ def test_old_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(list(tmp_path.glob("x-*.json"))) == 3
 
 
-def test_without_a_cache_folder_facts_are_computed(tmp_path: Path) -> None:
-    assert laptop().at(tmp_path).remember("x", 1, lambda: {"n": 1}) == {"n": 1}
-
-
 def test_the_cache_falls_back_to_a_private_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "tmp").mkdir()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Backend
-from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process, with_processes
+from autotune.profiles.clamp import clamp, for_this_machine, launched, one_process
 from autotune.profiles.format import Profile
 from tests.strategies import settings as any_settings
 from tests.unit.records import inventory, profile
@@ -78,19 +78,6 @@ def test_a_binding_from_elsewhere_is_kept_where_it_works(settings: Settings, app
     assert launched(settings, inventory(2), world=settings.processes, local=settings.processes)[0].processes > 0
 
 
-def test_a_big_profile_on_one_cpu() -> None:
-    big = Settings(processes=8, threads=8, backend="nccl", num_workers=8, batch_size=32, pin_memory=True)
-    fitted, _notes = clamp(big, inventory(1))
-    assert (fitted.processes, fitted.threads, fitted.num_workers, fitted.global_batch) == (1, 1, 1, 256)
-
-
-def test_fewer_gpus_have_larger_shares_of_the_same_batch() -> None:
-    big = Settings(processes=8, threads=2, backend="nccl", num_workers=4, batch_size=32)
-    fitted, notes = clamp(big, inventory(16, gpus=2))
-    assert (fitted.processes, fitted.batch_size, fitted.global_batch) == (2, 128, 256)
-    assert any(note.startswith("processes: asked 8, applied 2") for note in notes)
-
-
 @pytest.mark.parametrize("features", [("avx2",), ("avx512_bf16",)])
 def test_bf16_needs_instructions(features: tuple[str, ...]) -> None:
     fitted, _notes = clamp(Settings(precision="bf16"), inventory(features=features))
@@ -111,10 +98,6 @@ def test_the_launched_world_is_kept() -> None:
     more, notes = launched(settings, inventory(8), world=4, local=4)
     assert (more.processes, more.batch_size, more.global_batch) == (4, 16, 64)
     assert any("started as 4 processes" in note for note in notes)
-
-
-def test_a_world_that_does_not_divide_rounds_up() -> None:
-    assert with_processes(Settings(batch_size=50), 4, inventory(8)).batch_size == 13
 
 
 @pytest.mark.parametrize(
@@ -160,11 +143,6 @@ def test_threads_that_tuning_left_alone_are_those_of_a_larger_machine() -> None:
 )
 def test_other_threads_stay(cores: int, settings: Settings, baseline: Settings, device: str) -> None:
     assert for_this_machine(made_on(cores, settings, baseline, device), "safe", inventory(2)) == (settings, ())
-
-
-def test_threads_that_the_user_set_stay() -> None:
-    made = made_on(2, Settings(threads=1), Settings(threads=1))
-    assert for_this_machine(made, "safe", inventory(4)) == (Settings(threads=1), ())
 
 
 def test_pytorchs_own_interop_threads_are_no_clamped_setting_under_a_quota() -> None:

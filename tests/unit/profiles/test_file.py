@@ -70,11 +70,6 @@ def test_write_makes_folders_and_leaves_no_rubbish(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["p.yaml"]
 
 
-def test_private_text_is_this_users_alone(tmp_path: Path) -> None:
-    path = file.write_text(tmp_path / "a" / "b", "x", private=True)
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
-
-
 def test_names_of_any_kind(tmp_path: Path) -> None:
     odd = tmp_path / 'it\'s "a"\nfolder' / os.fsdecode(b"p '\n\"\xe9.yaml")
     assert file.read(file.write(odd, profile())) == profile()

@@ -257,7 +257,7 @@ def generated(draw: st.DrawFn) -> Profile:
 
 
 @given(generated())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_what_is_written_is_read_by_us_and_by_other_readers(one: Profile) -> None:
     text = file.dump(one)
     assert file.parse(text, "p.yaml") == one

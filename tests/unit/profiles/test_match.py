@@ -97,11 +97,6 @@ def test_versions(software: dict[str, Any], verdict: str) -> None:
     assert verdict_on(made(**software), Here(MACHINE, SOFTWARE)) == verdict
 
 
-def test_another_task_never_fits() -> None:
-    assert verdict_on(made(), Here(MACHINE, SOFTWARE, "train")) == EXACT
-    assert verdict_on(made(), Here(MACHINE, SOFTWARE, "other")) == NONE
-
-
 def test_a_field_is_compared_for_every_fact() -> None:
     rows = {row.field for row in compare(made(GPUS), Here(GPUS, SOFTWARE)).rows}
     assert {field.name for field in fields(MachineType)} <= rows

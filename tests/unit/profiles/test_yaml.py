@@ -26,7 +26,7 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from("abc"), plain))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
 def test_plain_data_comes_back_and_other_readers_see_the_same(parser: Any, data: dict[str, Any]) -> None:
     text = file.dump_plain(data)

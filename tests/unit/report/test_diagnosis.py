@@ -37,7 +37,6 @@ def test_says_what_bounds_the_step_and_what_each_part_could_bring() -> None:
         "loader 60%, forward and backward 30%, update 10%",
         "a free loader: 2.50x (",
         "a free update: 1.11x (",
-        "aten::mm 64x32 32x8: 2 ms in 2 calls, forward and backward",
         "largest batch that fits with 10 % headroom: about 4096 samples (predicted)",
     ):
         assert words in shown(diagnosis(loader=0.6, update=0.1))

@@ -133,18 +133,6 @@ def test_a_larger_batch_comes_with_its_consequences() -> None:
     assert "learning rate needs another look: try 2 times yours for Adam kinds (sqrt rule), 4 times for SGD" in found
 
 
-def test_the_same_batch_does_not() -> None:
-    profile = records.profile()
-    same = replace(profile, levels={**profile.levels, "max": profile.levels["amp"]})
-    assert "learning rate" not in text(same)
-
-
-def test_an_unknown_number_of_samples() -> None:
-    profile = records.profile()
-    found = text(replace(profile, target=replace(profile.target, samples=None)))
-    assert "from 64 to 256. The learning" in " ".join(found.split())
-
-
 def test_the_lines_to_copy_stay_whole() -> None:
     long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
     found = text(records.profile(), long)
@@ -152,11 +140,6 @@ def test_the_lines_to_copy_stay_whole() -> None:
     assert quoted is not None
     assert quoted[1] == "'/a folder/with '\"'\"'quotes'\"'\"'/" + "x" * 90 + "/p.yaml'"
     assert f"tuned = autotune.load({str(PurePosixPath(long))!r})" in found
-
-
-def test_several_processes_come_with_a_torchrun_line() -> None:
-    assert "OMP_NUM_THREADS=4 torchrun --standalone --nproc-per-node=2 train.py" in text(records.crowded())
-    assert "torchrun" not in text(records.profile())
 
 
 def test_bound_processes_need_autotune_run() -> None:

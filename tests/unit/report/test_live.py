@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import time
 from dataclasses import fields, replace
 
 import pytest
-from rich.console import Console
 
 from autotune.knobs.settings import Settings
 from autotune.report import formatting, live
-from autotune.tuning.events import Event, TrialFinished
+from autotune.tuning.events import Event
 from tests.doubles.results import BASELINE, SAFE
 
 PROGRESS = live.RunProgress(
@@ -79,40 +76,9 @@ def test_other_moments(changes: dict[str, object], words: str) -> None:
     assert max(map(len, formatting.plain(live.render(moment)).splitlines())) <= 80
 
 
-def test_drawing_is_cheap() -> None:
-    """In CPU time, ten times what it takes: slow machines pass, a slip of the algorithm does not."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    costs = []
-    for _ in range(30):
-        start = time.process_time()
-        console.print(live.render(PROGRESS))
-        costs.append(time.process_time() - start)
-    assert min(costs) < 0.03
-
-
 @pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)
 def test_an_event_changes_what_the_view_has(event: type) -> None:
     assert {field.name for field in fields(event)} <= {field.name for field in fields(live.RunProgress)}
-
-
-@pytest.mark.parametrize(
-    ("values", "bars"),
-    [((), ""), ((0.0,), ""), ((1.0, 2.0), "▅█"), ((100.0, 100.0, 200.0), "▅▅█"), ((0.0, 7.0), "▁█")],
-)
-def test_the_best_so_far_as_a_curve(values: tuple[float, ...], bars: str) -> None:
-    assert live.sparkline(values) == bars
-
-
-def test_a_long_curve_keeps_its_end() -> None:
-    assert live.sparkline([1.0] * 100 + [8.0], width=2) == "▂█"
-
-
-def test_the_curve_grows_with_trials_only() -> None:
-    first = TrialFinished(8, 1000.0, SAFE, 1700.0, 0, "")
-    grown = live.advanced(PROGRESS, first)
-    assert grown.curve == (1700.0,)
-    assert live.advanced(grown, replace(first, best_rate=1800.0)).curve == (1700.0,), "the same trial"
-    assert "so far" in formatting.plain(live.render(live.advanced(grown, replace(first, trials=9, best_rate=1800.0))))
 
 
 @pytest.mark.parametrize(

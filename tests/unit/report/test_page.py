@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -118,13 +117,3 @@ def test_without_a_journal_the_profile_alone_is_shown() -> None:
     shown = html(profile(Settings(batch_size=64)), History(), Path("train.yaml"))
     assert "<h2>How much faster</h2>" in shown
     assert "Trials over time" not in shown
-
-
-def test_heat_maps_where_enough_was_measured() -> None:
-    tries = tuple(
-        tried(Settings(threads=threads, processes=processes, batch_size=64), 10.0 * threads + processes)
-        for threads in (1, 2)
-        for processes in (1, 2)
-    )
-    assert "<h2>processes and threads</h2>" in html(profile(tries[-1].settings), History(tries), Path("t.yaml"))
-    assert re.search("processes and threads", html(profile(OWN), HISTORY, Path("t.yaml"))) is None

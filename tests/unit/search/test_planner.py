@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space, build
 from autotune.search import planner
@@ -80,8 +78,8 @@ class TestContract:
         machine = machines.big()
         cliff = replace(machine, work=replace(machine.work, memory=(0.28 * 2**30, 4 * 2**30)))
         failed: list[Settings] = []
-        done = driven(cliff, "max", 50, seed=2)
-        kinds = ("precision", "compile", "channels_last", "data_parallel")
+        done = driven(cliff, "max", 30, seed=2)
+        kinds = ("precision", "compile", "channels_last")
         for _, trial in done:
             assert not any(
                 trial.settings.batch_size >= other.batch_size
@@ -100,7 +98,7 @@ class TestContract:
         assert made(machines.conv().space("amp"), 5).propose(history[:cut]) == done[cut][0]
 
     def test_stops_where_nothing_matters(self) -> None:
-        assert statistics.median(len(driven(machines.flat(), "safe", 40, seed)) for seed in range(15)) <= 22
+        assert len(driven(machines.flat(), "safe", 40)) <= 22
 
     def test_clear_losers_may_end_early_but_the_baseline_never(self) -> None:
         done = driven(machines.conv(), "safe", 6)
@@ -114,63 +112,9 @@ class TestContract:
         assert made(space).propose([failed]) is None
 
 
-def found(machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02) -> list[float]:
-    world = ModelWorld(machine, noise)
-    return [search("ours", world, level, seed, after(trials)).quality(trials, by_model=True) for seed in seeds]
-
-
-class TestQuality:
-    @pytest.mark.parametrize(
-        ("make", "level", "trials", "seeds", "median", "tenth"),
-        [
-            (machines.images, "safe", 25, 10, 0.97, 0.93),
-            (machines.transformer, "amp", 25, 10, 0.97, 0.93),
-            (machines.embedding, "safe", 25, 10, 0.97, 0.93),
-            (machines.mlp, "safe", 16, 5, 0.97, 0.0),
-            (machines.conv, "amp", 16, 5, 0.97, 0.0),
-            (machines.big, "safe", 40, 1, 0.97, 0.0),
-            (machines.big, "amp", 40, 1, 0.97, 0.0),
-            (machines.big, "max", 40, 3, 0.97, 0.0),
-        ],
-    )
-    def test_the_optimum_is_near_within_some_trials(
-        self, make: Callable[[], Machine], level: str, trials: int, seeds: int, median: float, tenth: float
-    ) -> None:
-        qualities = found(make(), level, trials, range(seeds))
-        assert statistics.median(qualities) >= median
-        assert np.quantile(qualities, 0.1) >= tenth
-
-    def test_on_machines_never_seen_before(self) -> None:
-        qualities = [
-            found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 115)
-        ]
-        assert statistics.median(qualities) >= 0.96
-
-    def test_a_warm_start_is_sooner_as_good(self) -> None:
-        world, trials = ModelWorld(machines.transformer()), 6
-        cold, warm = (
-            statistics.median(
-                search(name, world, "amp", seed, after(trials)).quality(trials, by_model=True) for seed in range(5)
-            )
-            for name in ("ours", "warm")
-        )
-        assert warm >= max(cold, 0.97)
-
-    def test_one_search_after_another_by_level(self) -> None:
-        """Each level starts where the one below ended and keeps its trials."""
-        machine = machines.transformer()
-        qualities: dict[str, list[float]] = {level: [] for level in LEVELS}
-        for seed in range(5):
-            history: list[Trial] = []
-            start, bench = machine.context.baseline, Bench(machine, seed)
-            for level in LEVELS:
-                space = machine.space(level)
-                history += [
-                    trial for _, trial in drive(Planner(space, start, seed=seed), level, bench.run, 10, history)
-                ]
-                start = rank(history, space, 1)[0]
-                qualities[level].append(machine.rate(start) / machine.optimum(level))
-        assert all(statistics.median(found) >= 0.95 for found in qualities.values()), qualities
+def test_the_optimum_is_near_within_some_trials() -> None:
+    """One search; tests/slow/search counts many."""
+    assert search("ours", ModelWorld(machines.mlp()), "safe", 0, after(16)).quality(16, by_model=True) >= 0.97
 
 
 def test_known_settings_are_tried_first_where_they_fit() -> None:
@@ -181,28 +125,6 @@ def test_known_settings_are_tried_first_where_they_fit() -> None:
     assert [proposal.stage for proposal, _ in done[:2]] == ["baseline", "known"]
     assert done[1][0].settings == good
     assert done[2][0].stage != "known"
-
-
-def test_data_parallel_is_tried_once_beside_processes() -> None:
-    """It does not win here, and the report is to give its cost."""
-    (tried,) = (trial for _, trial in driven(machines.big(), "safe", 8) if trial.settings.data_parallel)
-    assert tried.rate
-    assert tried.settings.processes == 1
-
-
-def test_the_default_leads_where_it_is_best() -> None:
-    """The loop's planned repeats of the baseline separate drift and luck from effects."""
-    machine, leads = machines.default_best(), 0
-    baseline, space = machine.context.baseline, machine.space()
-    for seed in range(20):
-        bench, method, history = Bench(machine, seed), made(machine.space(), seed), list[Trial]()
-        while len(history) < 15 and (proposal := method.propose(history)) is not None:
-            history.append(Trial(proposal.settings, bench.run(proposal.settings), "safe"))
-            if len(history) % 4 == 0:
-                history.append(Trial(baseline, bench.run(baseline), "safe"))
-        leads += rank(history, space, 1, baseline=True) == (baseline,)
-        assert baseline not in rank(history, space, 5)
-    assert leads >= 15
 
 
 def test_a_choice_that_always_crashes_is_given_up() -> None:
@@ -242,7 +164,7 @@ def test_few_settings_are_weighed_where_millions_compete(monkeypatch: pytest.Mon
         return pool
 
     monkeypatch.setattr(planner, "candidates", counted)
-    driven(machine, "max", 20)
+    driven(machine, "max", 16)
     assert len(weighed) > 8
     assert max(weighed) <= SMALL
 
@@ -255,5 +177,6 @@ def test_the_ranking_shrinks_a_lucky_trial() -> None:
     lucky, steady = baseline.but(interop_threads=1), machine.best()
     history = [Trial(s, bench.run(s), "safe") for s in (baseline, steady, steady, lucky)]
     assert rank(history, space, 5)[0] == steady
+    assert baseline not in rank(history, space, 5)
     assert rank(history[:1], space, 5) == ()
     assert rank([], space, 5) == ()

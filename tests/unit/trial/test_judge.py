@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import signal
 from dataclasses import replace
 from typing import Any
@@ -232,8 +231,13 @@ class TestOutOfMemory:
             "shm",
         ),
         ("RuntimeError", "unable to mmap 8388608 bytes from file </torch_18_5>: Cannot allocate memory (12)", "shm"),
-    )
-    MISSED = (
+        (
+            "RuntimeError",
+            "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 PiB for an array with shape (9,) and"
+            " data type float64\n",
+            "host",
+        ),
         ("RuntimeError", "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", "device"),
         ("torch.AcceleratorError", "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'", "device"),
         ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "device"),
@@ -246,10 +250,6 @@ class TestOutOfMemory:
         assert isinstance(outcome, OutOfMemory)
         assert outcome.where == where
         assert outcome.detail == "Traceback"
-
-    @pytest.mark.parametrize(("kind", "text", "where"), MISSED)
-    def test_more_real_texts_say_where(self, kind: str, text: str, where: str) -> None:
-        assert out_of_memory(kind, text) == where
 
     @pytest.mark.parametrize(
         ("kind", "text"),
@@ -272,23 +272,11 @@ class TestOutOfMemory:
         assert isinstance(judge(OWN, ended(raised(kind, text), 1)), Crashed)
 
     def test_python_and_system_errors_of_this_interpreter(self) -> None:
-        for error in (MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")):
+        with pytest.raises(MemoryError) as numpys:
+            numpy.zeros(1 << 50)
+        for error in (MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), numpys.value):
             report = error_report(error)
             assert out_of_memory(str(report.error_type), str(report.error)) == "host"
-
-    def test_numpys_own(self) -> None:
-        with pytest.raises(MemoryError) as error:
-            numpy.zeros(1 << 50)
-        report = error_report(error.value)
-        assert out_of_memory(str(report.error_type), str(report.error)) == "host"
-
-    def test_numpys_own_in_a_loader_worker(self) -> None:
-        text = (
-            "Caught MemoryError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\n"
-            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 PiB for an array with shape (9,) and"
-            " data type float64\n"
-        )
-        assert out_of_memory("RuntimeError", text) == "host"
 
 
 class TestLostPeers:
@@ -309,10 +297,6 @@ class TestLostPeers:
         assert most_telling([GOOD]) is GOOD
         assert most_telling([]) is None
 
-    def test_a_timeout_beats_a_lost_peer(self) -> None:
-        outcome = judge(OWN, ended(raised("RuntimeError", LOST_PEER), -9, timed_out="stepping"))
-        assert isinstance(outcome, TimedOut)
-
 
 class TestScaler:
     """25 steps in all: 20 measured, 5 of warm-up."""
@@ -327,14 +311,6 @@ class TestScaler:
     def test_the_answer_says_how_many(self) -> None:
         report = replace(GOOD, measurement=replace(MEASURED, skipped_steps=9))
         assert judge(FP16, ended(report)).reason == "the GradScaler skipped 9 of 25 steps"
-
-    @pytest.mark.parametrize(("trace", "good"), [([65536, 65536, 131072], True), ([4096, 1024, 128, 0.25], False)])
-    def test_traces_of_the_scale(self, trace: list[float], good: bool) -> None:
-        """Every fall of the scale is a skipped step; a model that overflows halves it again and again."""
-        falls = sum(after < before for before, after in itertools.pairwise(trace))
-        measurement = Measurement((Block(80, 1.0, len(trace)),), skipped_steps=falls)
-        outcome = judge(FP16, ended(replace(GOOD, measurement=measurement)))
-        assert isinstance(outcome, Completed) is good
 
 
 class TestLosses:
@@ -398,18 +374,10 @@ class TestLosses:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "no message"),
         (" \n ", "no message"),
-        ("one", "one"),
-        ("\n one\ntwo", "one"),
-        ("x" * 160, "x" * 160),
         ("x" * 161, "x" * 157 + "..."),
         ("Caught KeyError in DataLoader worker process 0.\nOriginal Traceback\nKeyError: 'x'\n", "KeyError: 'x'"),
     ],
 )
 def test_short(text: str, line: str) -> None:
     assert short(text) == line
-
-
-def test_the_answer_to_a_full_shm_says_what_to_do() -> None:
-    assert "--shm-size" in SHM_FULL

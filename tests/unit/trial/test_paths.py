@@ -21,6 +21,7 @@ def no_short_names_in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 class TestStudyPaths:
     def test_are_private_fresh_and_removed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(paths, "SHORT", tmp_path / "none")
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         first, second = StudyPaths.create(), StudyPaths.create()
         assert first.root != second.root
@@ -44,7 +45,7 @@ class TestStudyPaths:
         assert all(name.parent == tmp_path for name in names)
 
 
-class TestShortNames:
+class TestLongTemporaryFolders:
     """A loader's workers meet at a socket in the temporary folder, whose path may have 107 characters."""
 
     @pytest.fixture
@@ -55,22 +56,13 @@ class TestShortNames:
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         return folder
 
-    def test_a_long_temporary_folder_gets_one(self, long: Path, tmp_path: Path) -> None:
-        study = StudyPaths.create()
-        trial = paths.short(study.trial(1))
-        assert trial == tmp_path / "short" / study.root.name / "t1"
-        study.trial(1).mkdir()
-        assert trial.samefile(study.trial(1))
-        study.remove()
-        assert not list((tmp_path / "short").iterdir())
-
-    def test_a_dead_processs_goes_with_its_folder(self, long: Path, tmp_path: Path) -> None:
+    def test_a_short_one_is_taken_instead(self, long: Path, tmp_path: Path) -> None:
         dead, living = StudyPaths.create(), StudyPaths.create()
-        (tmp_path / "short" / "autotune-others").symlink_to("nowhere")
+        assert dead.root.parent == living.root.parent == tmp_path / "short"
         assert dead.owner is not None
         dead.owner.close()
         paths.remove_abandoned()
-        assert {each.name for each in (tmp_path / "short").iterdir()} == {living.root.name, "autotune-others"}
+        assert list((tmp_path / "short").iterdir()) == [living.root]
 
     def test_where_the_users_own_training_fails_too_nothing_is_mended(
         self, long: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,11 +70,7 @@ class TestShortNames:
         deeper = long / "deeper"
         deeper.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(deeper))
-        study = StudyPaths.create()
-        assert paths.short(study.trial(1)) == study.trial(1)
-
-    def test_a_short_one_keeps_its_name(self) -> None:
-        assert paths.short(Path("/tmp/autotune-1/t1")) == Path("/tmp/autotune-1/t1")
+        assert StudyPaths.create().root.parent == deeper
 
 
 def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.stats.outcome import BUDGET_OVER
-from autotune.trial.parent import running_trial
-from autotune.trial.parent import running_trial as watchdog
-from autotune.trial.parent.running_trial import RunningTrial, Timeouts
+from autotune.trial.parent import runner as watchdog
+from autotune.trial.parent.runner import RunningTrial, Timeouts
 
 
 class Clock:
@@ -37,8 +36,7 @@ class Clock:
 
 
 def trial(clock: Clock, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts) -> RunningTrial:
-    for module in (running_trial, watchdog):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock.now))
     server: Any = SimpleNamespace(gone=False, process=SimpleNamespace(wait=lambda: 9))
     clock.trial = found = RunningTrial(server, None, 2**22 + 1, timeouts)  # type: ignore[arg-type, assignment]
     return found

@@ -41,7 +41,7 @@ def python(code: str, folder: Path, stdin: bool = False) -> subprocess.Completed
 
 def built_elsewhere(session: str, folder: Path, stdin: bool = False) -> str:
     """What ``build_model()`` of ``session`` prints in another process."""
-    (folder / "scratch").mkdir(mode=0o700)
+    (folder / "scratch").mkdir()
     write = f"""
         {REST}
         from pathlib import Path
@@ -109,11 +109,6 @@ def test_it_is_a_task_file(tmp_path: Path) -> None:
     task = recognise(session_task.write({**PARTS, "CURRENT": {"batch_size": 8}}, "cells-2.b", tmp_path))
     assert task.name == "cells-2.b"
     assert task.defines == ("build_model", "build_dataset", "compute_loss", "CURRENT")
-
-
-def test_others_cannot_read_what_was_written(tmp_path: Path) -> None:
-    session_task.write(PARTS, "own", tmp_path)
-    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600, 0o600]
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:

@@ -226,12 +226,6 @@ def test_a_task_file_takes_no_arguments() -> None:
         recognise_target("model.py", ["--epochs", "3"])
 
 
-def test_half_a_task_file_is_told_what_it_lacks() -> None:
-    Path("model.py").write_text("def build_model(): ...\n")
-    with pytest.raises(ContractError, match="lacks build_dataset"):
-        recognise_target("model.py")
-
-
 @pytest.mark.parametrize(
     ("file", "module", "name"),
     [("pack/train.py", "pack.train", "train"), ("pack/__main__.py", "pack", "pack"), ("tool.py", "tool", "tool")],
@@ -251,21 +245,3 @@ def test_what_is_not_there_is_said() -> None:
         started_script("nowhere.py", [])
     with pytest.raises(UsageError, match="no such file"):
         recognise_target("nowhere.py")
-
-
-MAIN = "def main():\n    pass\n\nif __name__ == '__main__':\n    "
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["main()", MAIN + "main()", MAIN + "raise SystemExit(main())", MAIN + "losses = main()", "model = train()"],
-)
-def test_a_file_that_does_something_is_a_script(tmp_path: Path, source: str) -> None:
-    (tmp_path / "train.py").write_text(source)
-    assert is_script(tmp_path / "train.py")
-
-
-@pytest.mark.parametrize("source", ["import torch", "WIDTH = 3", "DATA = read()\ndef build_model(): pass"])
-def test_a_task_file_that_lacks_something_is_none(tmp_path: Path, source: str) -> None:
-    (tmp_path / "model.py").write_text(source)
-    assert not is_script(tmp_path / "model.py")

@@ -26,7 +26,7 @@ from autotune.stats.outcome import (
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
-from tests.unit.tuning.fakes import (
+from tests.doubles.fake_bench import (
     OWN,
     FakeBench,
     completed,

@@ -9,7 +9,7 @@ import pytest
 from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Compared, Crashed, Outcome
 from autotune.tuning.comparing import DRAWS, UNREPEATABLE, Comparison, compare_first_steps
-from tests.unit.tuning.fakes import MACHINE, OWN, SPACES, empty
+from tests.doubles.fake_bench import MACHINE, OWN, SPACES, empty
 
 SEVERAL = OWN.but(num_workers=2, channels_last=True, optimizer_impl="fused", malloc="keep")
 DIFFERS = Compared(differences=(("weights", "the weights differ"),))

@@ -72,11 +72,6 @@ def test_a_script_takes_arguments(runs: list[Any], tmp_path: Path, monkeypatch: 
     assert runs[0][0] == started_script("train.py", ["--epochs", "3"])
 
 
-def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="bugdet"):
-        autotune.tune("model.py", bugdet=3)
-
-
 def test_functions_become_a_task_file_of_this_run_only(runs: list[Any]) -> None:
     autotune.tune(**FUNCTIONS, current={"batch_size": 8}, name="cells", budget=30.0)
     [(task, options, paths, text)] = runs
@@ -85,11 +80,6 @@ def test_functions_become_a_task_file_of_this_run_only(runs: list[Any]) -> None:
     assert "\nCURRENT = " in text
     assert options == Options(budget=30.0)
     assert not paths.root.exists()
-
-
-def test_the_target_of_functions_has_a_name(runs: list[Any]) -> None:
-    autotune.tune(**FUNCTIONS)
-    assert runs[0][0].name == "notebook"
 
 
 @pytest.mark.parametrize("extra", [{"name": "x"}, {"current": {}}, {"build_model": lambda: None}])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.stats.proof import ANALYSES, BASELINE, Round
-from autotune.tuning.proof import prove, without_least_promising
+from autotune.stats.proof import ANALYSES, BASELINE, Round, compare
+from autotune.tuning.proof import prove, seconds_to_decide, without_least_promising
 from autotune.tuning.schedule import MOST_ROUNDS, ROUNDS, rounds_per_replicate
-from tests.unit.tuning.fakes import (
+from autotune.tuning.state import RunState
+from tests.doubles.fake_bench import (
     FakeBench,
     speeds,
 )
@@ -40,6 +41,31 @@ class TestProof:
         candidates = {BASELINE: OWN, **state.chosen}
         assert list(without_least_promising(state, candidates)) == [BASELINE, "amp"]
         assert list(without_least_promising(state, {**candidates, "max": LOW[1]})) == [BASELINE, "safe", "amp"]
+
+
+class TestMoreTime:
+    """What a run without a budget takes beyond the usual one."""
+
+    def proven(self, gain: float, noise: float, budget: float) -> RunState:
+        bench = FakeBench(speeds({FOUND[0]: gain}), noise=(0.0, noise, 0.0))
+        state = searched(bench, {FOUND[0]: 1000.0 * gain}, budget=budget)
+        state.chosen = {"safe": FOUND[0]}
+        prove(state)
+        return state
+
+    def test_an_open_level_takes_what_decides_it(self) -> None:
+        state = self.proven(1.15, 0.08, budget=14.0)
+        more = seconds_to_decide(state)
+        assert 0 < more < 60
+        before = state.replicates
+        state.schedule.budget += more
+        prove(state)
+        assert state.replicates > before
+        assert compare(state.rounds, "safe", BASELINE).gain
+
+    @pytest.mark.parametrize(("gain", "noise"), [(1.5, 0.01), (0.8, 0.01)], ids=["decided", "hopeless"])
+    def test_a_settled_one_takes_none(self, gain: float, noise: float) -> None:
+        assert seconds_to_decide(self.proven(gain, noise, budget=60.0)) == 0.0
 
 
 class TestRounds:

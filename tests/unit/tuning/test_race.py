@@ -6,7 +6,7 @@ from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.tuning.race import RUNGS, leaders, race
 from autotune.tuning.state import RunState
-from tests.unit.tuning.fakes import (
+from tests.doubles.fake_bench import (
     FakeBench,
     completed,
     listed,

@@ -24,7 +24,7 @@ from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
 from benchmarks.simulation.simulator import context, inventory
-from tests.unit.tuning.fakes import FakeBench, empty, speeds
+from tests.doubles.fake_bench import FakeBench, empty, speeds
 from tests.unit.tuning.test_race import FOUND, searched
 
 MACHINE = replace(inventory(4, 4), gpus=())
@@ -230,24 +230,6 @@ class TestBatchNorm:
         results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
         lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
         assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
-
-    def test_replicas_share_a_batch_too(self) -> None:
-        results = {"safe": SimpleNamespace(settings=OWN.but(batch_size=32, data_parallel=True))}
-        (line,) = result._batch_norm(_normalising(True), results)  # type: ignore[arg-type]
-        assert line.startswith("BatchNorm normalises over 8 samples instead of 32; --fix data_parallel=False")
-
-
-def test_what_data_parallel_costs_is_said_against_processes_that_are_alike() -> None:
-    rates = {
-        OWN: 100.0,
-        OWN.but(processes=4, batch_size=8, backend="nccl"): 300.0,
-        OWN.but(processes=4, batch_size=8, backend="nccl", precision="bf16"): 900.0,
-    }
-    state = after(*(tried(settings, rate) for settings, rate in rates.items()))
-    assert list(result._data_parallel(state)) == []
-    state.add(Trial(OWN.but(data_parallel=True, batch_size=32), _completed(150.0), "safe"))
-    (line,) = result._data_parallel(state)
-    assert line.startswith("torch.nn.DataParallel reached 0.50x of the rate of 4 processes")
 
 
 def _normalising(has_batch_norm: bool) -> Context:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -15,8 +15,8 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.history import Trial
-from autotune.search.planner import Proposal, Search, rank
-from autotune.stats.decide import Reason, Verdict
+from autotune.search.planner import Search, rank
+from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
 from autotune.tuning.events import Event
@@ -24,8 +24,7 @@ from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
 from benchmarks.simulation import machines
-from benchmarks.simulation.simulator import Machine
-from tests.unit.tuning.fakes import (
+from tests.doubles.fake_bench import (
     FAST,
     FASTER,
     LARGE,
@@ -37,6 +36,7 @@ from tests.unit.tuning.fakes import (
     STILL,
     FakeBench,
     Listed,
+    Rate,
     completed,
     empty,
     listed,
@@ -48,53 +48,37 @@ from tests.unit.tuning.fakes import (
 
 
 class TestAnswers:
-    def test_default_is_kept_where_it_is_best(self) -> None:
-        """L08, 100 seeds: whatever luck chose for the proof, the default is what is written."""
-        kept = 0
-        for seed in range(100):
-            bench = FakeBench(MACHINE.rate, seed)
-            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
-            kept += all(result.settings == OWN and not result.proven for result in results.values())
-        assert kept >= 99
+    """Rates of errors are counted by tests/slow/tuning; here are a few seeds of each kind of machine."""
 
-    def test_no_effect_is_answered_by_no_gain_or_cannot_tell(self) -> None:
-        """M03, 100 seeds of a machine where nothing matters."""
-        claims = 0
-        for seed in range(100):
-            bench = FakeBench(machines.flat().rate, seed)
-            state = run(make(bench, wandering(seed)))
-            for result in proven_answers(state, LEVELS).values():
-                claims += result.proven
-                assert result.proven or result.verdict in (Verdict.CANNOT_TELL, Verdict.NO_GAIN, Verdict.NOT_TRIED)
-        assert claims <= 3 * 2, "each claim of level safe is carried by the two above it"
-
-    def test_a_slower_setting_is_never_written(self) -> None:
-        for seed in range(30):
-            bench = FakeBench(lambda chosen: 1000.0 if chosen == OWN else 800.0, seed, noise=(0.3, 0.02, 0.05))
-            results = proven_answers(run(make(bench, wandering(seed))), LEVELS)
-            assert all(result.settings == OWN for result in results.values())
+    @pytest.mark.parametrize(
+        ("rate", "noise"),
+        [
+            (MACHINE.rate, (0.03, 0.02, 0.05)),
+            (machines.flat().rate, (0.03, 0.02, 0.05)),
+            (lambda chosen: 1000.0 if chosen == OWN else 800.0, (0.3, 0.02, 0.05)),
+        ],
+        ids=["default is best", "nothing matters", "others are slower"],
+    )
+    def test_without_a_gain_the_default_is_kept(self, rate: Rate, noise: tuple[float, float, float]) -> None:
+        for seed in range(2):
+            results = proven_answers(run(make(FakeBench(rate, seed, noise=noise), wandering(seed))), LEVELS)
+            assert all(result.settings == OWN and not result.proven for result in results.values())
 
     def test_a_clear_gain_is_found_and_proven_at_every_level(self) -> None:
-        rate = speeds({FAST: 1.3, FASTER: 1.5, LOW: 2.0, LARGE: 3.0})
-        found, covered = 0, 0
-        for seed in range(60):
-            bench = FakeBench(rate, seed)
-            search = listed(safe=[FAST, FASTER], amp=[LOW], max=[LARGE])
-            results = proven_answers(run(make(bench, search)), LEVELS)
-            found += [results[level].settings for level in LEVELS] == [FASTER, LOW, LARGE]
-            for result, true in zip(results.values(), (1.5, 2.0, 3.0), strict=True):
-                assert result.proven
-                covered += result.speedup.low <= true <= result.speedup.high
-        assert found >= 57
-        assert covered >= 0.93 * 3 * 60
+        bench = FakeBench(speeds({FAST: 1.3, FASTER: 1.5, LOW: 2.0, LARGE: 3.0}))
+        results = proven_answers(run(make(bench, listed(safe=[FAST, FASTER], amp=[LOW], max=[LARGE]))), LEVELS)
+        assert [results[level].settings for level in LEVELS] == [FASTER, LOW, LARGE]
+        assert all(result.proven for result in results.values())
 
-    @pytest.mark.parametrize("make_machine", [machines.conv, machines.images])
-    def test_with_the_projects_own_search(self, make_machine: Callable[[], Machine]) -> None:
-        machine = make_machine()
+    def test_with_the_projects_own_search(self) -> None:
+        machine = machines.conv()
         spaces = {level: machine.space(level) for level in LEVELS}
         bench = FakeBench(machine.rate)
         started = make(bench, None, budget=75.0, spaces=spaces, rank=rank)
         results = proven_answers(run(started), LEVELS)
+        places = [k for k, o in enumerate(started.history) if o.settings == machine.context.baseline]
+        gaps = (later - earlier for earlier, later in pairwise([*places, len(started.history)]))
+        assert max(gaps) <= REPEAT_EVERY + 1, "the baseline is measured again every few trials"
         assert results["safe"].proven
         assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
         assert machine.rate(results["amp"].settings) >= machine.rate(results["safe"].settings)
@@ -150,19 +134,6 @@ class TestFailures:
         assert all(result.settings == OWN for result in results.values())
         assert bench.contests == [], "there is nothing to prove"
 
-    def test_the_search_sees_them(self) -> None:
-        seen: list[list[str]] = []
-
-        class Watching(Listed):
-            def propose(self, history: Sequence[Trial]) -> Proposal | None:
-                seen.append([trial.outcome.kind for trial in history])
-                return super().propose(history)
-
-        bench = FakeBench(speeds({}), fate=lambda chosen: Crashed("no") if chosen == FAST else None)
-        searching = Watching([FAST, FASTER])
-        run(make(bench, lambda space, start, thorough: searching))
-        assert ["completed", "completed", "crashed"] in seen, "first the baseline twice"
-
     def test_a_candidate_that_dies_in_the_proof_is_not_written(self) -> None:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 2.0}), noise=STILL, dead=frozenset({"amp"}))
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
@@ -176,7 +147,7 @@ class TestFailures:
 
 
 class TestDeadline:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(budget=st.floats(1.0, 90.0), trial=st.floats(0.1, 12.0), seed=st.integers(0, 99))
     def test_is_passed_by_one_trial_at_most(self, budget: float, trial: float, seed: int) -> None:
         bench = FakeBench(machines.conv().rate, seed, trial=trial)
@@ -313,14 +284,11 @@ class TestRace:
     @pytest.mark.parametrize("winner", [FAST, FASTER])
     def test_near_equal_finalists_take_turns(self, winner: Settings) -> None:
         bench = self.bench(winner)
-        results = proven_answers(run(make(bench, listed(safe=[FAST, FASTER]))), LEVELS)
+        state = run(make(bench, listed(safe=[FAST, FASTER])))
+        results = proven_answers(state, LEVELS)
         assert set(bench.contests[0].values()) == {OWN, FAST, FASTER}
         assert results["safe"].settings == winner
-
-    def test_what_chose_does_not_prove(self) -> None:
-        bench = self.bench(FASTER)
-        state = run(make(bench, listed(safe=[FAST, FASTER])))
-        assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds)
+        assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds), "what chose does not prove"
         assert len(bench.contests) == 1 + NARROW
 
     def test_no_race_where_one_is_clearly_ahead(self) -> None:
@@ -388,16 +356,6 @@ class TestInterruption:
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
 
 
-class TestRepeats:
-    def test_the_baseline_is_measured_again_every_few_trials(self) -> None:
-        machine = machines.conv()
-        spaces = {level: machine.space(level) for level in LEVELS}
-        bench = FakeBench(machine.rate)
-        state = run(make(bench, None, spaces=spaces, rank=rank))
-        places = [k for k, o in enumerate(state.history) if o.settings == machine.context.baseline]
-        assert all(later - earlier <= REPEAT_EVERY + 1 for earlier, later in pairwise([*places, len(state.history)]))
-
-
 class TestResuming:
     def test_nothing_is_measured_twice(self) -> None:
         machine = machines.conv()
@@ -441,8 +399,6 @@ class TestEvents:
         run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
         assert list(dict.fromkeys(stages)) == [
             "searching: safe",
-            "searching: amp",
-            "searching: max",
             "race between candidates",
             "comparing first steps",
             "proof",

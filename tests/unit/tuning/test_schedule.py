@@ -14,7 +14,7 @@ from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
 from autotune.tuning.schedule import MOST_GAIN
 from autotune.tuning.state import FINISH_SECONDS, RunState, Schedule
-from tests.unit.tuning.fakes import FakeBench, empty, make
+from tests.doubles.fake_bench import FakeBench, empty, make
 
 OWN = Settings(threads=2, batch_size=64)
 FAST, SLOW = OWN.but(num_workers=1), OWN.but(num_workers=2)

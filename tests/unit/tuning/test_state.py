@@ -9,7 +9,7 @@ from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.tuning.state import items_per_sample
-from tests.unit.tuning.fakes import (
+from tests.doubles.fake_bench import (
     OWN,
     completed,
     empty,

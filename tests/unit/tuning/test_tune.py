@@ -111,7 +111,6 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
 
     class Bench:
         no_fork_reason = None
-        stood_still = 0.0
         timeouts = SimpleNamespace(starting=1.0)
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
@@ -287,14 +286,6 @@ class TestRun:
         assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
         assert found.profile.evidence.trials == len(finished) + len(seen)
         assert not found.profile.evidence.partial
-
-    def test_without_resume_starts_anew(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        seen: list[Settings] = []
-        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
-        options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
-        first = run.run(TARGET, options).profile.evidence.trials
-        second = run.run(TARGET, options).profile.evidence.trials
-        assert (first, len(seen)) == (second, first + second)
 
     def test_a_broken_journal_is_said(self, world: type[FakeRunner], elsewhere: Path) -> None:
         (elsewhere / "out.journal").write_bytes(b"\x00 not a journal\n" * 3)

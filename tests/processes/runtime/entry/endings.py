@@ -99,9 +99,6 @@ ORDERLY: dict[str, str | bytes] = {
     "hook exits": "import sys\nsys.excepthook = lambda *a: sys.exit(12)\n1 / 0",
     "last error": LAST_ERROR,
     "syntax": "print('never')\nif True\n    pass\n",
-    "null byte": b"x = 1\n\x00\n",
-    "not utf-8": "# é\nx = 'é'\n".encode("latin-1"),
-    "unknown coding": "# coding: nonsense\n",
     "latin-1": "# coding: latin-1\nx = 'é'\nprint(len(x), ascii(x))\nraise ValueError(x)\n".encode("latin-1"),
     "bom": b"\xef\xbb\xbf" + "x = 'é'\nprint(ascii(x))\n1 / 0\n".encode(),
     "warning": WARNING,
@@ -119,6 +116,13 @@ DEEP: dict[str, str | bytes] = {
     "far warning": "import warnings\nwarnings.warn('too far up', stacklevel=3)\n",
 }
 """They look below their own first frame."""
+
+UNREADABLE = {
+    "null byte": b"x = 1\n\x00\n",
+    "not utf-8": "# é\nx = 'é'\n".encode("latin-1"),
+    "unknown coding": b"# coding: nonsense\n",
+}
+"""Python's parser has other words for them if it reads a file itself."""
 
 NATIVE = ("end", "exit at exit", "error at exit", "thread", "exit 7", "syntax", "interrupt", "hook", "closed stdout")
 """Python runs the script itself: some are enough."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.runtime.gradient_sync import average, from_rank_zero
-from autotune.runtime.mpi.group import NAME
+from autotune.runtime.mpi import NAME
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 

@@ -19,7 +19,7 @@ from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime.entry import as_main
-from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI
+from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI, UNREADABLE
 
 ROOT = Path(__file__).resolve().parents[4]
 PROBE = Path(__file__).with_name("probe_script.py")
@@ -107,6 +107,12 @@ def test_a_script_ends_like_under_plain_python(tmp_path: Path, name: str) -> Non
 def test_a_script_that_our_process_runs_ends_the_same(tmp_path: Path, name: str) -> None:
     script = written(tmp_path / "script.py", ORDERLY[name])
     assert python("-S", script, entry="gloo") == python("-S", script)
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_script_that_cannot_be_read_fails_with_a_syntax_error(tmp_path: Path, name: str) -> None:
+    ended = python("-S", written(tmp_path / "script.py", UNREADABLE[name]), entry="gloo")
+    assert (ended.code, ended.out.count("SyntaxError: "), "autotune" in ended.out) == (1, 1, False)
 
 
 @pytest.mark.mpi

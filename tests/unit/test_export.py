@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from autotune.errors import UsageError
-from autotune.export.targets import TARGETS, target_of, text
+from autotune.export import TARGETS, target_of, text
 from autotune.knobs.exported import Plan
 from autotune.knobs.table import BY_NAME, KNOB_NAMES
 from tests.doubles.plans import GPU, ONE, PLANS, SLEEPING, TWO
@@ -22,7 +22,6 @@ CHANGES: dict[str, tuple[Plan, Any]] = {
     "interop_threads": (ONE, 2),
     "omp_wait_policy": (SLEEPING, "default"),
     "backend": (TWO, "mpi"),
-    "data_parallel": (GPU, True),
     "binding": (ONE, "cores"),
     "num_workers": (TWO, 2),
     "prefetch_factor": (TWO, 2),
@@ -107,10 +106,9 @@ def test_an_allocator_that_is_missing_is_named() -> None:
 
 
 def test_one_device_has_its_share_of_the_batch() -> None:
-    settings = GPU.settings.but(data_parallel=True)
-    found = text(TARGETS["transformers"], replace(GPU, settings=settings), ())
-    assert "per_device_train_batch_size=128" in found
-    assert "CUDA_VISIBLE_DEVICES=0" in text(TARGETS["transformers"], GPU, ())
+    found = text(TARGETS["transformers"], GPU, ())
+    assert "per_device_train_batch_size=256" in found
+    assert "CUDA_VISIBLE_DEVICES=0" in found
 
 
 @pytest.mark.parametrize(("name", "close"), [("lightnin", "lightning"), ("Env", "env"), ("horovod", None)])

@@ -1,6 +1,8 @@
-"""A process group of ``torch.distributed`` for CPU tensors whose collectives are MPI's, through mpi4py.
+"""``torch.distributed`` over MPI, through mpi4py: starts MPI and registers it as backend `NAME`.
 
-`autotune.runtime.mpi` registers it, so that `DistributedDataParallel` and every ``torch.distributed`` call run on it.
+PyTorch's wheels hold no MPI. With this process group for CPU tensors, `DistributedDataParallel` and every
+``torch.distributed`` call run on it. MPI waits busily: quick if each process has a core of its own, and a waste of the
+others' time if not.
 """
 
 # PyTorch's stubs of a process group's methods differ from one version to the next; tests call every one.
@@ -8,7 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +27,72 @@ NAME = "mpi4py"
 """What ``torch.distributed`` calls this backend; ``mpi`` is the one that only PyTorch built with MPI has."""
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
 """What MPI cannot add (MPICH 5.0 knows no bfloat16) is added as what it can, which also rounds once and not per hop."""
+STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE")
+"""Variables in which MPI's launchers tell a process how many there are."""
+_SEGMENT = re.compile(r"/dev/shm/mpich_shm_\w+$")
+
+
+def why_not(environment: Mapping[str, str], size: int) -> str | None:
+    """Why ``size`` processes with this environment cannot exchange through MPI; None where they can."""
+    told = [environment[name] for name in STARTED_BY if name in environment]
+    if str(size) in told:
+        return None
+    return "the processes were not started by mpiexec; start them with: autotune run --profile P train.py"
+
+
+def start() -> Any:
+    """mpi4py's ``MPI`` module, with MPI running. The first call takes a tenth of a second, and all ranks must make it.
+
+    Raises:
+        RuntimeError: mpi4py or its MPI library cannot be loaded.
+    """
+    running = "mpi4py.MPI" in sys.modules
+    try:
+        from mpi4py import MPI  # here: importing it starts MPI
+    except Exception as error:  # a missing library raises anything from ImportError to RuntimeError
+        raise RuntimeError(
+            f"MPI cannot be loaded: {error}. Install it with: pip install torch-autotune[mpi]"
+        ) from error
+    if not running:
+        MPI.COMM_WORLD.Barrier()
+        _forget_segments()
+    return MPI
+
+
+def abort(code: int) -> None:
+    """End all processes with exit ``code``, where MPI runs; mpiexec gives this one then."""
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
+
+
+def _forget_segments() -> None:
+    """Unlink this job's shared memory now that every process has it mapped: a killed job then leaves nothing behind."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        for name in {found[0] for line in lines if (found := _SEGMENT.search(line))}:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def register() -> None:
+    """Make `NAME` a backend of ``init_process_group``."""
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, _backend_options: Any) -> MpiGroup:
+    """The group that ``init_process_group`` and ``new_group`` ask for, over the same ranks as PyTorch counts them."""
+    mpi = start()
+    world, ranks = mpi.COMM_WORLD, list(options.global_ranks_in_group)
+    if not ranks and (world.rank, world.size) != (options.group_rank, options.group_size):
+        raise RuntimeError(
+            f"MPI started this process as {world.rank} of {world.size}, RANK and WORLD_SIZE say"
+            f" {options.group_rank} of {options.group_size}. Start the processes with one mpiexec."
+        )
+    if ranks:
+        tag = zlib.crc32(str(options.group_id).encode()) % 2**15
+        return MpiGroup(mpi, world.Create_group(world.group.Incl(ranks), tag))
+    return MpiGroup(mpi, world.Dup())
 
 
 class _Communicator(dist.ProcessGroup):

@@ -1,14 +1,18 @@
-"""The targets: how the lines that knobs have for a launcher or trainer are laid out. Data in, text out.
+"""A profile's level for another launcher or trainer, fitted to this machine: what ``autotune export`` prints.
 
-What a knob says there stands with the knob, see `autotune.knobs.exported`.
+What a knob says there stands with the knob, see `autotune.knobs.exported`. Here its lines are laid out for each target.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from autotune.errors import UsageError
+from autotune.knobs import affinity as binding
+from autotune.knobs.backend import BACKENDS
 from autotune.knobs.exported import (
     ACCELERATE,
     ARGUMENTS,
@@ -29,13 +33,23 @@ from autotune.knobs.exported import (
     Said,
 )
 from autotune.knobs.knob import Count, Knob
+from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.precision import MIXED
+from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
+from autotune.launch.command import TORCHRUN_MODULE, command, system_tools
+from autotune.launch.environment import environment
 from autotune.near import did_you_mean
+from autotune.probes.facts import Inventory
+from autotune.probes.inventory import probe
+from autotune.profiles.clamp import clamp, for_this_machine
+from autotune.profiles.file import read
+from autotune.report.levels import batch_note
 
 Lines = Mapping[str, list[str]]
 """Of each place."""
 ACCELERATE_FILE = "accelerate.yaml"
+STARTED = ["python", "-m", TORCHRUN_MODULE]
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,46 @@ class Target:
     name: str
     what: str
     layout: Callable[[Plan, Lines], list[str]] = field(repr=False)
+
+
+def exported(path: Path, level: str | None, to: str) -> str:
+    """Return a level of the profile at ``path`` for the target ``to``.
+
+    Raises:
+        UsageError: no such target, or no such level.
+    """
+    target, profile = target_of(to), read(path)
+    name = profile.checked_level(level)
+    inventory = probe()
+    wanted, grown = for_this_machine(profile, name, inventory)
+    settings, notes = clamp(wanted, inventory)
+    head = [
+        f"level {name} of {path} ({profile.target.name}): {target.what}",
+        *grown,
+        *notes,
+        *filter(None, [batch_note(profile, profile.levels[name])]),
+    ]
+    return text(target, plan_of(settings, profile.target.device, inventory), head)
+
+
+def plan_of(settings: Settings, device: str, inventory: Inventory) -> Plan:
+    """Return ``settings`` with the environment and the command that torchrun needs for them on this machine."""
+    row = BACKENDS[settings.backend] if settings.backend else None
+    exchange = "gloo" if row is not None and row.module else settings.backend
+    started = settings.but(backend=exchange)
+    added = environment(started, inventory, {})
+    words = command(started, "train.py", (), "python", binder=system_tools(binding.plan(started, inventory)))
+    words = ["torchrun", *words[3:]] if words[:3] == STARTED else words
+    malloc = GLIBC_VARIABLES if settings.malloc == "keep" else {}
+    return Plan(
+        settings=settings,
+        device=device,
+        gpus=len(inventory.gpus),
+        environment={"OMP_NUM_THREADS": str(settings.threads), **added.set, **malloc},
+        missing=dict(added.not_applied),
+        command=shlex.join(words),
+        exchange=exchange,
+    )
 
 
 def target_of(name: str) -> Target:

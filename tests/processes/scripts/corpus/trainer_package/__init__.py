@@ -1,1 +1,0 @@
-"""A package that is started with `python -m trainer_package.train`."""

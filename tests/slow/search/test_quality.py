@@ -1,0 +1,107 @@
+"""How close to the optimum the project's own search comes, counted over seeds, in simulated time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from autotune.knobs.knob import LEVELS
+from autotune.search.history import Trial
+from autotune.search.planner import Planner, rank
+from benchmarks.replay.strategies import after, search
+from benchmarks.replay.world import ModelWorld
+from benchmarks.simulation import machines
+from benchmarks.simulation.simulator import Bench, Machine
+
+
+def found(
+    machine: Machine, level: str, trials: int, seeds: range, noise: float = 0.02, how: str = "ours"
+) -> list[float]:
+    """Return the share of the optimum that each seed's search reaches."""
+    world = ModelWorld(machine, noise)
+    return [search(how, world, level, seed, after(trials)).quality(trials, by_model=True) for seed in seeds]
+
+
+@pytest.mark.parametrize(
+    ("make", "level", "trials", "seeds", "median", "tenth"),
+    [
+        (machines.images, "safe", 25, 10, 0.97, 0.93),
+        (machines.transformer, "amp", 25, 10, 0.97, 0.93),
+        (machines.embedding, "safe", 25, 10, 0.97, 0.93),
+        (machines.mlp, "safe", 16, 5, 0.97, 0.0),
+        (machines.conv, "amp", 16, 5, 0.97, 0.0),
+        (machines.big, "safe", 40, 1, 0.97, 0.0),
+        (machines.big, "amp", 40, 1, 0.97, 0.0),
+        (machines.big, "max", 40, 3, 0.97, 0.0),
+        (machines.strange, "safe", 40, 3, 0.9, 0.0),  # made against the search's expectations
+        (machines.strange, "max", 40, 3, 0.9, 0.0),
+    ],
+)
+def test_the_optimum_is_near_within_some_trials(
+    make: Callable[[], Machine], level: str, trials: int, seeds: int, median: float, tenth: float
+) -> None:
+    qualities = found(make(), level, trials, range(seeds))
+    assert statistics.median(qualities) >= median
+    assert np.quantile(qualities, 0.1) >= tenth
+
+
+def test_on_machines_never_seen_before() -> None:
+    qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 115)]
+    assert statistics.median(qualities) >= 0.96
+
+
+def test_a_warm_start_is_sooner_as_good() -> None:
+    cold, warm = (
+        statistics.median(found(machines.transformer(), "amp", 6, range(5), how=how)) for how in ("ours", "warm")
+    )
+    assert warm >= max(cold, 0.97)
+
+
+def test_one_search_after_another_by_level() -> None:
+    """Each level starts where the one below ended and keeps its trials."""
+    machine = machines.transformer()
+    qualities: dict[str, list[float]] = {level: [] for level in LEVELS}
+    for seed in range(5):
+        history: list[Trial] = []
+        start, bench = machine.context.baseline, Bench(machine, seed)
+        for level in LEVELS:
+            space, before = machine.space(level), len(history)
+            planner = Planner(space, start, seed=seed)
+            while len(history) < before + 10 and (proposal := planner.propose(history)) is not None:
+                history.append(Trial(proposal.settings, bench.run(proposal.settings), level, proposal.stage))
+            start = rank(history, space, 1)[0]
+            qualities[level].append(machine.rate(start) / machine.optimum(level))
+    assert all(statistics.median(found) >= 0.95 for found in qualities.values()), qualities
+
+
+def test_the_default_leads_where_it_is_best() -> None:
+    """The loop's planned repeats of the baseline separate drift and luck from effects."""
+    machine, leads = machines.default_best(), 0
+    baseline, space = machine.context.baseline, machine.space()
+    for seed in range(20):
+        bench, planner, history = Bench(machine, seed), Planner(space, baseline, seed=seed), list[Trial]()
+        while len(history) < 15 and (proposal := planner.propose(history)) is not None:
+            history.append(Trial(proposal.settings, bench.run(proposal.settings), "safe"))
+            if len(history) % 4 == 0:
+                history.append(Trial(baseline, bench.run(baseline), "safe"))
+        leads += rank(history, space, 1, baseline=True) == (baseline,)
+        assert baseline not in rank(history, space, 5)
+    assert leads >= 15
+
+
+def test_a_search_stops_where_nothing_matters() -> None:
+    machine = machines.flat()
+    counts = []
+    for seed in range(15):
+        bench, planner, history = (
+            Bench(machine, seed),
+            Planner(machine.space(), machine.context.baseline, seed=seed),
+            [],
+        )
+        while len(history) < 40 and (proposal := planner.propose(history)) is not None:
+            history.append(Trial(proposal.settings, bench.run(proposal.settings), "safe", proposal.stage))
+        counts.append(len(history))
+    assert statistics.median(counts) <= 22
