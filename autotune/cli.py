@@ -32,7 +32,8 @@ from autotune.cli_parsing import (
 )
 from autotune.durations import seconds
 from autotune.errors import AutotuneError, Interrupted, UsageError, UserCodeError
-from autotune.trial.target import Script, Target, started_script
+from autotune.launch import line
+from autotune.trial.target import Script, Target
 from autotune.version import VERSION
 
 app = typer.Typer(
@@ -135,7 +136,7 @@ def _started(target: Target) -> str:
 
     if not isinstance(target, Script):
         return "train.py"
-    return shlex.join([*(["-m"] if target.module else []), target.written, *target.arguments])
+    return shlex.join(target.line or [*(["-m"] if target.module else []), target.written, *target.arguments])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +193,12 @@ class RunOptions:
     """Options of ``autotune run``."""
 
     script: Annotated[
-        str, typer.Argument(help="Your training script; arguments after it are its own.", metavar="SCRIPT [ARGS]...")
+        str,
+        typer.Argument(
+            help="Your training script; arguments after it are its own. Or your own launch line, which then says how"
+            " many processes there are: torchrun --nproc-per-node=2 train.py.",
+            metavar="SCRIPT [ARGS]...",
+        ),
     ]
     context: typer.Context
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m package.module.")] = False
@@ -223,7 +229,7 @@ def run(options: RunOptions) -> None:
     cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts)
     check_slurm(os.environ, cluster)
     patience = seconds(options.timeout, "--timeout") if options.timeout else None
-    script = started_script(options.script, options.context.args, module=options.module)
+    script = line.script(options.script, options.context.args, module=options.module)
     if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
         raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
     from autotune.launch.prepare import Wishes, prepare

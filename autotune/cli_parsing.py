@@ -19,7 +19,8 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.errors import UsageError
-from autotune.trial.target import Target, is_script, recognise_target
+from autotune.launch import line
+from autotune.trial.target import Target, is_script
 
 Record = TypeVar("Record")
 
@@ -62,7 +63,11 @@ class TargetOptions:
 
     target: Annotated[
         str,
-        typer.Argument(help="A training script, whose arguments follow, or a task file.", metavar="TARGET [ARGS]..."),
+        typer.Argument(
+            help="A training script, whose arguments follow, or a task file. Or your own launch line: torchrun"
+            " --nproc-per-node=2 train.py, accelerate launch train.py, mpiexec -n 2 python train.py.",
+            metavar="TARGET [ARGS]...",
+        ),
     ]
     context: typer.Context
     module: Annotated[bool, typer.Option("-m", help="TARGET is a module, as in python -m package.module.")] = False
@@ -76,7 +81,7 @@ class TargetOptions:
         Raises:
             UsageError: there is none.
         """
-        return recognise_target(self.target, self.context.args, module=self.module, network=self.allow_network)
+        return line.target(self.target, self.context.args, module=self.module, network=self.allow_network)
 
 
 class ScriptCommand(TyperCommand):
@@ -96,7 +101,8 @@ class TargetCommand(ScriptCommand):
         """Parse as Click does; options may also follow a task file."""
         found, _rest, _ = self.make_parser(ctx).parse_args(list(args))
         target = found.get("target")
-        ctx.allow_interspersed_args = bool(target and not found.get("module") and not _is_script(target))
+        is_script = found.get("module") or not target or line.is_launcher(target) or _is_script(target)
+        ctx.allow_interspersed_args = not is_script
         return super().parse_args(ctx, args)
 
 
@@ -109,7 +115,11 @@ def _is_script(target: str) -> bool:
 def _name_options_of_ours(context: typer.Context) -> None:
     """Our own options that stand after the script are the script's."""
     ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
-    taken = [word for word in context.args if word.partition("=")[0] in ours]
+    own = context.args
+    with contextlib.suppress(UsageError):  # the command will say so
+        found = line.parse([context.params.get("target") or context.params.get("script") or "", *own])
+        own = own if found is None else list(found.arguments)
+    taken = [word for word in own if word.partition("=")[0] in ours]
     if taken:
         words = " ".join(taken)
         say(f"autotune: what follows the script belongs to it: {words}. Our own options stand before it")

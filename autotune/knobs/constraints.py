@@ -111,9 +111,11 @@ def _numerics(settings: Settings, context: Context) -> str | None:
     if context.task.has_batch_norm and settings.batch_size < least:
         return f"BatchNorm would normalise over {settings.batch_size} samples, fewer than {least}"
     if context.task.script and settings.processes > 1:
-        own = settings.global_batch == context.baseline.global_batch
-        why_not = None if own else "several processes of a script train at its own global batch only"
-        return context.task.why_not_several or why_not
+        baseline = context.baseline
+        if settings.processes != baseline.processes and context.task.why_not_several is not None:
+            return context.task.why_not_several
+        own = settings.global_batch == baseline.global_batch
+        return None if own else "several processes of a script train at its own global batch only"
     samples = context.task.samples
     if samples is not None and settings.global_batch > samples:
         return f"global batch {settings.global_batch} is larger than the dataset of {samples}"

@@ -47,6 +47,8 @@ class TaskFacts:
 
     script: str | None = None
     """What a training step of an unmodified script is known by; None for a task file."""
+    ranked: bool = False
+    """True for a script that finds the variables that torchrun sets, also as one process."""
     skip: int = 0
     """How many loaders a script iterates before its training loader."""
     compared: Fingerprint = field(default_factory=Fingerprint)

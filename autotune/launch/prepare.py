@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, overrides
 from autotune.errors import UsageError
@@ -37,9 +38,17 @@ from autotune.profiles.file import read
 from autotune.profiles.format import Profile
 from autotune.profiles.match import NONE, Here, compare
 from autotune.profiles.places import places
+from autotune.runtime.entry import torchrun
 from autotune.scripts.apply import Order, SharedBatch
 from autotune.trial.target import Script
 
+EMPTY: Mapping[str, str] = MappingProxyType({})
+AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
+OTHER_NUMBER = (
+    "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
+    " line, or give --nproc"
+)
+UNWATCHED = "--timeout is not watched where your launch line starts as it is"
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 
@@ -99,26 +108,35 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
     if wishes.why_not or outside.disabled:
-        return _as_it_is(words, wishes.why_not or DISABLED)
+        return _as_it_is(words, wishes.why_not or DISABLED, line=script.line)
     if script.hides_us:
-        return _as_it_is(words, f"the script starts as it is: {script.hides_us}")
+        return _as_it_is(words, f"the script starts as it is: {script.hides_us}", line=script.line)
     inventory = probe()
     path, notes = _profile(script, wishes, inventory)
     profile = read(path)
     comparison = compare(profile, Here.on(inventory))
     notes += tuple(filter(None, [comparison.sentence]))
     if comparison.verdict == NONE:
-        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}")
+        return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
     option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
     level = profile.checked_level(level, option)
     settings, said = _settings(script, profile, level, wishes, inventory)
+    if script.line and wishes.processes is None and settings.processes != script.processes:
+        other = OTHER_NUMBER.format(script.processes, settings.processes)
+        return _as_it_is(words, other, wishes.timeout, line=script.line)
     order = _order(profile, level, settings)
     alone = settings.processes == 1 and wishes.cluster is None
+    as_one = _as_torchrun(profile) if alone else {}
+    by = (AS_ONE,) if as_one else ()
     if order is None and profile.target.script is not None and alone:
         own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join(said) or own_settings, wishes.timeout)
-    own = {PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {}  # for `autotune.load`
-    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said))
+        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), wishes.timeout, as_one, script.line)
+    own = (
+        as_one
+        | dict(script.variables)
+        | ({PROFILE: str(path.resolve()), LEVEL: level} if profile.target.script is None else {})
+    )
+    return _launch(words, settings, order, own, wishes, inventory, notes=(*notes, *said, *by))
 
 
 def _settings(
@@ -161,7 +179,7 @@ def _launch(
         words: the script and its arguments.
         settings: to start it with.
         order: what is applied to the script from outside.
-        own: variables that this package's own runtime reads.
+        own: variables that the script reads, or this package's own runtime in it.
         wishes: the user's.
         inventory: this machine.
         notes: what to say already.
@@ -193,12 +211,26 @@ def _launch(
     return Launch(start, portable, base | variables, variables, (*notes, *said))
 
 
-def _as_it_is(words: Sequence[str], note: str, timeout: float | None = None) -> Launch:
-    """Return the script without a profile, in the user's own environment."""
-    variables = _watching(timeout)
-    watched = ["-m", ENTRY, "gloo"] if variables else []
-    line = [sys.executable, *watched, *words]
-    return Launch(line, line, os.environ | variables, variables, (note,))
+def _as_torchrun(profile: Profile) -> dict[str, str]:
+    """Return what torchrun sets for one process, if the script needs it and has not got it."""
+    return torchrun.variables() if profile.target.ranked and "RANK" not in os.environ else {}
+
+
+def _as_it_is(
+    words: Sequence[str],
+    note: str,
+    timeout: float | None = None,
+    own: Mapping[str, str] = EMPTY,
+    line: Sequence[str] = (),
+) -> Launch:
+    """Return the script without a profile: by the user's own launch ``line``, else with the variables ``own``."""
+    if line:
+        unwatched = () if timeout is None else (UNWATCHED,)
+        return Launch(list(line), list(line), dict(os.environ), {}, (note, *unwatched))
+    variables = {**own, **_watching(timeout)}
+    watched = ["-m", ENTRY, "gloo"] if timeout is not None else []
+    start = [sys.executable, *watched, *words]
+    return Launch(start, start, os.environ | variables, variables, (note,))
 
 
 def _watching(timeout: float | None) -> dict[str, str]:
@@ -316,7 +348,8 @@ def check_shares(profile: Profile, settings: Settings, nodes: int) -> None:
     if profile.target.script is None or processes == 1:
         return
     refused = (item for item in profile.evidence.not_offered if item.knob == "processes")
-    reason = next((item.reason for item in refused if item.value in (2, processes)), None)
+    own = processes == profile.baseline.processes
+    reason = next((item.reason for item in refused if item.value in (2, processes) and not own), None)
     if nodes > 1:
         reason = "an unmodified script is tuned for one machine; several take a task file or autotune.load()"
     elif settings.global_batch != profile.baseline.global_batch:

@@ -207,6 +207,8 @@ class Target:
     samples: Count | None
     script: Annotated[Annotated[str, one_of(("batches", "steps", "backward passes"))] | None, OMITTED] = None
     """What a training step of an unmodified script is known by; None for a task file."""
+    ranked: Annotated[bool, OMITTED] = False
+    """True if the script was tuned with the variables that torchrun sets, also as one process."""
     compared: Compared = NOTHING
     """What tuning has compared with plain PyTorch: nothing else is changed in training."""
 

@@ -136,7 +136,7 @@ def why_not_of_script(settings: Settings) -> dict[str, str]:
     size = dist.get_world_size() if made else 1
     if settings.processes != size:
         return {"processes": f"the script trains as {size} process(es)"}
-    if made and str(settings.backend) not in (own := str(dist.get_backend_config())):
+    if size > 1 and str(settings.backend) not in (own := str(dist.get_backend_config())):
         return {"backend": f"the script makes its process group itself, with {own}"}
     return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,11 @@ class Script:
         written: the path as it was written, which the script sees in ``sys.argv[0]``.
         module: the module's name if it is started with ``-m``.
         network: whether its trials may reach other machines.
+        ranked: whether it finds the variables that torchrun sets, also as one process.
+        line: the user's own launch line, as it was written; empty if Python starts the script.
+        processes: that the line starts.
+        threads: that the line gives each process unless the user's environment says otherwise; None for PyTorch's own.
+        variables: that the launcher sets for all processes.
     """
 
     path: Path
@@ -150,11 +155,21 @@ class Script:
     written: str = ""
     module: str | None = None
     network: bool = False
+    ranked: bool = False
+    line: tuple[str, ...] = ()
+    processes: int = 1
+    threads: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Return the target's name: the file's stem, or the package's for a ``__main__.py``."""
         return self.path.parent.name if self.path.stem == "__main__" else self.path.stem
+
+    @property
+    def under_mpi(self) -> bool:
+        """Return whether the user starts it by mpiexec."""
+        return bool(self.line) and Path(self.line[0]).name.startswith("mpi")
 
     @property
     def hides_us(self) -> str | None:
@@ -167,12 +182,13 @@ class Script:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments)}
+        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments), "line": list(self.line)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Script:
         """Return the inverse of `as_dict`."""
-        return cls(**{**data, "path": Path(data["path"]), "arguments": tuple(data["arguments"])})
+        lists = {name: tuple(data[name]) for name in ("arguments", "line")}
+        return cls(**{**data, **lists, "path": Path(data["path"])})
 
 
 Target = TaskFile | Script

@@ -197,6 +197,7 @@ def profile_of(
             parameters=task.parameters,
             samples=task.samples,
             script=task.script,
+            ranked=task.ranked,
             compared=task.compared,
         ),
         recommended=recommended or _recommended(answers, "amp" if "batch_size" in task.current else "max"),

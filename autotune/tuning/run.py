@@ -85,7 +85,7 @@ def run(
         target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
-        started: on the monotonic clock; the budget counts from here.
+        started: on the monotonic clock; the budget counts from here, but for waiting until another run has ended.
         paths: the run's scratch folder, if the task file lies in it already; a new one if None.
 
     Raises:
@@ -98,8 +98,10 @@ def run(
     inventory = probe()
     check_fixed_on(inventory, options.fix or {})
     path = path or places.own_place(machine_type(inventory).key, target.name)
+    asked = time.monotonic()
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
-        schedule = Schedule(time.monotonic, started, options.seconds())
+        waited = time.monotonic() - asked  # for another run: none of this one's budget
+        schedule = Schedule(time.monotonic, started + waited, options.seconds())
         neighbours = Neighbours()
         observe = on_the_same_cpus(inventory, neighbours.observing(observe))
         host = _Host(

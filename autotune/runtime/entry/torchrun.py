@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import sys
 
-AS_TORCHRUN = {
+AS_TORCHRUN: dict[str, object] = {
     "MASTER_ADDR": "127.0.0.1",
     "GROUP_RANK": 0,
     "GROUP_WORLD_SIZE": 1,
@@ -20,6 +20,13 @@ AS_TORCHRUN = {
     "TORCHELASTIC_MAX_RESTARTS": 0,
 }
 """What scripts and frameworks look for to see that torchrun has started them, on one machine."""
+
+
+def variables(rank: int = 0, world: int = 1, port: int | None = None) -> dict[str, str]:
+    """Return what torchrun sets for the process ``rank`` of ``world`` on one machine, which meet at ``port``."""
+    found = AS_TORCHRUN | {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    found |= {"ROLE_RANK": rank, "ROLE_WORLD_SIZE": world, "MASTER_PORT": port or free_port()}
+    return {name: str(value) for name, value in found.items()}
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,10 @@ class ForkServer:
         self.no_fork_reason = no_fork_reason
         isolation = self.task.isolation if isinstance(self.task, LoadedScript) else None
         gaps = () if isolation is None else isolation.gaps
-        self._reply("loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps)
+        ranked = isinstance(self.task, LoadedScript) and self.task.script.ranked
+        self._reply(
+            "loaded", error=error, no_fork_reason=no_fork_reason, fork_point=fork_point, gaps=gaps, ranked=ranked
+        )
 
     def start(self, request: TrialRequest, fd: int) -> None:
         """Start one trial. Its launcher is connected to the tuner by descriptor ``fd``."""
@@ -225,7 +228,22 @@ class ScriptForkServer:
 
     def load(self) -> None:
         """Run the script in a child. Whoever can serve trials then answers the tuner: a process that stands at the
-        fork point, while this one guards it; or this one, whose trials run the script from its start."""
+        fork point, while this one guards it; or this one, whose trials run the script from its start.
+
+        A script that ends because it misses what torchrun sets is started again, as torchrun starts one process."""
+        message = self._brought_to_its_training()
+        if message.get("needs_torchrun") and not self.script.ranked:
+            self.script = replace(self.script, ranked=True)
+            message = self._brought_to_its_training()
+        if "serves" in message:
+            self._guard()
+        elif "error" in message:
+            self.server.loaded(error=message["error"])
+        else:
+            self.serve_from_start(ForkPoint(**message))
+
+    def _brought_to_its_training(self) -> dict[str, Any]:
+        """Run the script in a child; return its first word."""
         news, self._news = os.pipe()
         if os.fork() == 0:
             os.close(news)
@@ -233,13 +251,8 @@ class ScriptForkServer:
         os.close(self._news)
         with open(news, "rb") as pipe:
             line = pipe.readline()
-        message = json.loads(line) if line else {"error": asdict(_error(VANISHED))}
-        if "serves" in message:
-            self._guard()
-        elif "error" in message:
-            self.server.loaded(error=message["error"])
-        else:
-            self.serve_from_start(ForkPoint(**message))
+        message: dict[str, Any] = json.loads(line) if line else {"error": asdict(_error(VANISHED))}
+        return message
 
     def _run(self) -> None:
         """Run the script, in a child of the fork server or in one of a probe run."""
@@ -259,7 +272,8 @@ class ScriptForkServer:
         if self.hooks.listener is not probe:
             leave(self._script_ended(ended))
         as_main.flush()
-        self._fail(error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps)))
+        report = error_report(ended.failure) if ended.failure else _error(_why_not_trained(probe.trained_steps))
+        self._fail(report, needs_torchrun=probe_run.needs_torchrun(ended.error))
 
     def _serve(self, fork_point: ForkPoint) -> Listener:
         """Start trials from where the script stands now. Return only in trials: the listener of the trial."""
@@ -293,8 +307,8 @@ class ScriptForkServer:
         """End the run: the script trains in processes that it has started itself."""
         self._fail(_error(OWN_PROCESSES))
 
-    def _fail(self, report: TrialReport) -> None:
-        self._send({"error": asdict(report)})
+    def _fail(self, report: TrialReport, *, needs_torchrun: bool = False) -> None:
+        self._send({"error": asdict(report), "needs_torchrun": needs_torchrun})
         leave(1)
 
     def _send(self, message: Mapping[str, Any]) -> None:

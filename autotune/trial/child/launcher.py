@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import bind_by_plan
-from autotune.runtime.entry import as_main
-from autotune.runtime.entry.torchrun import AS_TORCHRUN, free_port
+from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
@@ -150,13 +149,13 @@ class Job:
     port: int | None = None
 
     def variables(self, rank: int) -> dict[str, str]:
-        """Return what torchrun would set for ``rank``; nothing for a single process."""
+        """Return what torchrun would set for ``rank``; nothing for a single process that does without."""
         world = self.request.world_size
+        if self.port is not None:
+            return torchrun.variables(rank, world, self.port)
         if world == 1:
             return {}
-        found: dict[str, object] = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-        if self.port is not None:
-            found |= AS_TORCHRUN | {"MASTER_PORT": self.port, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": world}
+        found = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         return {name: str(value) for name, value in found.items()}
 
 
@@ -174,7 +173,8 @@ def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask |
     _own_temporary_files(folder)
     world = request.world_size
     manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
-    port = free_port() if request.script is not None and world > 1 else None
+    ranked = request.script is not None and (world > 1 or request.script["script"]["ranked"])
+    port = torchrun.free_port() if ranked else None
     job = Job(request, connection, task, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in range(world)}
     if job.manager is not None:

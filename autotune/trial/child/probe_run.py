@@ -12,6 +12,7 @@ import contextlib
 import gc
 import importlib
 import json
+import linecache
 import os
 import random
 import runpy
@@ -31,7 +32,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.optimizer_impl import parameters_of
-from autotune.runtime.entry import as_main
+from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
@@ -43,6 +44,8 @@ SEED = 0
 ENOUGH_STEPS = 3
 """Training steps that a probe run looks at."""
 ENOUGH_SECONDS = 3.0
+NO_VARIABLE = "expected, but not set"
+"""Of ``init_process_group``: "environment variable RANK expected, but not set"."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,22 @@ class Ended:
     def failure(self) -> BaseException | None:
         """Return what ended it; None if it came to its end."""
         return self.error or (SystemExit(self.status) if self.status else None)
+
+
+def needs_torchrun(error: BaseException | None) -> bool:
+    """Return whether ``error``, which ended a script, is that a variable is missing that torchrun sets."""
+    trace = error.__traceback__ if error is not None else None
+    if error is None or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    if isinstance(error, KeyError):
+        asked = trace.tb_frame.f_code is type(os.environ).__getitem__.__code__
+        return asked and error.args[0] in torchrun.variables(port=1)
+    if isinstance(error, TypeError):  # int(os.environ.get("RANK"))
+        line = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        return any(f'("{name}")' in line.replace("'", '"') for name in torchrun.variables(port=1) if "env" in line)
+    return isinstance(error, ValueError) and NO_VARIABLE in str(error)
 
 
 def preload(script: Script) -> None:
@@ -73,6 +92,9 @@ def run(script: Script, hooks: Hooks) -> Ended:
         hooks: report what the script trains with.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, OUR_ONE))
+    os.environ.update(script.variables)
+    if script.ranked and "RANK" not in os.environ:
+        os.environ.update(torchrun.variables())
     adapters.silence(_text(script))
     as_main.pose(script.written, [script.written, *script.arguments], None)
     hooks.install()

@@ -83,11 +83,11 @@ class LoadedScript:
         """
         facts, hooks = self.fork_point.facts, self.hooks or Hooks()
         compared = Fingerprint.from_dict(facts["compared"])
-        shared = self._shared_batch(spec.settings.processes) if spec.settings.processes > 1 else None
+        shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
         order = Order(spec.settings, spec.own or spec.settings, compared, None, str(facts["device"]), shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
         loop = ScriptLoop(spec, tuner, self.fork_point, hooks, applied, self._skip)
-        return self._train(hooks, loop, loop.script_ended, spec.settings.processes)
+        return self._train(hooks, loop, loop.script_ended, shared)
 
     def record_steps(self, recorder: StepRecorder) -> int:
         """Train, and have ``recorder`` look at it; returns the exit code of a script that came to its end before.
@@ -97,27 +97,31 @@ class LoadedScript:
         """
         hooks = self.hooks or Hooks()
         recorder.attach(hooks, self._skip)
-        return self._train(hooks, recorder, recorder.script_ended, recorder.ranks)
+        ranks, batch = recorder.ranks, self.fork_point.facts["current"]["batch_size"]
+        own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
+        shared = None if own else self._shared_batch(batch // ranks)
+        return self._train(hooks, recorder, recorder.script_ended, shared)
 
     @property
     def _skip(self) -> int:
         """Return how many loaders are iterated before the training loader."""
         return 0 if self.hooks is not None else int(self.fork_point.facts["skip"])
 
-    def _train(self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], processes: int) -> int:
+    def _train(
+        self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], shared: SharedBatch | None
+    ) -> int:
         if self.numbers is not None:
             random.setstate(cast(Any, self.numbers))
         if self.hooks is not None:
             raise Resume(listener, ended)
         hooks.listener = listener
-        if processes > 1:
-            hooks.shared_batch = self._shared_batch(processes)
+        hooks.shared_batch = shared
         return ended(probe_run.run(self.script, hooks))
 
-    def _shared_batch(self, processes: int) -> SharedBatch:
+    def _shared_batch(self, share: int) -> SharedBatch:
+        """Return the ``share`` of each of several processes of the batch that the script states as one."""
         facts = self.fork_point.facts
-        batch = facts["current"]["batch_size"]
-        return SharedBatch(batch, batch // processes, facts["samples"])
+        return SharedBatch(facts["current"]["batch_size"], share, facts["samples"])
 
 
 class ScriptLoop(MeasuredLoop, Listener):

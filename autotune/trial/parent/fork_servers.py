@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,10 @@ LEAST_SECONDS = 1.0
 EXIT_SECONDS = 5.0
 OnExit = Callable[[int, int], None]
 """Told a trial's exit code and how many processes outlived it."""
+
+
+class NotInTime(UserCodeError):
+    """The script has not come to its training in the time that it had."""
 
 
 class EventLoop:
@@ -295,6 +299,8 @@ class ForkServers:
 
     def __init__(self, setup: TrialSetup, loop: EventLoop) -> None:
         self._setup, self._loop = setup, loop
+        self.script = setup.script
+        """How it is started; as torchrun does it once it is known that it does not start otherwise."""
         self._living: dict[tuple[tuple[Any, ...], bool], ForkServerProcess] = {}
 
     def get(self, settings: Settings, deadline: float, *, several: bool = False) -> ForkServerProcess:
@@ -335,7 +341,7 @@ class ForkServers:
 
     def _load(self, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None) -> None:
         setup = self._setup
-        task, script = str(setup.task), setup.script
+        task, script = str(setup.task), self.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
         seconds = max(0.0, min(most, deadline - time.monotonic()))
         if script is not None and seconds < LEAST_SECONDS:
@@ -361,7 +367,7 @@ class ForkServers:
                     if WAITING.search(stacks)
                     else NO_STEP.format(seconds, last_place(stacks, script.path.parent))
                 )
-                raise UserCodeError(f"{task}: {words}")
+                raise NotInTime(f"{task}: {words}")
             if timed_out and seconds < most:
                 raise NothingUsable(NOT_LOADED.format(task))
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
@@ -374,7 +380,9 @@ class ForkServers:
             room = default_bytes()
             advice = script and explain(error["error_type"], error["error"], network=network, room=room)
             raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
-        server.script, server.fork_point, server.gaps = script, reply["fork_point"], tuple(reply["gaps"])
+        if script is not None:
+            self.script = server.script = replace(script, ranked=reply["ranked"])
+        server.fork_point, server.gaps = reply["fork_point"], tuple(reply["gaps"])
 
 
 def last_place(stacks: str, folder: Path) -> str:

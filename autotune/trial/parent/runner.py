@@ -24,9 +24,10 @@ from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
 from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
-from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, TrialSetup
+from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
 from autotune.trial.parent.several_processes import Recorded
+from autotune.trial.target import Script
 
 PLAIN = Settings()
 REPLY_SECONDS = 30.0
@@ -41,6 +42,10 @@ MOST_SHARE, LEAST_SECONDS = 0.25, 5.0
 seconds."""
 NOT_LOADED = (
     "the script could not be started again as one of several processes within {:.0f} s; a longer --budget tries it"
+)
+STARTED_AGAIN = (
+    "the script does not start without what torchrun sets (RANK and others), so it is started as torchrun starts one"
+    " process; several: autotune tune torchrun --nproc-per-node=N"
 )
 NO_TIME = "the script takes {:.0f} s until it trains, too long to try several processes; a longer --budget tries them"
 
@@ -272,6 +277,12 @@ class Runner:
         self.script_seconds = self.script_seconds or now - begun
         facts = TaskFacts.from_dict(server.fork_point["facts"])
         facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
+        if server.script != self.setup.script:
+            facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
+        assert server.script is not None
+        facts = replace(facts, ranked=server.script.ranked)
+        if server.script.line:
+            return self._describe_launched(facts, server.script)
         if facts.why_not_several is not None or not several:
             return facts
         most = max(LEAST_SECONDS, MOST_SHARE * (self.deadline - now))
@@ -285,6 +296,28 @@ class Runner:
         facts = several_processes.shown(facts, lambda ranks: self._record_ranks(ranks, patience))
         self._servers.set_compared(facts.compared)
         return facts
+
+    def _describe_launched(self, facts: TaskFacts, script: Script) -> TaskFacts:
+        """Return the facts of a ``script`` that the user starts by a launch line, of its number of processes.
+
+        Raises:
+            UserCodeError: it failed as so many processes.
+        """
+        own = {} if script.threads is None or self.setup.users_threads else {"threads": script.threads}
+        facts = replace(facts, current={**own, **facts.current})
+        if script.processes == 1:
+            return replace(facts, why_not_several=several_processes.OWN_NUMBER)
+        why_not = several_processes.UNDER_MPI if script.under_mpi else facts.why_not_several
+        if why_not is None:
+            recorded = self._record_ranks(script.processes, max(USUAL_PATIENCE, self.patience))
+            if recorded.end is not None:
+                raise _user_code_error(self.setup.task, recorded.end)
+            why_not = several_processes.why_not_own(recorded.ranks)
+        if why_not is not None:
+            note = several_processes.MEASURED_ALONE.format(script.processes, why_not)
+            facts = replace(facts, warnings=(note, *facts.warnings))
+            return replace(facts, why_not_several=several_processes.OWN_NUMBER)
+        return several_processes.as_launched(facts, recorded.ranks)
 
     @property
     def patience(self) -> float:
@@ -307,8 +340,16 @@ class Runner:
         return Recorded(ordered, None if len(ordered) == ranks else self.end(trial))
 
     def run(self, spec: TrialSpec, timeouts: Timeouts) -> TrialEnd:
-        """Run a trial to its end."""
-        trial = self.start(spec, timeouts)
+        """Run a trial to its end. One that starts a script afresh fails alone if the script does not start again."""
+        asked = time.monotonic()
+        try:
+            trial = self.start(spec, timeouts)
+        except UserCodeError as error:
+            if not self.script_seconds:
+                raise
+            late = "starting" if isinstance(error, NotInTime) else None
+            words = f"{error.traceback}\n{error}".strip()
+            return TrialEnd(None, (), 1, timed_out=late, log=words, seconds=time.monotonic() - asked)
         try:
             self._wait(trial, lambda: trial.ended)
         finally:
@@ -362,7 +403,10 @@ class Runner:
         """
         settings = spec.settings if spec is not None else PLAIN
         ranks = max(ranks, settings.processes)
-        server = self._servers.get(settings, self.deadline, several=ranks > 1)
+        deadline = self.deadline
+        if self.script_seconds:  # a script was started before: it need not take much longer now
+            deadline = min(deadline, time.monotonic() + max(USUAL_PATIENCE, self.patience, timeouts.starting))
+        server = self._servers.get(settings, deadline, several=ranks > 1)
         self.started += 1
         if not self.trials:
             server.forget_log()

@@ -22,6 +22,24 @@ FEW_BATCHES = 4
 STARTED = "two processes started as torchrun does: "
 OWN_BACKEND = "the script makes its process group itself, with gloo"
 
+OWN_NUMBER = "your launch line says how many processes there are"
+MEASURED_ALONE = "your launch line starts {} processes, but what was measured is one: {}"
+UNDER_MPI = "trials do not start processes by mpiexec yet"
+
+
+def why_not_own(ranks: Sequence[RankEvidence]) -> str | None:
+    """Return why ``ranks``, as the user starts them, are no baseline; None if they train together."""
+    found = _apart(ranks)
+    if found is None and len({rank.samples for rank in ranks}) > 1:
+        found = "their batches differ in length"
+    return found
+
+
+def as_launched(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
+    """Return the ``facts`` of a script for the ``ranks`` that the user's launch line starts."""
+    current = {**facts.current, "processes": len(ranks), "batch_size": sum(rank.samples for rank in ranks)}
+    return _of_ranks(replace(facts, current=current, why_not_several=OWN_NUMBER), ranks)
+
 
 def why_not_shared(alone: RankEvidence, ranks: Sequence[RankEvidence]) -> str | None:
     """Return why ``ranks`` do not train together as one process does ``alone``; None if they do.
@@ -127,9 +145,14 @@ def shown(facts: TaskFacts, record: Callable[[int], Recorded]) -> TaskFacts:
     reason = why_not_shared(alone.ranks[0], both.ranks) if both.end is None else STARTED + _reason(both.end)
     if reason is not None:
         return replace(facts, why_not_several=reason)
+    return _of_ranks(facts, both.ranks)
+
+
+def _of_ranks(facts: TaskFacts, ranks: Sequence[RankEvidence]) -> TaskFacts:
+    """Return ``facts`` with the backend and the loaders of several ``ranks``."""
     others = tuple(("backend", name, OWN_BACKEND) for name in BACKENDS if name != "gloo")
     compared = facts.compared
-    for rank in both.ranks:  # their sampler may be another one than that of one process
+    for rank in ranks:  # their sampler may be another one than that of one process
         compared = compared.with_one("loaders", rank.loader) if rank.loader else compared
     return replace(facts, left_out=(*facts.left_out, *others), compared=compared)
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
+from autotune.launch import line
 from autotune.probes.inventory import Inventory, probe
 from autotune.stats.outcome import Outcome
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.paths import StudyPaths
-from autotune.trial.target import started_script
 from tests.processes.scripts import corpus
 
 PATIENCE = 300.0
@@ -27,11 +28,21 @@ STEPS = 100_000
 SCRIPTS = {script.name: script for script in corpus.CORPUS}
 
 
+def _waiting(settings: Settings) -> dict[str, str]:
+    policy = settings.omp_wait_policy
+    return {} if policy == "default" else {"OMP_WAIT_POLICY": policy}
+
+
 @contextmanager
 def running(
-    script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str, seconds: float = PATIENCE
+    script: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *more: str,
+    seconds: float = PATIENCE,
+    launcher: Sequence[str] = (),
 ) -> Iterator[Runner]:
-    """A runner for a script of the corpus, by its name, or for one whose text is given."""
+    """A runner for a script of the corpus, by its name, or for one whose text is given; started by ``launcher``."""
     if "\n" in script:
         (folder / "train.py").write_text(script)
         words = ["train.py"]
@@ -39,12 +50,13 @@ def running(
         words = corpus.place(SCRIPTS[script], folder, STEPS)
     monkeypatch.chdir(folder)
     module = words[0] == "-m"
-    target = started_script(words[module], [*words[1 + module :], *more], module=module)
+    words = [*launcher, *words] if launcher else words[module:]
+    target = line.script(words[0], [*words[1:], *more], module=module and not launcher)
     paths = StudyPaths.create()
     setup = TrialSetup(
         target.path,
         paths,
-        lambda _: trial_environment(os.environ, paths, threads=2, memory=2**33),
+        lambda settings: trial_environment(os.environ | _waiting(settings), paths, threads=2, memory=2**33),
         folder,
         script=target,
     )

@@ -189,6 +189,53 @@ def test_starts_exactly_what_it_printed(say: Say, saved: Path, monkeypatch: pyte
     assert environment["PATH"] == os.environ["PATH"]
 
 
+LINE = ("torchrun", "--standalone", "--nproc-per-node=2", "train.py", "--nnodes", "3")
+
+
+def written_for_torchrun(baseline: Settings, folder: Path, machine: Inventory) -> Path:
+    """A profile of an unmodified script that was tuned as torchrun starts it, with ``baseline``, and gains threads."""
+    saved = profiles.read(profile_of(baseline.but(threads=3), folder, machine))
+    target = replace(saved.target, name="train", script="batches", ranked=True)
+    return profiles.write(folder / "ranked.yaml", replace(saved, target=target, baseline=baseline))
+
+
+def test_the_launch_line_of_a_tuned_script_is_started_tuned(say: Say, elsewhere: Path, machine: Inventory) -> None:
+    two = Settings(processes=2, threads=1, batch_size=32, backend="gloo")
+    said = say("run", "--profile", written_for_torchrun(two, elsewhere, machine), "--dry-run", *LINE)
+    assert said.code == 0
+    assert "--nproc-per-node=2" in said.out
+    assert "OMP_NUM_THREADS=3" in said.out
+    assert said.out.endswith("train.py --nnodes 3\n")
+    assert "what follows the script belongs to it: --nnodes." in said.err
+
+
+def test_a_launch_line_of_another_number_starts_as_it_is(say: Say, elsewhere: Path, machine: Inventory) -> None:
+    one = Settings(threads=1, batch_size=64)
+    saved = written_for_torchrun(one, elsewhere, machine)
+    said = say("run", "--profile", saved, "--dry-run", *LINE)
+    assert (said.code, said.out) == (0, " ".join(LINE) + "\n")
+    assert "your launch line starts 2 process(es), and the profile was tuned for 1" in said.err
+    assert "torch.distributed.run" not in say("run", "--profile", saved, "--dry-run", "--nproc", "1", *LINE).out
+
+
+def test_one_process_finds_what_torchrun_sets(say: Say, elsewhere: Path, machine: Inventory) -> None:
+    one = Settings(threads=1, batch_size=64)
+    said = say("run", "--profile", written_for_torchrun(one, elsewhere, machine), "--dry-run", "train.py")
+    assert said.code == 0
+    for words in ("RANK=0 ", "WORLD_SIZE=1 ", "LOCAL_RANK=0 ", "MASTER_ADDR=127.0.0.1 ", "MASTER_PORT="):
+        assert words in said.out
+    assert "OMP_NUM_THREADS" not in said.out
+    assert "it is started as torchrun starts one process" in said.err
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("command", ["run", "tune", "diagnose"])
+def test_a_launch_line_that_is_not_understood_is_refused(say: Say, command: str) -> None:
+    said = say(command, "torchrun", "--nproc-per-node=two", "train.py")
+    assert (said.code, said.out) == (2, "")
+    assert "torchrun --nproc-per-node two: give a number" in said.err
+
+
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("file", ["resnet.py", "other.py"])
 def test_the_profile_of_another_task_or_machine_is_not_checked(

@@ -238,3 +238,13 @@ def test_a_fixed_backend_is_kept():
 def test_what_waits_busily_gets_a_core_for_every_thread(settings, reason):
     refusal = build(context(with_mpi(8, 4), 64), "safe", {"processes": settings.processes}).why_not(settings)
     assert refusal is None if reason is None else reason in (refusal or "")
+
+
+def test_a_script_of_several_processes_keeps_their_number_and_moves_the_rest() -> None:
+    found = context(inventory(4, 4), 32, script="batches", why_not_several="the launch line says so")
+    own = found.baseline.but(processes=2, threads=1, batch_size=16, backend="gloo")
+    space = build(replace(found, baseline=own), "safe")
+    assert own.but(threads=2) in space
+    assert own.but(num_workers=1, prefetch_factor=2) in space
+    assert {settings.processes for _, settings in space.moves(own, far=True)} == {2}
+    assert {settings.global_batch for _, settings in build(replace(found, baseline=own), "max").moves(own)} == {32}

@@ -1,0 +1,267 @@
+"""The user's own launch line: which script it starts, as how many processes, and what the launcher gives each.
+
+``torchrun --standalone --nproc-per-node=2 train.py ARGS``, ``accelerate launch train.py``, ``mpiexec -n 2 python
+train.py``, ``python -m package.module``. An option that is not known here may change the training, so it is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.errors import UsageError
+from autotune.near import did_you_mean
+from autotune.trial.target import Script, Target, TaskFile, recognise_target, started_script
+
+PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+LAUNCHERS = ("torchrun", "accelerate", "mpiexec", "mpirun")
+MODULES = {
+    "torch.distributed.run": ("torchrun",),
+    "torch.distributed.launch": ("torch.distributed.launch",),
+    "accelerate.commands.launch": ("accelerate", "launch"),
+}
+"""Launchers that are started with ``python -m``."""
+
+FLAG, VALUE = False, True
+Table = Mapping[str, bool]
+PYTHON_OPTIONS: Table = {"-u": FLAG, "-B": FLAG, "-m": FLAG}
+TORCHRUN_OPTIONS: Table = dict.fromkeys(("--standalone", "-m", "--module"), FLAG) | dict.fromkeys(
+    "--nproc-per-node --nnodes --node-rank --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts"
+    " --monitor-interval --start-method --role --log-dir -r --redirects -t --tee --master-addr --master-port"
+    " --local-addr".split(),
+    VALUE,
+)
+ACCELERATE_OPTIONS: Table = dict.fromkeys(("--cpu", "--multi-gpu", "-m", "--module", "-q", "--quiet"), FLAG) | (
+    dict.fromkeys(
+        "--num-processes --num-machines --machine-rank --mixed-precision --num-cpu-threads-per-process"
+        " --main-process-ip --main-process-port --config-file".split(),
+        VALUE,
+    )
+)
+MPIEXEC_OPTIONS: Table = {
+    "-n": VALUE,
+    "-np": VALUE,
+    "--np": VALUE,
+    "--oversubscribe": FLAG,
+    "--allow-run-as-root": FLAG,
+}
+LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
+"""Accelerate's kinds of training that its options say in full."""
+
+
+@dataclass(frozen=True)
+class LaunchLine:
+    """What a launch line starts.
+
+    Attributes:
+        script: the file, or the module's name.
+        arguments: the script's own.
+        module: whether ``script`` is a module.
+        launcher: ``torchrun``, ``accelerate`` or ``mpiexec``; None for Python.
+        processes: how many processes train.
+        threads: ``OMP_NUM_THREADS`` that the launcher sets if the user has not; None if it sets none.
+        variables: that the launcher sets for all processes.
+    """
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+    launcher: str | None = None
+    processes: int = 1
+    threads: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_launcher(word: str) -> bool:
+    """Return whether ``word`` is a launcher's name, or a path to it."""
+    name = os.path.basename(word)
+    return name in LAUNCHERS or PYTHON.fullmatch(name) is not None
+
+
+def parse(words: Sequence[str]) -> LaunchLine | None:
+    """Return what ``words`` start; None if they begin with no launcher, but with a script.
+
+    Raises:
+        UsageError: an option is not known, a value is missing or wrong, or there is no script.
+    """
+    if not words or not is_launcher(words[0]):
+        return None
+    name = os.path.basename(words[0])
+    if name == "torchrun":
+        return _torchrun(words[1:])
+    if name == "accelerate":
+        if words[1:2] != ["launch"]:
+            raise UsageError(
+                f"{' '.join(words[:2])}: of Accelerate's commands, only accelerate launch starts a training"
+            )
+        return _accelerate(words[2:])
+    return _python(words) if PYTHON.fullmatch(name) else _mpiexec(name, words[1:])
+
+
+def target(written: str, arguments: Sequence[str], *, module: bool = False, network: bool = False) -> Target:
+    """Return the task file or script that a command's words name; see `autotune.trial.target.recognise_target`.
+
+    Raises:
+        UsageError: there is no such file, or the launch line is not understood.
+        ContractError: a task file lacks something.
+    """
+    words = (written, *arguments)
+    line = None if module else parse(words)
+    if line is None:
+        return recognise_target(written, arguments, module=module, network=network)
+    found = recognise_target(line.script, line.arguments, module=line.module, network=network)
+    if isinstance(found, TaskFile):
+        raise UsageError(
+            f"{line.script} is a task file, which is tuned without a launcher: autotune tune {line.script}"
+        )
+    return _launched(found, line, words)
+
+
+def script(written: str, arguments: Sequence[str], *, module: bool = False) -> Script:
+    """Return the script that a command's words start, whatever is in it.
+
+    Raises:
+        UsageError: there is no such script, or the launch line is not understood.
+    """
+    words = (written, *arguments)
+    line = None if module else parse(words)
+    if line is None:
+        return started_script(written, arguments, module=module)
+    return _launched(started_script(line.script, line.arguments, module=line.module), line, words)
+
+
+def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script:
+    if line.launcher is None:
+        return found
+    return replace(
+        found,
+        ranked=line.launcher == "torchrun" or (line.launcher == "accelerate" and line.processes > 1),
+        line=words,
+        processes=line.processes,
+        threads=line.threads,
+        variables=line.variables,
+    )
+
+
+def _python(words: Sequence[str]) -> LaunchLine:
+    options, rest = _options("python", PYTHON_OPTIONS, words[1:], last="-m")
+    module = "-m" in options
+    if module and rest[0] in MODULES:
+        launcher = (*MODULES[rest[0]], *rest[1:])
+        found = parse(launcher)
+        if found is None:
+            raise UsageError(f"python -m {rest[0]} is PyTorch's former launcher: give its torchrun line")
+        return found
+    return LaunchLine(rest[0], tuple(rest[1:]), module)
+
+
+def _torchrun(words: Sequence[str]) -> LaunchLine:
+    options, rest = _options("torchrun", TORCHRUN_OPTIONS, words)
+    if options.get("--nnodes", "1") not in ("1", "1:1"):
+        raise UsageError(f"torchrun --nnodes={options['--nnodes']}: autotune takes the launch line of one machine")
+    processes = _count("torchrun --nproc-per-node", options.get("--nproc-per-node", "1"))
+    module = "-m" in options or "--module" in options
+    threads = 1 if processes > 1 else None
+    return LaunchLine(rest[0], tuple(rest[1:]), module, "torchrun", processes, threads)
+
+
+def _mpiexec(name: str, words: Sequence[str]) -> LaunchLine:
+    options, rest = _options(name, MPIEXEC_OPTIONS, words)
+    if not PYTHON.fullmatch(os.path.basename(rest[0])):
+        raise UsageError(f"{name} starts {rest[0]} here: give a line that starts Python, {name} -n 2 python train.py")
+    numbers = [_count(f"{name} -n", str(options[each])) for each in ("-n", "-np", "--np") if each in options]
+    if not numbers:
+        raise UsageError(f"{name}: say how many processes, {name} -n 2 python train.py")
+    return replace(_python(rest), launcher="mpiexec", processes=numbers[-1])
+
+
+def _accelerate(words: Sequence[str]) -> LaunchLine:
+    """Read the line as Accelerate does: without ``--multi-gpu`` it starts one process."""
+    options, rest = _options("accelerate launch", ACCELERATE_OPTIONS, words)
+    said = _config(options.get("--config-file"), needed="--cpu" not in options)
+    if options.get("--num-machines", said.get("num_machines", "1")) != "1":
+        raise UsageError("accelerate launch --num_machines: autotune takes the launch line of one machine")
+    cpu = "--cpu" in options or said.get("use_cpu") == "true"
+    many = not cpu and ("--multi-gpu" in options or said.get("distributed_type") == "MULTI_GPU")
+    number = options.get("--num-processes", said.get("num_processes", "1"))
+    threads = options.get("--num-cpu-threads-per-process", None if cpu else "1")
+    return LaunchLine(
+        rest[0],
+        tuple(rest[1:]),
+        "-m" in options or "--module" in options,
+        "accelerate",
+        _count("accelerate launch --num_processes", number) if many else 1,
+        None if threads is None else _count("accelerate launch --num_cpu_threads_per_process", threads),
+        {
+            "ACCELERATE_USE_CPU": str(cpu),
+            "ACCELERATE_MIXED_PRECISION": options.get("--mixed-precision", said.get("mixed_precision", "no")),
+        },
+    )
+
+
+def _config(named: str | None, *, needed: bool) -> dict[str, str]:
+    """Return the plain lines of Accelerate's configuration: of the file that is ``named``, else of its default one.
+
+    Raises:
+        UsageError: the file describes more than this package can start.
+    """
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    path = Path(named or Path(home) / "accelerate" / "default_config.yaml")
+    if named is None and not (needed and path.is_file()):
+        return {}
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    said = dict(re.findall(r"""(?m)^(\w+): *["']?([^"'\n]*?)["']? *$""", text))
+    kind = said.get("distributed_type", "NO")
+    nested = [key for key, value in said.items() if value == "" and key.endswith("_config")]
+    if kind not in LOCAL or nested:
+        raise UsageError(f"{path}: autotune does not know how to start {', '.join(nested) or kind}")
+    return said
+
+
+def _options(name: str, table: Table, words: Sequence[str], last: str = "") -> tuple[dict[str, str], list[str]]:
+    """Return the options of launcher ``name`` by their names in ``table``, and the words from the script on.
+
+    Args:
+        name: of the launcher.
+        table: its options, and whether each takes a value.
+        words: that follow the launcher.
+        last: the option after which the script comes at once.
+    """
+    found: dict[str, str] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        option, equals, value = word.partition("=")
+        option = "--" + option[2:].replace("_", "-") if option.startswith("--") else option
+        if option not in table:
+            hint = did_you_mean(option, table)
+            raise UsageError(f"{name} {word}: autotune does not know this option, which may change the training{hint}")
+        if table[option] == FLAG and equals:
+            raise UsageError(f"{name} {word}: the option takes no value")
+        if table[option] == VALUE and not equals:
+            if not rest:
+                raise UsageError(f"{name} {word}: a value must follow")
+            value = rest.pop(0)
+        found[option] = value
+        if option == last:
+            break
+    if not rest:
+        raise UsageError(f"{name}: no script follows its options")
+    return found, rest
+
+
+def _count(option: str, text: str) -> int:
+    """Return ``text`` as a number of processes or threads.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise UsageError(f"{option} {text}: give a number, 1 or more")
+    return int(text)

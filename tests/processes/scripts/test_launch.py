@@ -1,0 +1,131 @@
+"""Scripts that are written for a launcher: started without one they are started as torchrun starts one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.knobs.baseline import baseline_settings
+from autotune.probes.inventory import probe
+from autotune.stats.outcome import Completed, TimedOut
+from autotune.trial.parent.runner import STARTED_AGAIN
+from autotune.trial.parent.several_processes import OWN_NUMBER
+from autotune.trial.parent.trial_bench import TrialBench
+from tests.processes.trial.running_scripts import running
+
+pytestmark = pytest.mark.torch
+DDP = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+{asks}
+dist.init_process_group("gloo")
+dataset = TensorDataset(torch.randn(512, 8), torch.randn(512, 1))
+model = DistributedDataParallel(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset))
+for epoch in range(100_000):
+    for inputs, wanted in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+"""
+
+SLOW_IF_PASSIVE = """
+import os
+import time
+import torch
+from torch.utils.data import DataLoader
+
+time.sleep(1000 if "OMP_WAIT_POLICY" in os.environ else 0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(100_000):
+    for inputs in DataLoader(torch.randn(512, 8), batch_size=16):
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("asks", ['rank = int(os.environ["RANK"])', 'rank = int(os.getenv("LOCAL_RANK"))', ""])
+def test_a_script_that_needs_a_rank_is_started_as_torchrun_starts_one(
+    asks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(DDP.format(asks=asks), tmp_path, monkeypatch) as runner:
+        facts = runner.describe(steps=False)
+        assert facts.ranked
+        assert facts.warnings[0] == STARTED_AGAIN
+        if not asks:
+            return
+        baseline = baseline_settings(facts, probe())
+        bench = TrialBench(runner, baseline)
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)
+        with bench.contest({"one": baseline, "other": baseline}, runner.deadline) as contest:  # two ports at once
+            assert set(contest.round(0.1)) == {"one", "other"}
+
+
+def test_a_script_that_works_without_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("torchrun_style", tmp_path, monkeypatch) as runner:
+        facts = runner.describe(steps=False)
+    assert not facts.ranked
+    assert STARTED_AGAIN not in facts.warnings
+
+
+TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.mark.parametrize(
+    ("script", "batch"),
+    [(DDP.format(asks='rank = int(os.environ["RANK"])'), 32), ("torchrun_style", 64), ("ddp_shares_batch", 32)],
+    ids=["needs a rank", "a batch per process", "a batch that is divided"],
+)
+def test_the_users_launch_line_is_the_baseline(
+    script: str, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(script, tmp_path, monkeypatch, launcher=TORCHRUN) as runner:
+        facts = runner.describe()
+        assert (facts.ranked, facts.why_not_several, facts.warnings) == (True, OWN_NUMBER, ())
+        baseline = baseline_settings(facts, probe())
+        assert (baseline.processes, baseline.threads, baseline.global_batch) == (2, 1, batch)
+        assert baseline.backend == "gloo"
+        outcome = TrialBench(runner, baseline).measure(baseline, 0.0, runner.deadline)
+        assert isinstance(outcome, Completed), outcome.reason
+        assert outcome.measurement is not None
+        steps = sum(block.steps for block in outcome.measurement.blocks)
+        assert sum(block.items for block in outcome.measurement.blocks) == steps * batch
+
+
+@pytest.mark.parametrize(
+    ("script", "launcher", "words"),
+    [
+        ("plain_loop", TORCHRUN, "nothing that the script has loaded makes a process group"),
+        ("torchrun_style", ("mpiexec", "-n", "2", "python"), "trials do not start processes by mpiexec yet"),
+    ],
+)
+def test_a_line_whose_processes_cannot_be_measured_is_tuned_as_one(
+    script: str, launcher: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(script, tmp_path, monkeypatch, launcher=launcher) as runner:
+        facts = runner.describe()
+    assert facts.warnings[0].startswith(f"your launch line starts 2 processes, but what was measured is one: {words}")
+    assert "processes" not in facts.current
+    assert facts.why_not_several == OWN_NUMBER
+
+
+def test_a_start_that_takes_too_long_rejects_that_trial_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process must start with runs the script from its start again, which may take longer."""
+    monkeypatch.setattr("autotune.trial.parent.runner.USUAL_PATIENCE", 3.0)
+    monkeypatch.setattr("autotune.trial.parent.runner.PATIENCE", 0.0)
+    with running(SLOW_IF_PASSIVE, tmp_path, monkeypatch) as runner:
+        baseline = baseline_settings(runner.describe(steps=False), probe())
+        bench = TrialBench(runner, baseline, patience=6.0)
+        outcome = bench.measure(baseline.but(omp_wait_policy="passive"), 0.0, runner.deadline)
+        assert isinstance(outcome, TimedOut)
+        assert "no training step within 6 s" in outcome.detail
+        assert isinstance(bench.measure(baseline, 0.0, runner.deadline), Completed)

@@ -1,0 +1,187 @@
+"""Launch lines: what stands before the script is understood, or refused with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.errors import UsageError
+from autotune.launch.line import (
+    ACCELERATE_OPTIONS,
+    MPIEXEC_OPTIONS,
+    TORCHRUN_OPTIONS,
+    LaunchLine,
+    is_launcher,
+    parse,
+    script,
+    target,
+)
+from autotune.trial.target import Script
+
+ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("python train.py", LaunchLine("train.py")),
+        ("/usr/bin/python3.11 -u train.py --epochs 3", LaunchLine("train.py", ("--epochs", "3"))),
+        ("python -m package.module -m x", LaunchLine("package.module", ("-m", "x"), True)),
+        ("torchrun train.py", LaunchLine("train.py", launcher="torchrun")),
+        (
+            "torchrun --standalone --nproc-per-node=2 train.py --nnodes 3",
+            LaunchLine("train.py", ("--nnodes", "3"), False, "torchrun", 2, 1),
+        ),
+        (
+            "python -m torch.distributed.run --nproc_per_node 4 -m package.train",
+            LaunchLine("package.train", (), True, "torchrun", 4, 1),
+        ),
+        ("mpiexec -n 2 python train.py -n 5", LaunchLine("train.py", ("-n", "5"), False, "mpiexec", 2)),
+        ("mpirun --oversubscribe -np 3 python -m p", LaunchLine("p", (), True, "mpiexec", 3)),
+        ("accelerate launch train.py", LaunchLine("train.py", (), False, "accelerate", 1, 1, ACCELERATE)),
+        (
+            "accelerate launch --cpu --num_processes 2 --mixed_precision=bf16 train.py",
+            LaunchLine(
+                "train.py",
+                (),
+                False,
+                "accelerate",
+                1,
+                None,
+                {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "bf16"},
+            ),
+        ),
+        (
+            "accelerate launch --multi_gpu --num_processes 2 --num_cpu_threads_per_process 3 -m p.train",
+            LaunchLine("p.train", (), True, "accelerate", 2, 3, ACCELERATE),
+        ),
+    ],
+)
+def test_lines_that_users_write(line: str, found: LaunchLine) -> None:
+    assert parse(line.split()) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("torchrun --nproc-per-nod=2 train.py", "does not know this option.*--nproc-per-node"),
+        ("torchrun --no-python train.sh", "--no-python: autotune does not know this option"),
+        ("torchrun --nproc-per-node=auto train.py", "--nproc-per-node auto: give a number"),
+        ("torchrun --nproc-per-node=0 train.py", "give a number"),
+        ("torchrun --nnodes=2 train.py", "one machine"),
+        ("torchrun --standalone=1 train.py", "takes no value"),
+        ("torchrun --standalone", "no script follows"),
+        ("torchrun --nproc-per-node", "a value must follow"),
+        ("accelerate config", "only accelerate launch"),
+        ("accelerate launch --use_fsdp train.py", "does not know this option"),
+        ("accelerate launch --num_machines 2 train.py", "one machine"),
+        ("mpiexec -n 2 ./train", "give a line that starts Python"),
+        ("mpiexec python train.py", "say how many processes"),
+        ("python", "no script follows"),
+        ("python -c pass", "does not know this option"),
+        ("python -m torch.distributed.launch train.py", "former launcher"),
+    ],
+)
+def test_others_are_refused_with_a_sentence(line: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(line.split())
+
+
+WORDS = st.lists(st.text("abc-=.123", min_size=1, max_size=6), max_size=4)
+
+
+@given(words=WORDS, name=st.sampled_from(("train.py", "python.py", "my/torchrun.py", "-m")))
+def test_a_script_is_no_launcher(words: list[str], name: str) -> None:
+    assert not is_launcher(name)
+    assert parse([name, *words]) is None
+
+
+TORCHRUN = st.lists(
+    st.sampled_from(sorted(option for option, value in TORCHRUN_OPTIONS.items() if option.startswith("--") and value)),
+    unique=True,
+).map(lambda options: [f"{each}={2 if each == '--nproc-per-node' else 1}" for each in options])
+
+
+@given(options=TORCHRUN, underscores=st.booleans(), apart=st.booleans(), arguments=WORDS)
+def test_every_option_of_torchrun_ends_before_the_script(
+    options: list[str], underscores: bool, apart: bool, arguments: list[str]
+) -> None:
+    words = [f"--{each[2:].replace('-', '_')}" if underscores else each for each in options]
+    words = [part for each in words for part in (each.split("=") if apart else [each])]
+    found = parse(["torchrun", *words, "train.py", *arguments])
+    processes = 2 if "--nproc-per-node=2" in options else 1
+    assert found == LaunchLine(
+        "train.py", tuple(arguments), False, "torchrun", processes, 1 if processes == 2 else None
+    )
+
+
+@given(
+    launcher=st.sampled_from((["torchrun"], ["accelerate", "launch"], ["mpiexec", "-n", "2"], ["python"])),
+    words=WORDS,
+)
+def test_any_line_is_understood_or_refused(launcher: list[str], words: list[str]) -> None:
+    try:
+        found = parse([*launcher, *words])
+    except UsageError:
+        return
+    assert found is not None
+    assert [found.script, *found.arguments] == words[-1 - len(found.arguments) :]
+
+
+@pytest.mark.parametrize(
+    ("table", "option"), [(TORCHRUN_OPTIONS, "--run-path"), (ACCELERATE_OPTIONS, "--tpu"), (MPIEXEC_OPTIONS, "-x")]
+)
+def test_what_changes_the_training_is_not_known(table: dict[str, bool], option: str) -> None:
+    assert option not in table
+
+
+@pytest.mark.parametrize(
+    ("text", "processes", "precision"),
+    [
+        ("distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\nuse_cpu: true\n", 1, "bf16"),
+        ("distributed_type: MULTI_GPU\nnum_processes: 4\nuse_cpu: false\n", 4, "no"),
+    ],
+)
+def test_accelerates_configuration_counts(text: str, processes: int, precision: str, tmp_path: Path) -> None:
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.yaml").write_text(text)
+    found = parse(["accelerate", "launch", "train.py"])
+    assert found is not None
+    assert (found.processes, found.variables["ACCELERATE_MIXED_PRECISION"]) == (processes, precision)
+
+
+@pytest.mark.parametrize(
+    "text", ["distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n", "distributed_type: TPU\n"]
+)
+def test_a_configuration_that_says_more_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(UsageError, match="does not know how to start"):
+        parse(["accelerate", "launch", "--config_file", str(tmp_path / "own.yaml"), "train.py"])
+
+
+def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print('trains')\n")
+    words = ("torchrun", "--nproc-per-node=2", "train.py", "-x")
+    found = target(words[0], words[1:])
+    assert isinstance(found, Script)
+    assert found == script(words[0], words[1:])
+    assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
+    assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
+    assert Script.from_dict(found.as_dict()) == found
+    assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
+
+
+def test_a_task_file_takes_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("def build_model(): ...\ndef build_dataset(): ...\ndef compute_loss(m, b): ...\n")
+    with pytest.raises(UsageError, match=r"model\.py is a task file"):
+        target("torchrun", ["model.py"])
