@@ -269,7 +269,9 @@ class _Shared:
 
     def _inner(self) -> DataLoader[Any]:
         """Return a plain loader with the user's present attributes that reads what it is told to."""
-        own = {name: value for name, value in vars(self.loader).items() if name not in (SLOT, "_iterator", "_get_iterator")}
+        own = {
+            name: value for name, value in vars(self.loader).items() if name not in (SLOT, "_iterator", "_get_iterator")
+        }
         if self.loader.persistent_workers and self._kept is not None and self._kept[0] == own:
             return self._kept[1]
         inner: DataLoader[Any] = object.__new__(DataLoader)
