@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +18,13 @@ from autotune.trial.child.task import LoadedTask
 WIDTH, CLASSES = 8, 4
 PAD = -100
 Loss = Callable[[nn.Module, Any], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _compiles_again() -> Iterator[None]:
+    """A trial that runs eagerly is a process of its own, which ends; this one goes on."""
+    yield
+    torch.compiler.set_stance("default")
 
 
 class Clock:
