@@ -43,7 +43,6 @@ def open_runner(
     seed: int,
     patience: float,
     observe: Observer = ignore,
-    paths: StudyPaths | None = None,
 ) -> Iterator[Runner]:
     """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
@@ -53,7 +52,6 @@ def open_runner(
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
         observe: called with an event for every wait.
-        paths: the scratch folder, which is removed with the runner; a new one if None.
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
@@ -65,7 +63,7 @@ def open_runner(
     with interrupt_on_signals(), waiting:
         remove_abandoned()
         origin = _working_folder()
-        paths = paths or StudyPaths.create()
+        paths = StudyPaths.create()
         setup = TrialSetup(
             target.path,
             paths,

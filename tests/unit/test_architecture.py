@@ -49,7 +49,7 @@ HOUSE = (
     Room("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
     Room("runtime.entry*",  "torch",                                  never="subprocess", prints=True),
     Room("inspect.inspection inspect.verdict", "",                    never=f"{IMPURE} trial runtime"),
-    Room("trial*",          "torch numpy cloudpickle psutil",         never="profiles launch", prints=True),
+    Room("trial*",          "torch numpy psutil",         never="profiles launch", prints=True),
     Room("search*",         "optuna numpy",                           never=f"{IMPURE} trial runtime scripts"),
     Room("search.study",    "optuna",                                 never="subprocess time trial runtime scripts"),
     Room("report.notes",    "",                                       never=IMPURE),
