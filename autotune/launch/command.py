@@ -33,13 +33,11 @@ class Cluster:
     Attributes:
         nodes: how many, this one included.
         host, port: torchrun's rendezvous; the host is one of the machines.
-        hosts: names of the machines, for mpiexec, which starts all of them; empty for torchrun, which starts on each.
     """
 
     nodes: int
-    host: str = ""
+    host: str
     port: int = PORT
-    hosts: tuple[str, ...] = ()
 
 
 def command(
@@ -76,22 +74,14 @@ def command(
     if settings.processes == 1 and cluster is None:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
-        start = [mpiexec, *_mpiexec_arguments(settings.processes, cluster, route), *binder, python]
+        # Forking needs no host name that resolves and no ssh.
+        start = [mpiexec, "-launcher", "fork", "-n", str(settings.processes), *binder, python]
     else:
         rendezvous = STANDALONE if cluster is None else _rendezvous(cluster, route)
         start = [python, "-m", torchrun, *rendezvous, f"--nproc-per-node={settings.processes}"]
         # torchrun starts scripts unbuffered, but not other programs
         start += ["--no-python", *binder, python, "-u"] if binder else []
     return [*start, *entry, script, *args]
-
-
-def _mpiexec_arguments(processes: int, cluster: Cluster | None, route: Route | None) -> list[str]:
-    """Options of mpiexec: ``processes`` on each machine, and this machine's address: its name need not resolve."""
-    if cluster is None:
-        # Forking needs no host name that resolves and no ssh.
-        return ["-launcher", "fork", "-n", str(processes)]
-    here = ["-localhost", route.address] if route is not None else []
-    return [*here, "-hosts", ",".join(cluster.hosts), "-ppn", str(processes), "-n", str(processes * cluster.nodes)]
 
 
 def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
@@ -125,22 +115,16 @@ def _tool(affinity: Affinity) -> list[str]:
     return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]
 
 
-def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:
+def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
     """Return the cluster that the command line describes; None for one machine.
 
     Args:
         nodes: how many machines.
         endpoint: ``HOST[:PORT]`` of the rendezvous.
-        hosts: names of the machines with commas between them, for mpiexec.
 
     Raises:
         UsageError: the options contradict each other.
     """
-    if hosts is not None:
-        names = tuple(name.strip() for name in hosts.split(","))
-        if not all(names) or (nodes is not None and nodes != len(names)):
-            raise UsageError(f"--hosts {hosts}: give one name for each of the machines, with commas between them")
-        return Cluster(len(names), hosts=names) if len(names) > 1 else None
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nnodes {nodes}: must be at least 1")
     if nodes is None or nodes == 1:
@@ -155,29 +139,15 @@ def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> 
     return Cluster(nodes, host, port)
 
 
-def check_slurm(environment: Mapping[str, str], cluster: Cluster | None = None, *, tunes: bool = False) -> None:
-    """Check that a Slurm step starts one task on each machine, and that ``cluster`` says where the machines meet.
-
-    Args:
-        environment: variables; without Slurm's all is well.
-        cluster: what the user's options describe.
-        tunes: the task tunes, which works on one machine only.
-
-    Raises:
-        UsageError: with the line that starts it right.
-    """
+def check_slurm(environment: Mapping[str, str]) -> None:
+    """Raise `UsageError` in a Slurm step that starts several tasks on a machine: each would take all of it."""
     nodes = environment.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environment.get("SLURM_STEP_NUM_TASKS", nodes)
-    if tunes and tasks != "1":
-        raise UsageError(f"srun started {tasks} tasks; tune works on one machine: srun --ntasks=1 autotune tune ...")
     if tasks != nodes:
-        place = "one machine" if nodes == "1" else f"{nodes} machines"
         raise UsageError(
-            f"srun started {tasks} tasks on {place}; one on each starts its own processes:"
-            " srun --ntasks-per-node=1 autotune run ..."
+            f"srun started {tasks} tasks on {nodes} machine(s); one on each starts its own processes:"
+            " srun --ntasks-per-node=1 autotune ..."
         )
-    if nodes != "1" and cluster is None:
-        raise UsageError(f"srun started {nodes} machines: give --nnodes {nodes} and --rdzv-endpoint HOST:{PORT}")
 
 
 def _split(endpoint: str) -> tuple[str, int]:

@@ -144,11 +144,6 @@ def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
     assert "nobody.invalid: this machine has no route there" in lost.err
 
 
-def test_mpi_and_torchrun_start_machines_in_their_own_ways(dry: Dry) -> None:
-    said = dry(TWO, "--hosts", "a,b")
-    assert (said.code, "--nnodes and --rdzv-endpoint" in said.err) == (2, True)
-
-
 def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     """What is printed needs no more than taskset; what is started binds by itself."""
     out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out

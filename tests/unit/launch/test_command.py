@@ -72,15 +72,6 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
     assert found == [*start, "train.py"]
 
 
-def test_mpiexec_starts_the_other_machines_itself() -> None:
-    two, settings = Cluster(2, hosts=("a", "b")), Settings(processes=2, backend="mpi")
-    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.entry", "mpi", "train.py"]
-    assert command(settings, "train.py", [], "py", cluster=two) == ["mpiexec", *start]
-    way = Route("10.0.0.1", "eth1", here=False)
-    found = command(settings, "train.py", [], "py", cluster=two, route=way)
-    assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
-
-
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
         ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
@@ -107,59 +98,37 @@ def test_several_processes() -> None:
     assert printed[-4:] == ["py", "-u", "train.py", "x"]
 
 
-class TestFromOptions:
-    @pytest.mark.parametrize("nodes", [None, 1])
-    def test_one_machine_is_no_cluster(self, nodes: int | None) -> None:
-        assert from_options(nodes, None, None) is None
-        assert from_options(None, None, "only") is None
-
-    @pytest.mark.parametrize(
-        ("endpoint", "host", "port"),
-        [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
-    )
-    def test_machines_meet_at_an_endpoint(self, endpoint: str, host: str, port: int) -> None:
-        assert from_options(2, endpoint, None) == Cluster(2, host, port)
-
-    def test_mpiexec_starts_all_from_one(self) -> None:
-        assert from_options(None, None, "a, b") == from_options(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
-
-    @pytest.mark.parametrize(
-        ("nodes", "endpoint", "hosts", "said"),
-        [
-            (0, None, None, "at least 1"),
-            (2, None, None, "--rdzv-endpoint"),
-            (None, "a:1", None, "--nnodes"),
-            (2, "a:b", None, "HOST:PORT"),
-            (2, "a:99999", None, "HOST:PORT"),
-            (2, "fe80::1", None, "HOST:PORT"),
-            (3, None, "a,b", "one name for each"),
-            (None, None, "a,,b", "one name for each"),
-        ],
-    )
-    def test_what_does_not_fit_is_a_usage_error(
-        self, nodes: int | None, endpoint: str | None, hosts: str | None, said: str
-    ) -> None:
-        with pytest.raises(UsageError, match=re.escape(said)):
-            from_options(nodes, endpoint, hosts)
+@pytest.mark.parametrize("nodes", [None, 1])
+def test_one_machine_is_no_cluster(nodes: int | None) -> None:
+    assert from_options(nodes, None) is None
 
 
 @pytest.mark.parametrize(
-    ("nodes", "tasks", "tunes", "said"),
+    ("endpoint", "host", "port"),
+    [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
+)
+def test_machines_meet_at_an_endpoint(endpoint: str, host: str, port: int) -> None:
+    assert from_options(2, endpoint) == Cluster(2, host, port)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "endpoint", "said"),
     [
-        ("3", "12", False, "srun started 12 tasks on 3 machines; one on each starts its own"),
-        ("1", "8", False, "srun started 8 tasks on one machine; one on each starts its own"),
-        ("3", "3", False, "--nnodes 3 and --rdzv-endpoint HOST:29400"),
-        ("3", "3", True, "srun --ntasks=1 autotune tune"),
-        ("1", "8", True, "srun --ntasks=1 autotune tune"),
+        (0, None, "at least 1"),
+        (2, None, "--rdzv-endpoint"),
+        (None, "a:1", "--nnodes"),
+        (2, "a:b", "HOST:PORT"),
+        (2, "a:99999", "HOST:PORT"),
+        (2, "fe80::1", "HOST:PORT"),
     ],
 )
-def test_a_slurm_step_of_several_tasks_is_refused(nodes: str, tasks: str, tunes: bool, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        check_slurm({"SLURM_STEP_NUM_NODES": nodes, "SLURM_STEP_NUM_TASKS": tasks}, tunes=tunes)
+def test_what_does_not_fit_is_a_usage_error(nodes: int | None, endpoint: str | None, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        from_options(nodes, endpoint)
 
 
-@pytest.mark.parametrize("tasks", ["1", "3"])
-def test_one_task_on_each_machine_is_right(tasks: str) -> None:
-    cluster = None if tasks == "1" else Cluster(3, "a")
-    check_slurm({"SLURM_STEP_NUM_NODES": tasks, "SLURM_STEP_NUM_TASKS": tasks}, cluster)
+def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
+    with pytest.raises(UsageError, match="srun started 12 tasks on 3 machine"):
+        check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "12"})
+    check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "3"})
     check_slurm({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"})
