@@ -29,7 +29,7 @@ from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.paths import StudyPaths, remove_abandoned
+from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
@@ -61,7 +61,6 @@ def open_runner(
     system = System()
     waiting = acquire(patience, lambda pid: observe(StageStarted(f"waiting for {_other_run(pid)}")))
     with interrupt_on_signals(), waiting:
-        remove_abandoned()
         origin = _working_folder()
         paths = StudyPaths.create()
         setup = TrialSetup(

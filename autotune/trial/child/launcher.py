@@ -172,7 +172,7 @@ def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask |
         os.chdir(folder)
     _own_temporary_files(folder)
     world = request.world_size
-    manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
+    manager = ProcessManager(world, mark(folder)) if _meets_through_mpi(request) else None
     ranked = request.script is not None and (world > 1 or request.script["script"]["ranked"])
     port = torchrun.free_port() if ranked else None
     job = Job(request, connection, task, manager, port)
