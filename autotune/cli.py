@@ -300,7 +300,7 @@ def check(options: CheckOptions) -> None:
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.trial.new_task import write_task
+    from autotune.trial.target import write_task
 
     write_task(path)
     print(f"wrote {path}; next: autotune tune {path}")

@@ -39,7 +39,7 @@ from autotune.trial.child.probe_run import ForkPoint, ProbeRun, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
+from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, decoded, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
@@ -80,7 +80,7 @@ class ForkServer:
         self.scratch = Path(request["scratch"])
         if request["script"] is not None:
             task.warm_lazy_imports()
-            script = ScriptForkServer(self, Script.from_dict(request["script"]), request["users_threads"])
+            script = ScriptForkServer(self, decoded(Script, request["script"]), request["users_threads"])
             if request["fork_point"] is None:
                 script.load()
             else:
@@ -178,7 +178,7 @@ class ForkServer:
         if message["request"] == "load":
             self.load(message)
         elif message["request"] == "start":
-            self.start(TrialRequest.from_dict(message["trial"]), fds[0])
+            self.start(decoded(TrialRequest, message["trial"]), fds[0])
         elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
             self.trials[pid].end(process_tree.descendants(pid) | {pid})
             process_tree.kill_tree(pid)

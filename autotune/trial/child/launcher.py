@@ -29,7 +29,7 @@ from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
-from autotune.trial.messages import Resume, TrialRequest, UnixConnection
+from autotune.trial.messages import Resume, TrialRequest, UnixConnection, decoded
 from autotune.trial.paths import mark
 
 if TYPE_CHECKING:
@@ -286,4 +286,4 @@ def main(arguments: list[str]) -> None:
     """Entry of a launcher that is a new process: descriptor and request as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd, request = arguments
-    os._exit(launch(TrialRequest.from_dict(json.loads(request)), UnixConnection.from_fd(int(fd)), None))
+    os._exit(launch(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None))

@@ -32,7 +32,7 @@ from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import StepRecorder
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import Resume, TrialReport, TrialSpec, decoded, error_report, send_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -62,7 +62,7 @@ class LoadedScript:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
         """Return the script of `TrialRequest.script`."""
-        return cls(Script.from_dict(data["script"]), ForkPoint(**data["fork_point"]), None, None)
+        return cls(decoded(Script, data["script"]), ForkPoint(**data["fork_point"]), None, None)
 
     def enter(self, folder: Path) -> None:
         """Isolate a trial from the user's world, and from other trials.

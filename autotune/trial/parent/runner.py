@@ -22,7 +22,7 @@ from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
-from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
+from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection, decoded
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
@@ -131,7 +131,7 @@ class RunningTrial:
             if message.get("first_step"):
                 self.start_seconds = self.last_sign_at - self.requested_at
         elif event == "report":
-            self._reports.append(TrialReport.from_dict(message["report"]))
+            self._reports.append(decoded(TrialReport, message["report"]))
         elif event == "rank-ended":
             self.rank_codes.append(message["code"])
         else:
@@ -331,7 +331,7 @@ class Runner:
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
-            found = [RankEvidence.from_dict(event["evidence"]) for event in trial.events]
+            found = [decoded(RankEvidence, event["evidence"]) for event in trial.events]
         finally:
             self.stop(trial)
         if ranks > 1:

@@ -11,8 +11,7 @@ import pytest
 
 import autotune
 from autotune.errors import UsageError, UserCodeError
-from autotune.trial.new_task import TASK
-from autotune.trial.target import Target, recognise, started_script
+from autotune.trial.target import NEW_TASK, Target, recognise, started_script
 from autotune.tuning import from_python
 from autotune.tuning.options import Options
 
@@ -44,7 +43,7 @@ def test_others_are_attribute_errors() -> None:
 
 def test_tune_passes_options_on(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TASK)
+    Path("model.py").write_text(NEW_TASK)
     assert autotune.tune("model.py", budget=30.0, profile="out.yaml", level="amp", only=("threads",)) == "found"
     expected = Options(budget=30.0, profile=Path("out.yaml"), level="amp", only=("threads",))
     assert runs == [(recognise(Path("model.py")), expected)]
@@ -52,7 +51,7 @@ def test_tune_passes_options_on(runs: list[Any], tmp_path: Path, monkeypatch: py
 
 def test_a_budget_may_be_text(runs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(TASK)
+    Path("model.py").write_text(NEW_TASK)
     autotune.tune("model.py", budget="5m")
     assert runs[0][1] == Options(budget=300.0)
     with pytest.raises(UsageError, match="budget 'soon': write a duration"):
@@ -70,7 +69,7 @@ def test_errors_of_the_users_code_show_their_own_traceback(tmp_path: Path, monke
     def run(target: Target, options: Options) -> Any:
         raise UserCodeError(f"{target.name}: ValueError: mine", TRACEBACK)
 
-    (tmp_path / "model.py").write_text(TASK)
+    (tmp_path / "model.py").write_text(NEW_TASK)
     monkeypatch.setattr(from_python.run, "run", run)
     with pytest.raises(UserCodeError) as caught:
         autotune.tune(tmp_path / "model.py")
