@@ -197,7 +197,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._pass: weakref.ref[_ProbedPass] | None = None
+        self._pass: weakref.ref[Pass] | None = None
         self._steps = self._backwards = self._batches = 0
         self._all_steps = self._all_backwards = 0
         self._trained_at = 0.0
@@ -208,7 +208,8 @@ class ProbeRun(Listener):
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Look at a place where training may begin, or at another epoch of a training that has begun."""
-        inside = self._pass is not None and self._pass() is not None
+        before = self._pass() if self._pass is not None else None
+        inside = before is not None and not before.over
         if not is_training(self.hooks) or inside or os.getpid() != self._process:
             return begin()
         self._loaders += 1
@@ -221,7 +222,7 @@ class ProbeRun(Listener):
             if listener is not None:
                 return listener.iterates(loader, begin)
             self.seen = Seen(loader=loader)
-        passing = _ProbedPass(self, begin(), loader)
+        passing = Pass(self.hooks, begin(), loader, self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -326,19 +327,22 @@ class ProbeRun(Listener):
         leave()
 
 
-class _ProbedPass(Iterator[Any]):
-    """One pass over a loader, looked at by the probe run."""
+class Pass(Iterator[Any]):
+    """One pass over a ``loader``, of which ``takes`` is called with each batch."""
 
-    def __init__(self, probe: ProbeRun, passing: Iterator[Any], loader: DataLoader[Any]) -> None:
-        self._probe, self._passing, self._loader = probe, passing, loader
+    def __init__(
+        self, hooks: Hooks, passing: Iterator[Any], loader: DataLoader[Any], takes: Callable[[Any], None]
+    ) -> None:
+        self._hooks, self._passing, self._loader, self._takes = hooks, passing, loader, takes
+        self.over = False
 
     def __next__(self) -> Any:
         try:
-            batch = self._probe.hooks.unseen(self._passing.__next__)
+            batch = self._hooks.unseen(self._passing.__next__)
         except StopIteration:
-            self._probe._pass = None
+            self.over = True
             raise
-        self._probe.takes(batch)
+        self._hooks.unseen(lambda: self._takes(batch))
         return batch
 
     def __len__(self) -> int:
