@@ -330,27 +330,10 @@ class ScriptForkServer:
                 self._guard()
             process_tree.become_subreaper()
             scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
-            self._isolation = isolation = probe_run.enter_isolation(self.script, scratch)
-            if _forks_after(lambda: probe_run.preload(self.script), isolation, scratch / "preload"):
-                probe_run.preload(self.script)
+            self._isolation = probe_run.enter_isolation(self.script, scratch)
+            probe_run.preload(self.script)
         self.server.task = LoadedScript(self.script, fork_point, None, self._isolation)
         self.server.loaded(fork_point=asdict(fork_point), no_fork_reason=why_not_fork())
-
-
-def _forks_after(work: Callable[[], None], isolation: Isolation, folder: Path) -> bool:
-    """Return whether a process that has done ``work`` can still be forked: tried in a child, which writes to
-    ``folder``."""
-    pid = os.fork()
-    if pid == 0:
-        safe = False
-        try:
-            isolation.nest(folder)
-            work()
-            safe = why_not_fork() is None
-        finally:
-            os._exit(not safe)
-    _, status = os.waitpid(pid, 0)
-    return status == 0
 
 
 def _why_not_trained(steps: int) -> str:

@@ -222,7 +222,6 @@ class Runner:
         self._servers = ForkServers(setup, self.loop)
 
     def __enter__(self) -> Runner:
-        process_tree.become_subreaper()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,11 +231,7 @@ class Runner:
             trial.connection.close()
         self.trials.clear()
         self.loop.close()
-        # Orphans come here only from a fork server that was killed before it could clean up.
-        for orphan in process_tree.marked_children(str(self.setup.paths.root)):
-            process_tree.kill_tree(orphan)
         self.setup.paths.remove()
-        process_tree.become_subreaper(False)
 
     def warm(self) -> ForkServerProcess:
         """Return the fork server for most settings, started and loaded if need be.
