@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.runtime.session import Session
-from autotune.trial.child import split_check
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.step_recorder import StepRecorder
-from autotune.trial.child.task import LoadedTask, facts, flops_per_item, load
+from autotune.trial.child.task import LoadedTask, check_split, facts, flops_per_item, load
 from autotune.trial.messages import (
     Resume,
     TrialReport,
@@ -121,7 +120,7 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     """Send the facts, and then what the user's step shows: a crash of that must not cost what was sent."""
     connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
     connection.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
-    why_not, note = split_check.check(task, seed)
+    why_not, note = check_split(task, seed)
     connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
 
 
