@@ -15,7 +15,9 @@ from types import UnionType
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Measurement
+from autotune.trial.target import Script
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -73,6 +75,19 @@ class TrialSpec:
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
 
 
+@dataclass(frozen=True)
+class ForkPoint:
+    """Where a script trains.
+
+    Attributes:
+        facts: what the tuner knows of it.
+        no_fork_reason: why the script cannot be forked there; None if it can.
+    """
+
+    facts: TaskFacts
+    no_fork_reason: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
     """Orders for the launcher of a trial.
@@ -84,7 +99,8 @@ class TrialRequest:
         seed: of data order and weights.
         spec: the trial; None if a task is only described, or the first steps of a script are recorded.
         binding: `autotune.knobs.affinity.AffinityPlan` as text; empty if nothing is bound.
-        script: ``{script, fork point}`` of an unmodified script, whose fork point is known; None for a task.
+        script: an unmodified one; None for a task.
+        fork_point: of the script.
         ranks: how many there are if the first steps of a script are recorded.
     """
 
@@ -94,7 +110,8 @@ class TrialRequest:
     seed: int
     spec: TrialSpec | None = None
     binding: str = ""
-    script: Mapping[str, Any] | None = None
+    script: Script | None = None
+    fork_point: ForkPoint | None = None
     ranks: int = 1
 
     @property
@@ -233,7 +250,7 @@ class UnixConnection:
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
-        data = json.dumps(message).encode()
+        data = json.dumps(message, default=os.fspath).encode()
         if len(data) > MAX_MESSAGE:
             with _nameless_file() as file:
                 file.write(data)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from autotune.errors import ContractError, UsageError
 
@@ -233,10 +232,6 @@ class Script:
             if own.is_file() and own.resolve() != PACKAGE / "__init__.py":
                 return f"{own} is the script's own module of this package's name"
         return None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {**vars(self), "path": str(self.path)}
 
 
 Target = TaskFile | Script

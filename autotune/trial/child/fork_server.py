@@ -35,11 +35,11 @@ from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
-from autotune.trial.child.probe_run import ForkPoint, ProbeRun, leave
+from autotune.trial.child.probe_run import ProbeRun, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, decoded, error_report
+from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialRequest, UnixConnection, decoded, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
@@ -84,7 +84,7 @@ class ForkServer:
             if request["fork_point"] is None:
                 script.load()
             else:
-                script.serve_from_start(ForkPoint(**request["fork_point"]))
+                script.serve_from_start(decoded(ForkPoint, request["fork_point"]))
             return
         error = None
         try:
@@ -131,7 +131,7 @@ class ForkServer:
         raise AssertionError  # not reached
 
     def _spawn(self, request: TrialRequest, fd: int) -> int:
-        command = child_command("launcher", str(fd), json.dumps(asdict(request)))
+        command = child_command("launcher", str(fd), json.dumps(asdict(request), default=os.fspath))
         return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
 
     def collect(self) -> None:
@@ -240,7 +240,7 @@ class ScriptForkServer:
         elif "error" in message:
             self.server.loaded(error=message["error"])
         else:
-            self.serve_from_start(ForkPoint(**message))
+            self.serve_from_start(decoded(ForkPoint, message))
 
     def _brought_to_its_training(self) -> dict[str, Any]:
         """Run the script in a child; return its first word."""

@@ -173,7 +173,7 @@ def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask |
     _own_temporary_files(folder)
     world = request.world_size
     manager = ProcessManager(world, mark(folder)) if _meets_through_mpi(request) else None
-    ranked = request.script is not None and (world > 1 or request.script["script"]["ranked"])
+    ranked = request.script is not None and (world > 1 or request.script.ranked)
     port = torchrun.free_port() if ranked else None
     job = Job(request, connection, task, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in range(world)}
@@ -187,9 +187,10 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    script = LoadedScript.from_dict(request.script)
+    assert request.fork_point is not None
+    script = LoadedScript(request.script, request.fork_point, None, None)
     if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
-        script = dataclasses.replace(task, fork_point=script.fork_point)
+        script = dataclasses.replace(task, fork_point=request.fork_point)
     script.enter(Path(request.folder))
     return script
 

@@ -38,6 +38,7 @@ from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
+from autotune.trial.messages import ForkPoint, decoded
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 SEED = 0
@@ -148,19 +149,6 @@ def _is_own(script: Script, name: str) -> bool:
     top = name.partition(".")[0]
     folders = (script.path.parent, os.getcwd())
     return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
-
-
-@dataclass(frozen=True)
-class ForkPoint:
-    """Where a script trains.
-
-    Attributes:
-        facts: `autotune.knobs.task.TaskFacts`, as plain data.
-        no_fork_reason: why the script cannot be forked there; None if it can.
-    """
-
-    facts: dict[str, Any]
-    no_fork_reason: str | None = None
 
 
 class ProbeRun(Listener):
@@ -300,7 +288,7 @@ class ProbeRun(Listener):
             found = pipe.read()
         if not found:
             os._exit(0)  # the probe run has gone on
-        return self._serve(ForkPoint(**json.loads(found)))
+        return self._serve(decoded(ForkPoint, json.loads(found)))
 
     def _close_verdict(self) -> None:
         if self._verdict is not None:
@@ -318,7 +306,7 @@ class ProbeRun(Listener):
         self.seen.threads, self.seen.interop_threads = self.hooks.threads, self.hooks.interop_threads
         self.seen.users_threads = self.users_threads
         skip = 0 if self.seen.loader is None else self._loaders - 1
-        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
+        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
         fork_point = ForkPoint(facts, self.no_fork_reason)
         if self._verdict is not None:
             os.write(self._verdict, json.dumps(asdict(fork_point)).encode())

@@ -270,7 +270,7 @@ class Runner:
         assert server.fork_point is not None
         now = time.monotonic()
         self.script_seconds = self.script_seconds or now - begun
-        facts = TaskFacts.from_dict(server.fork_point["facts"])
+        facts = server.fork_point.facts
         facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
         if server.script != self.setup.script:
             facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
@@ -414,7 +414,8 @@ class Runner:
             seed=self.setup.seed,
             spec=spec,
             binding="" if spec is None else self.setup.binding(settings).text,
-            script=server.started_script(),
+            script=server.script,
+            fork_point=server.fork_point,
             ranks=ranks,
         )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))

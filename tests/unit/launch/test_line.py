@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -178,7 +180,7 @@ def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == script(words[0], words[1:])
     assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
-    assert decoded(Script, json.loads(json.dumps(found.as_dict()))) == found
+    assert decoded(Script, json.loads(json.dumps(asdict(found), default=os.fspath))) == found
     assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -216,7 +218,7 @@ def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
     assert found == Script(elsewhere / "train.py", ("--epochs", "3", "--", "a b", ""), "./train.py", network=True)
     assert found.name == "train"
     assert isinstance(found, Script)
-    assert decoded(Script, json.loads(json.dumps(found.as_dict()))) == found
+    assert decoded(Script, json.loads(json.dumps(asdict(found), default=os.fspath))) == found
 
 
 def test_a_task_file_takes_no_arguments() -> None:
