@@ -21,11 +21,14 @@ from autotune.launch.command import (
     ENTRY,
     OUR_TORCHRUN,
     Cluster,
+    Environment,
     command,
+    environment,
+    own_threads,
     starter,
     system_tools,
+    without_mpi_job,
 )
-from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
 from autotune.near import did_you_mean
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route

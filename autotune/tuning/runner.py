@@ -23,7 +23,7 @@ from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
 from autotune.knobs.affinity import plan
 from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.knobs.settings import Settings
-from autotune.launch.environment import INHERITED, environment, scrub
+from autotune.launch.command import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System

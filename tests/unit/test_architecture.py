@@ -43,7 +43,7 @@ HOUSE = (
     Room("knobs*",          "torch",                                  never="subprocess logging"),
     Room("stats*",          "",                                       never=f"{IMPURE} probes"),
     Room("profiles*",       "yaml platformdirs fsspec",               never="subprocess torch"),
-    Room("launch.environment launch.command launch", "",              never="subprocess torch"),
+    Room("launch.command launch", "",              never="subprocess torch"),
     Room("runtime*",        "torch numpy mpi4py",                     never="subprocess"),
     Room("runtime.session", "torch numpy",                            never="subprocess", prints=True),
     Room("scripts*",        "torch numpy",                            never="subprocess profiles launch"),
