@@ -12,7 +12,6 @@ import contextlib
 import gc
 import importlib
 import json
-import linecache
 import os
 import random
 import runpy
@@ -45,8 +44,11 @@ SEED = 0
 ENOUGH_STEPS = 3
 """Training steps that a probe run looks at."""
 ENOUGH_SECONDS = 3.0
-NO_VARIABLE = "expected, but not set"
-"""Of ``init_process_group``: "environment variable RANK expected, but not set"."""
+NO_VARIABLE = (
+    "expected, but not set",
+    "int() argument must be a string, a bytes-like object or a real number, not 'None",
+)
+"""Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,10 @@ class Ended:
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
-    """Return whether ``error``, which ended a script, is that a variable is missing that torchrun sets."""
-    trace = error.__traceback__ if error is not None else None
-    if error is None or trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
+    """Return whether ``error``, which ended a script, may be that a variable is missing that torchrun sets."""
     if isinstance(error, KeyError):
-        asked = trace.tb_frame.f_code is type(os.environ).__getitem__.__code__
-        return asked and error.args[0] in torchrun.variables(port=1)
-    if isinstance(error, TypeError):  # int(os.environ.get("RANK"))
-        line = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        return any(f'("{name}")' in line.replace("'", '"') for name in torchrun.variables(port=1) if "env" in line)
-    return isinstance(error, ValueError) and NO_VARIABLE in str(error)
+        return bool(error.args) and error.args[0] in torchrun.variables(port=1)
+    return isinstance(error, TypeError | ValueError) and any(text in str(error) for text in NO_VARIABLE)
 
 
 def preload(script: Script) -> None:
