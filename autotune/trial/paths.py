@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 LONGEST_PATH = 107
 """Characters in the path of a Unix socket on Linux."""
 LONGEST_FOLDER = LONGEST_PATH - len("/pymp-12345678/listener-12345678")
 SCRATCH_PREFIX = "autotune-"
+OWNER = ".autotune-owner"
+"""A file in each scratch folder. The process that made it holds a lock on the folder, which the kernel releases."""
 SHORT = Path("/tmp")
 """Holds the scratch folder if names in the system's temporary folder would be too long."""
 PRIVATE_PREFIX = "p"
@@ -31,6 +35,8 @@ class StudyPaths:
     """The scratch folder of one tuning run."""
 
     root: Path
+    lock: int | None = field(default=None, compare=False)
+    """Descriptor of the locked folder, which shows that the run lives; None if there is none."""
 
     @classmethod
     def create(cls) -> StudyPaths:
@@ -39,7 +45,12 @@ class StudyPaths:
         # If even the temporary folder is too long, the user's training fails too.
         too_long = fits(usual) and not fits(f"{usual}/{SCRATCH_PREFIX}12345678/{DEEPEST}")
         folder = SHORT if too_long and os.access(SHORT, os.W_OK) else None
-        return cls(Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder)))
+        root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder))
+        lock = os.open(root, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # without locks, nobody will remove the folder
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (root / OWNER).touch()
+        return cls(root, lock)
 
     def trial(self, number: int) -> Path:
         """Working folder of trial ``number``; also its TMPDIR."""
@@ -57,6 +68,8 @@ class StudyPaths:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
+        if self.lock is not None:
+            os.close(self.lock)
 
 
 def mark(trial: Path) -> str:

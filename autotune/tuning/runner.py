@@ -27,6 +27,7 @@ from autotune.launch.command import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
+from autotune.trial.child.shm import remove_abandoned
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
 from autotune.trial.paths import StudyPaths
@@ -61,6 +62,7 @@ def open_runner(
     system = System()
     waiting = acquire(patience, lambda pid: observe(StageStarted(f"waiting for {_other_run(pid)}")))
     with interrupt_on_signals(), waiting:
+        remove_abandoned()
         origin = _working_folder()
         paths = StudyPaths.create()
         setup = TrialSetup(

@@ -15,16 +15,19 @@ seconds later.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.trial import process_tree
-from autotune.trial.paths import mark, mpi_segments
+from autotune.trial.paths import OWNER, SCRATCH_PREFIX, SHORT, mark, mpi_segments
 
 FOLDER = Path("/dev/shm")
 KILL_SECONDS = 1.0
@@ -69,6 +72,25 @@ class Segments:
                 with contextlib.suppress(OSError):  # somebody else was quicker, or it is another user's
                     if entry.name.startswith(marks) or (entry.name, entry.inode()) in self.held:
                         os.unlink(entry.path)
+
+
+def remove_abandoned() -> None:
+    """Remove scratch folders of this user, and shared memory of their trials, whose process ended without doing it.
+
+    A folder without an owner's file is somebody else's work.
+    """
+    for root in {found for place in (tempfile.gettempdir(), SHORT) for found in Path(place).glob(f"{SCRATCH_PREFIX}*")}:
+        with contextlib.suppress(OSError):
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                os.stat(OWNER, dir_fd=folder, follow_symlinks=False)
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if the process lives
+                if os.fstat(folder).st_uid == os.geteuid():
+                    for trial in root.glob("t*"):
+                        Segments(trial).remove()
+                    shutil.rmtree(root, ignore_errors=True)
+            finally:
+                os.close(folder)
 
 
 def sign(folder: Path) -> None:

@@ -31,6 +31,8 @@ from autotune.trial.target import THREAD_VARIABLES, Script
 
 PART_SECONDS = 1.0
 """The longest sleep: a trial's own signs of life wake the tuner more often."""
+PAUSE_SECONDS = 1.0
+"""Who sleeps so much longer than asked for was stopped, or the clock jumped: busy machines wake sooner."""
 COMPILE_WORKER_BYTES = int(1.5 * 2**30)
 MAX_COMPILE_WORKERS = 8
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -72,17 +74,26 @@ class EventLoop:
         """Stop waiting for ``fd``."""
         self._selector.unregister(fd)
 
-    def wait(self, seconds: float) -> None:
-        """Sleep until something can be read, ``seconds`` or `PART_SECONDS` at most, and call back for all that can."""
-        for key, _ in self._selector.select(min(max(0.0, seconds), PART_SECONDS)):
+    def wait(self, seconds: float) -> float:
+        """Sleep until something can be read, ``seconds`` or `PART_SECONDS` at most, and call back for all that can.
+
+        Returns:
+            Seconds by which the monotonic clock went further than that; 0 if it did not.
+        """
+        most = min(max(0.0, seconds), PART_SECONDS)
+        began = time.monotonic()
+        ready = self._selector.select(most)
+        late = time.monotonic() - began - most
+        for key, _ in ready:
             if key.fd in self._selector.get_map():  # an earlier callback may have removed it
                 key.data()
+        return late if late > PAUSE_SECONDS else 0.0
 
     def wait_until(self, done: Callable[[], bool], seconds: float) -> None:
         """Sleep and call back until ``done``, ``seconds`` at most."""
         deadline = time.monotonic() + seconds
         while not done() and (left := deadline - time.monotonic()) > 0:
-            self.wait(left)
+            deadline += self.wait(left)
 
     def close(self) -> None:
         """Watch nothing any more."""

@@ -187,16 +187,18 @@ class RunningTrial:
 def wait(loop: EventLoop, trial: RunningTrial, done: Callable[[], bool]) -> None:
     """Sleep until ``done`` or the trial's end, or until it counts as hung: then its ``timed_out`` is set."""
     while not done() and not trial.ended:
-        loop.wait(trial.hung_at - time.monotonic())  # what came while this process was stopped is read first
-        if trial.server.gone and not trial.ended:
-            trial.code = trial.server.process.wait()
-        if time.monotonic() >= trial.hung_at and not done() and not trial.ended:
+        left = trial.hung_at - time.monotonic()
+        if left <= 0:
             over = time.monotonic() >= trial.timeouts.deadline
             trial.timed_out = BUDGET_OVER if over else trial.phase
             if not over:  # every rank writes to the log where it is stuck
                 process_tree.send_signal(signal.SIGUSR1, process_tree.descendants(trial.pid))
                 loop.wait_until(lambda: False, STACK_DUMP_SECONDS)
             return
+        if loop.wait(left):
+            trial.last_sign_at = time.monotonic()  # where all stood still, or the clock jumped, nobody hangs
+        if trial.server.gone and not trial.ended:
+            trial.code = trial.server.process.wait()
 
 
 class Runner:

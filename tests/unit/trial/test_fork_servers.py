@@ -6,12 +6,14 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.trial.parent import fork_servers as event_loop
 from autotune.trial.parent.fork_servers import EventLoop, last_place, trial_environment
 from autotune.trial.paths import StudyPaths
 
@@ -67,6 +69,30 @@ def test_waiting_ends_when_done_or_over(loop: EventLoop, pair: tuple[socket.sock
     loop.wait_until(lambda: len(received) == 4, 0.05)
     assert received[2:] == [b"c"]
     assert time.monotonic() - started >= 0.05
+
+
+def test_a_wait_goes_on_where_all_stood_still(
+    loop: EventLoop, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was to answer within so many seconds slept too."""
+    received: list[bytes] = []
+    loop.add(pair[0].fileno(), lambda: received.append(pair[0].recv(1)))
+    now, late = [10.0], [3600.0, 0.0]
+    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    select = loop._selector.select
+
+    def sleep(seconds: float) -> object:
+        now[0] += seconds + (jump := late.pop(0))
+        if not jump:
+            pair[1].send(b"x")
+        return select(0.0)
+
+    monkeypatch.setattr(
+        loop, "_selector", SimpleNamespace(select=sleep, get_map=loop._selector.get_map, close=loop.close)
+    )
+    loop.wait_until(lambda: bool(received), 30.0)
+    monkeypatch.undo()
+    assert received == [b"x"]
 
 
 PATHS = StudyPaths(Path("/tmp/autotune-test"))

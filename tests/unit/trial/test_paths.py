@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.trial import paths
+from autotune.trial.child import shm
 from autotune.trial.paths import LONGEST_PATH, StudyPaths, fits
 
 
@@ -71,6 +73,51 @@ def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: p
     """As MPICH 5 was seen to do it."""
     monkeypatch.setattr(paths, "mark", lambda *_: "autotune-1")
     assert paths.mpi_segments(Path("x/y"))[0] == "mpich_shm_912fa092_0"
+
+
+class TestAbandoned:
+    @pytest.fixture
+    def dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
+        """What a killed run has left: its lock is gone with it."""
+        (tmp_path / "shm").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        monkeypatch.setattr(shm, "FOLDER", tmp_path / "shm")
+        monkeypatch.setattr(shm, "SHORT", tmp_path / "short")
+        found = StudyPaths.create()
+        assert found.lock is not None
+        os.close(found.lock)
+        found.trial(1).mkdir()
+        return found
+
+    def test_what_a_dead_process_left_is_removed(self, dead: StudyPaths, tmp_path: Path) -> None:
+        living = StudyPaths.create()
+        living.trial(1).mkdir()
+        names = [f"psm_{paths.mark(each.trial(1))}x" for each in (dead, living)]
+        names += [name for each in (dead, living) for name in paths.mpi_segments(each.trial(1))]
+        for name in (*names, "psm_of_others"):
+            (tmp_path / "shm" / name).touch()
+        shm.remove_abandoned()
+        assert (dead.root.exists(), living.root.exists()) == (False, True)
+        assert {each.name for each in (tmp_path / "shm").iterdir()} == {names[1], *names[4:], "psm_of_others"}
+        living.remove()
+
+    def test_what_no_run_has_made_and_links_stay(self, dead: StudyPaths, tmp_path: Path) -> None:
+        place = dead.root.rename(tmp_path / "elsewhere")
+        dead.root.symlink_to(place)
+        (tmp_path / "autotune-results").mkdir()
+        (tmp_path / "autotune-file").touch()
+        before = set(tmp_path.rglob("*"))
+        shm.remove_abandoned()
+        assert set(tmp_path.rglob("*")) == before
+
+    @pytest.mark.root
+    def test_the_folder_of_another_user_stays(self, dead: StudyPaths) -> None:
+        try:
+            os.chown(dead.root, 65534, 65534)
+        except OSError as error:
+            pytest.skip(f"cannot give a folder away: {error}")
+        shm.remove_abandoned()
+        assert dead.root.exists()
 
 
 @pytest.mark.parametrize(("length", "fit"), [(4, True), (75, True), (76, False)])
