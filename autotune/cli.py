@@ -113,7 +113,7 @@ def tune(options: TuneOptions) -> None:
         fix=dict(read_fixed(text) for text in options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
-    check_slurm(os.environ, tunes=True)
+    check_slurm(os.environ)
     found = options.recognised()
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if options.report is not None:
@@ -214,7 +214,6 @@ class RunOptions:
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
-    hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None
     timeout: Annotated[
         str | None, typer.Option(help="End everything if a process takes no optimizer step for so long: 10m.")
     ] = None
@@ -230,8 +229,8 @@ def run(options: RunOptions) -> None:
     """Start training the way the profile wants it: processes, threads, CPUs, backend, allocator."""
     from autotune.launch.command import check_slurm, from_options
 
-    cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts)
-    check_slurm(os.environ, cluster)
+    cluster = from_options(options.nnodes, options.rdzv_endpoint)
+    check_slurm(os.environ)
     patience = seconds(options.timeout, "--timeout") if options.timeout else None
     script = line.script(options.script, options.context.args, module=options.module)
     if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
@@ -305,7 +304,7 @@ def check(options: CheckOptions) -> None:
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
-    from autotune.trial.new_task import write_task
+    from autotune.trial.target import write_task
 
     write_task(path)
     print(f"wrote {path}; next: autotune tune {path}")

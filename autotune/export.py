@@ -37,8 +37,7 @@ from autotune.knobs.malloc import GLIBC_VARIABLES
 from autotune.knobs.precision import MIXED
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
-from autotune.launch.command import TORCHRUN_MODULE, command, system_tools
-from autotune.launch.environment import environment
+from autotune.launch.command import TORCHRUN_MODULE, command, environment, system_tools
 from autotune.near import did_you_mean
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe

@@ -23,11 +23,10 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.probes.inventory import probe
 from autotune.trial.messages import TrialSpec
-from autotune.trial.new_task import TASK
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
-from autotune.trial.target import recognise_target
+from autotune.trial.target import NEW_TASK, recognise_target
 from autotune.tuning.runner import open_runner
 
 FRESH = """
@@ -69,7 +68,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.prologue is None:
-            (folder / "model.py").write_text(TASK)
+            (folder / "model.py").write_text(NEW_TASK)
             found = task_file(folder, arguments.trials)
         else:
             found = {

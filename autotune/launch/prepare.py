@@ -14,18 +14,21 @@ from types import MappingProxyType
 from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, overrides
 from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
-from autotune.knobs.backend import BACKENDS, MPIEXEC, TORCHRUN
+from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     ENTRY,
     OUR_TORCHRUN,
     Cluster,
+    Environment,
     command,
+    environment,
+    own_threads,
     starter,
     system_tools,
+    without_mpi_job,
 )
-from autotune.launch.environment import Environment, environment, own_threads, without_mpi_job
 from autotune.near import did_you_mean
 from autotune.probes import network
 from autotune.probes.facts import Inventory, Route
@@ -264,24 +267,17 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
 
 
 def _route(settings: Settings, cluster: Cluster | None) -> Route | None:
-    """Return the route to where the machines meet, or to another one of mpiexec's.
-
-    None for one machine, or if mpiexec must find it.
+    """Return the route to where the machines meet; None for one machine.
 
     Raises:
-        UsageError: the backend must be started differently, or the machines cannot meet there.
+        UsageError: the backend trains on one machine only, or the machines cannot meet there.
     """
     if cluster is None:
         return None
-    launcher = BACKENDS[settings.backend].launcher if settings.backend else TORCHRUN
-    if (launcher == MPIEXEC) != bool(cluster.hosts):
-        options = (
-            "--hosts A,B (once, on one of them)" if launcher == MPIEXEC else "--nnodes and --rdzv-endpoint (on each)"
+    if settings.backend and BACKENDS[settings.backend].launcher == MPIEXEC:
+        raise UsageError(
+            f"--nnodes {cluster.nodes}: the profile's backend {settings.backend} trains on one machine only"
         )
-        raise UsageError(f"the profile's backend is {settings.backend}: start its machines with {options}")
-    if launcher == MPIEXEC:
-        routes = (network.route(System(), host) for host in cluster.hosts)
-        return next((route for route in routes if route is not None and not route.here), None)
     route = network.route(System(), cluster.host)
     if route is None:
         raise UsageError(

@@ -20,7 +20,7 @@ from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.knob import LEVELS, includes
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME
-from autotune.launch.environment import own_threads
+from autotune.launch.command import own_threads
 from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
 from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software

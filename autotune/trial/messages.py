@@ -7,14 +7,17 @@ import os
 import socket
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any
+from types import UnionType
+from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from autotune.knobs.settings import Settings
+from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Measurement
+from autotune.trial.target import Script
 
 CHECK_STEPS = 8
 """Optimizer steps at the start of every trial whose losses are compared with the fp32 baseline."""
@@ -71,12 +74,18 @@ class TrialSpec:
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrialSpec:
-        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        own = Settings.from_dict(data["own"]) if data["own"] is not None else None
-        parts = {"settings": Settings.from_dict(data["settings"]), "without": Without(data["without"])}
-        return cls(**{**data, **parts, "own": own})
+
+@dataclass(frozen=True)
+class ForkPoint:
+    """Where a script trains.
+
+    Attributes:
+        facts: what the tuner knows of it.
+        no_fork_reason: why the script cannot be forked there; None if it can.
+    """
+
+    facts: TaskFacts
+    no_fork_reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +99,8 @@ class TrialRequest:
         seed: of data order and weights.
         spec: the trial; None if a task is only described, or the first steps of a script are recorded.
         binding: `autotune.knobs.affinity.AffinityPlan` as text; empty if nothing is bound.
-        script: ``{script, fork point}`` of an unmodified script, whose fork point is known; None for a task.
+        script: an unmodified one; None for a task.
+        fork_point: of the script.
         ranks: how many there are if the first steps of a script are recorded.
     """
 
@@ -100,19 +110,14 @@ class TrialRequest:
     seed: int
     spec: TrialSpec | None = None
     binding: str = ""
-    script: Mapping[str, Any] | None = None
+    script: Script | None = None
+    fork_point: ForkPoint | None = None
     ranks: int = 1
 
     @property
     def world_size(self) -> int:
         """Return how many ranks there are."""
         return self.spec.settings.processes if self.spec is not None else self.ranks
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrialRequest:
-        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        spec = data["spec"]
-        return cls(**{**data, "spec": TrialSpec.from_dict(spec) if spec is not None else None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,23 +140,6 @@ class TrialReport:
     """True if reading samples draws random numbers."""
     inspection: Mapping[str, Any] | None = None
     """What `TrialSpec.inspect` has found, as plain data."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrialReport:
-        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        measured = data["measurement"]
-        parts = {
-            "measurement": Measurement.from_dict(measured) if measured is not None else None,
-            "losses": tuple(data["losses"]),
-            "not_applied": _pairs(data["not_applied"]),
-            "notes": tuple(data["notes"]),
-            "differences": _pairs(data["differences"]) if data["differences"] is not None else None,
-        }
-        return cls(**{**data, **parts})
-
-
-def _pairs(data: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((first, second) for first, second in data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +180,28 @@ class RankEvidence:
     loader: str = ""
     advice: str = ""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RankEvidence:
-        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        lists = {name: tuple(data[name]) for name in ("batches", "options", "schedules")}
-        return cls(**{**data, **lists})
+
+Record = TypeVar("Record")
+
+
+def decoded(kind: type[Record], data: Mapping[str, Any]) -> Record:
+    """Return the inverse of `dataclasses.asdict` for the record ``kind``, by way of JSON."""
+    record: Record = _decoded(kind, data)
+    return record
+
+
+def _decoded(kind: Any, data: Any) -> Any:
+    """Return plain ``data`` as a value of the type ``kind``."""
+    make: Callable[..., Any] = kind
+    if get_origin(kind) in (Union, UnionType) and data is not None:
+        return _decoded(next(each for each in get_args(kind) if each is not type(None)), data)
+    if get_origin(kind) is tuple:
+        *inner, last = get_args(kind)
+        return tuple(map(_decoded, inner * len(data) if last is Ellipsis else (*inner, last), data))
+    if is_dataclass(kind) and data is not None:
+        kinds = get_type_hints(kind)
+        return make(**{name: _decoded(kinds[name], value) for name, value in data.items()})
+    return make(data) if isinstance(kind, type) and issubclass(kind, (Enum, Path)) else data
 
 
 def error_report(error: BaseException) -> TrialReport:
@@ -245,7 +250,7 @@ class UnixConnection:
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Send one message, and descriptors with it. Raises OSError when the other end is gone."""
-        data = json.dumps(message).encode()
+        data = json.dumps(message, default=os.fspath).encode()
         if len(data) > MAX_MESSAGE:
             with _nameless_file() as file:
                 file.write(data)

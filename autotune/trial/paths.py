@@ -8,18 +8,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 LONGEST_PATH = 107
 """Characters in the path of a Unix socket on Linux."""
 LONGEST_FOLDER = LONGEST_PATH - len("/pymp-12345678/listener-12345678")
 SCRATCH_PREFIX = "autotune-"
 OWNER = ".autotune-owner"
-"""A file in each scratch folder. The process that made it holds a lock on it, which the kernel releases at its end."""
-SHARED_MEMORY = Path("/dev/shm")
+"""A file in each scratch folder. The process that made it holds a lock on the folder, which the kernel releases."""
 SHORT = Path("/tmp")
 """Holds the scratch folder if names in the system's temporary folder would be too long."""
 PRIVATE_PREFIX = "p"
@@ -38,8 +35,8 @@ class StudyPaths:
     """The scratch folder of one tuning run."""
 
     root: Path
-    owner: IO[bytes] | None = field(default=None, compare=False)
-    """The locked file, which shows that the run lives; None if there is none."""
+    lock: int | None = field(default=None, compare=False)
+    """Descriptor of the locked folder, which shows that the run lives; None if there is none."""
 
     @classmethod
     def create(cls) -> StudyPaths:
@@ -49,7 +46,11 @@ class StudyPaths:
         too_long = fits(usual) and not fits(f"{usual}/{SCRATCH_PREFIX}12345678/{DEEPEST}")
         folder = SHORT if too_long and os.access(SHORT, os.W_OK) else None
         root = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder))
-        return cls(root, _own(root))
+        lock = os.open(root, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # without locks, nobody will remove the folder
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (root / OWNER).touch()
+        return cls(root, lock)
 
     def trial(self, number: int) -> Path:
         """Working folder of trial ``number``; also its TMPDIR."""
@@ -67,65 +68,18 @@ class StudyPaths:
     def remove(self) -> None:
         """Delete everything."""
         shutil.rmtree(self.root, ignore_errors=True)
-        if self.owner is not None:
-            self.owner.close()
+        if self.lock is not None:
+            os.close(self.lock)
 
 
-def mark(study: Path, trial: Path | None = None) -> str:
-    """Return the part of the names of Python's shared memory that only ``study`` has, or only its ``trial``."""
-    own = "" if trial is None else f"{trial.name[-60:]}."
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{study.name[-60:]}-{own}")
+def mark(trial: Path) -> str:
+    """Return the part of the names of shared memory that only the trial in the folder ``trial`` has."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{trial.parent.name[-60:]}-{trial.name[-60:]}.")
 
 
-def mpi_segments(study: Path, trial: Path) -> tuple[str, ...]:
+def mpi_segments(trial: Path) -> tuple[str, ...]:
     """Return the names that MPICH gives to shared memory of the MPI job of ``trial``: FNV-1a hashes of its name."""
     world = 2166136261
-    for byte in mark(study, trial).encode():
+    for byte in mark(trial).encode():
         world = (world ^ byte) * 16777619 % 2**32
     return tuple(f"mpich_{kind}_{world:x}_0" for kind in ("shm", "vci"))
-
-
-def remove_abandoned() -> None:
-    """Remove scratch folders of this user, and shared memory named after them, whose process ended without doing it.
-
-    A folder without an owner's file is somebody else's work.
-    """
-    for root in {found for place in (tempfile.gettempdir(), SHORT) for found in Path(place).glob(f"{SCRATCH_PREFIX}*")}:
-        with contextlib.suppress(OSError), _lock_of_the_dead(root):
-            for kind in ("psm_", "sem.mp-"):
-                for segment in SHARED_MEMORY.glob(f"{kind}{mark(root)}*"):
-                    segment.unlink()
-            for trial in root.glob("t*"):
-                for segment in map(SHARED_MEMORY.joinpath, mpi_segments(root, trial)):
-                    if segment.exists() and segment.lstat().st_uid == os.geteuid():
-                        segment.unlink()
-            shutil.rmtree(root, ignore_errors=True)
-
-
-def _own(root: Path) -> IO[bytes] | None:
-    """Return the locked owner's file of ``root``. It is locked before it gets its name: nobody finds it unlocked."""
-    try:
-        file = (root / f"{OWNER}.new").open("xb")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(file.name, root / OWNER)
-    except OSError:  # a full disk, or a file system without locks: nobody will remove the folder
-        return None
-    return file
-
-
-@contextlib.contextmanager
-def _lock_of_the_dead(root: Path) -> Iterator[None]:
-    """Hold the lock of a dead process's folder. Raises OSError if the process lives or is another user's."""
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        owner = os.open(OWNER, os.O_RDWR | os.O_NOFOLLOW, dir_fd=folder)
-    finally:
-        user = os.fstat(folder).st_uid
-        os.close(folder)
-    try:
-        if user != os.geteuid() or os.fstat(owner).st_uid != user:
-            raise PermissionError(root)
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(owner)

@@ -54,9 +54,9 @@ def die_with_parent(signum: int = signal.SIGKILL) -> None:
     _prctl(PR_SET_PDEATHSIG, int(signum))
 
 
-def become_subreaper(active: bool = True) -> None:
+def become_subreaper() -> None:
     """Inherit orphaned descendants, so that none escapes."""
-    _prctl(PR_SET_CHILD_SUBREAPER, int(active))
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def lead_group() -> None:
@@ -118,16 +118,6 @@ def _children(process: Path) -> list[int]:
 def descendants(root: int) -> set[int]:
     """Return the pids of all living descendants of ``root``, zombies left out."""
     return set(filter(alive, tree(root)[1:]))
-
-
-def marked_children(marker: str) -> list[int]:
-    """Return the children of this process whose environment, as they were exec'd, holds ``marker``."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            if any(marker in value for value in child.environ().values()):
-                found.append(child.pid)
-    return found
 
 
 def kill_tree(root: int, *, include_root: bool = True) -> None:

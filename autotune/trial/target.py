@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from autotune.errors import ContractError, UsageError
 
@@ -25,6 +24,45 @@ PARAMETERS = {"build_model": 0, "build_dataset": 0, "compute_loss": 2, "build_op
 PACKAGE = Path(__file__).resolve().parents[1]
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Trials start with one thread, whatever the user has set."""
+
+NEW_TASK = '''"""Task file for autotune: what to train, so that `autotune tune` can measure it."""
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+# What you run today: the baseline that every gain is measured against. batch_size is the global batch.
+CURRENT = dict(batch_size=64, num_workers=0)
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def build_dataset() -> Dataset:
+    """Return your real dataset: loading and augmentation are part of what is tuned."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(4096, 32, generator=generator)
+    return TensorDataset(inputs, inputs.argmax(dim=1) % 10)
+
+
+def compute_loss(model, batch):
+    """batch: what the DataLoader yields, already on the device."""
+    inputs, targets = batch
+    return nn.functional.cross_entropy(model(inputs), targets)
+
+
+# Optional:
+#
+# def build_optimizer(parameters):
+#     return torch.optim.AdamW(parameters, lr=1e-3)
+#
+# collate_fn = None
+#
+# def count_items(batch) -> int:  # for example tokens; samples by default
+#     return batch[0].numel()
+'''
+"""A commented task file to start from: what ``autotune init`` writes."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +101,21 @@ def recognise(path: Path) -> TaskFile:
                 f"{REQUIRED.get(name, _optional_lines(name))}\n"
             )
     return TaskFile(path.resolve(), tuple(name for name in (*REQUIRED, *OPTIONAL) if name in names))
+
+
+def write_task(path: Path) -> None:
+    """Write the file to ``path``; never overwrite one.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("x") as file:
+            file.write(NEW_TASK)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already; name another file: autotune init my_model.py") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def parse(path: Path) -> ast.Module:
@@ -179,16 +232,6 @@ class Script:
             if own.is_file() and own.resolve() != PACKAGE / "__init__.py":
                 return f"{own} is the script's own module of this package's name"
         return None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {**vars(self), "path": str(self.path), "arguments": list(self.arguments), "line": list(self.line)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Script:
-        """Return the inverse of `as_dict`."""
-        lists = {name: tuple(data[name]) for name in ("arguments", "line")}
-        return cls(**{**data, **lists, "path": Path(data["path"])})
 
 
 Target = TaskFile | Script

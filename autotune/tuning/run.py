@@ -30,7 +30,6 @@ from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.outcome import Outcome
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
-from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
@@ -77,7 +76,6 @@ def run(
     options: Options,
     observe: Observer = ignore,
     started: float | None = None,
-    paths: StudyPaths | None = None,
 ) -> Result:
     """Tune ``target`` as ``options`` say.
 
@@ -86,7 +84,6 @@ def run(
         options: what the user asked for.
         observe: called with every event.
         started: on the monotonic clock; the budget counts from here, but for waiting until other processes are done.
-        paths: the run's scratch folder, if the task file lies in it already; a new one if None.
 
     Raises:
         AutotuneError: with the reason and what to do.
@@ -99,7 +96,7 @@ def run(
     check_fixed_on(inventory, options.fix or {})
     path = path or places.own_place(machine_type(inventory).key, target.name)
     asked = time.monotonic()
-    with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
+    with open_runner(target, inventory, options.seed, options.seconds(), observe) as runner:
         if options.wait_quiet:
             observe(StageStarted("waiting until other processes are quiet"))
             wait_until_quiet(options.wait_quiet, inventory.budget.threads)

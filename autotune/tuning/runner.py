@@ -23,13 +23,14 @@ from autotune.errors import Interrupted, LaunchError, NothingUsable, UsageError
 from autotune.knobs.affinity import plan
 from autotune.knobs.omp_wait_policy import WAIT_VARIABLES
 from autotune.knobs.settings import Settings
-from autotune.launch.environment import INHERITED, environment, scrub
+from autotune.launch.command import INHERITED, environment, scrub
 from autotune.probes.facts import Inventory
 from autotune.probes.memory import oom_kills
 from autotune.probes.system import System
+from autotune.trial.child.shm import remove_abandoned
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.paths import StudyPaths, remove_abandoned
+from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
@@ -43,7 +44,6 @@ def open_runner(
     seed: int,
     patience: float,
     observe: Observer = ignore,
-    paths: StudyPaths | None = None,
 ) -> Iterator[Runner]:
     """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
@@ -53,7 +53,6 @@ def open_runner(
         seed: of data order and weights.
         patience: seconds to wait for another run to end.
         observe: called with an event for every wait.
-        paths: the scratch folder, which is removed with the runner; a new one if None.
 
     Raises:
         NothingUsable: another run held the machine for ``patience``.
@@ -65,7 +64,7 @@ def open_runner(
     with interrupt_on_signals(), waiting:
         remove_abandoned()
         origin = _working_folder()
-        paths = paths or StudyPaths.create()
+        paths = StudyPaths.create()
         setup = TrialSetup(
             target.path,
             paths,

@@ -125,38 +125,6 @@ def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str],
         assert found == pytest.approx(wanted, rel=1e-5)
 
 
-SSH = """#!/bin/sh
-# How mpiexec reaches another machine: ssh -x HOST COMMAND
-while [ "${{1#-}}" != "$1" ]; do shift; done
-host=$1; shift
-case $host in {first}) name={names[0]} ;; *) name={names[1]} ;; esac
-exec ip netns exec $name unshare --uts sh -c "hostname $name.invalid; $*"
-"""
-
-
-@pytest.mark.mpi
-def test_mpiexec_starts_both_machines_from_one(machines: tuple[str, str], tmp_path: Path) -> None:
-    settings = Settings(processes=2, threads=1, batch_size=6, backend="mpi")
-    saved = profiles.write(tmp_path / "tuned.yaml", profile(settings))
-    ssh = tmp_path / "ssh"
-    ssh.write_text(SSH.format(first=FIRST, names=machines))
-    ssh.chmod(0o755)
-    own = [sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved), "--hosts", f"{FIRST},{SECOND}"]
-    done = subprocess.run(
-        inside(machines[0], [*own, str(SCRIPT), str(tmp_path), "well"]),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=PATIENCE,
-        check=False,
-        env=os.environ | {"HYDRA_LAUNCHER_EXEC": str(ssh)},
-    )
-    assert done.returncode == 0, done.stderr
-    seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
-    assert {found["world"] for found in seen} == {4}
-    assert all(found["weights"] == seen[0]["weights"] for found in seen)
-
-
 def test_an_error_on_one_machine_ends_both(machines: tuple[str, str], tmp_path: Path) -> None:
     saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(threads=1, batch_size=12)))
     runs = train(machines, tmp_path, saved, "fail", next(PORTS))

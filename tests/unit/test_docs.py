@@ -23,8 +23,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
-from autotune.trial.new_task import TASK
-from autotune.trial.target import OPTIONAL, REQUIRED, recognise
+from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,7 +221,7 @@ def test_the_task_file_page_names_the_whole_contract(tmp_path: Path) -> None:
     page = PAGES["docs/task-file.md"]
     for name in (*REQUIRED, *OPTIONAL):
         assert f"`{name}" in page
-        assert name in TASK
+        assert name in NEW_TASK
     path = tmp_path / "model.py"
     path.write_text(next(block for block in blocks(page, "python") if "def build_model" in block))
     assert recognise(path).name == "model"

@@ -35,11 +35,11 @@ from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
 from autotune.trial.child import launcher, probe_run, rank, shm, task  # noqa: F401  # ranks find their imports done
-from autotune.trial.child.probe_run import ForkPoint, ProbeRun, leave
+from autotune.trial.child.probe_run import ProbeRun, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialRequest, UnixConnection, error_report
+from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialRequest, UnixConnection, decoded, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script
@@ -80,11 +80,11 @@ class ForkServer:
         self.scratch = Path(request["scratch"])
         if request["script"] is not None:
             task.warm_lazy_imports()
-            script = ScriptForkServer(self, Script.from_dict(request["script"]), request["users_threads"])
+            script = ScriptForkServer(self, decoded(Script, request["script"]), request["users_threads"])
             if request["fork_point"] is None:
                 script.load()
             else:
-                script.serve_from_start(ForkPoint(**request["fork_point"]))
+                script.serve_from_start(decoded(ForkPoint, request["fork_point"]))
             return
         error = None
         try:
@@ -131,7 +131,7 @@ class ForkServer:
         raise AssertionError  # not reached
 
     def _spawn(self, request: TrialRequest, fd: int) -> int:
-        command = child_command("launcher", str(fd), json.dumps(asdict(request)))
+        command = child_command("launcher", str(fd), json.dumps(asdict(request), default=os.fspath))
         return subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL).pid
 
     def collect(self) -> None:
@@ -178,7 +178,7 @@ class ForkServer:
         if message["request"] == "load":
             self.load(message)
         elif message["request"] == "start":
-            self.start(TrialRequest.from_dict(message["trial"]), fds[0])
+            self.start(decoded(TrialRequest, message["trial"]), fds[0])
         elif message["request"] == "kill" and (pid := message["pid"]) in self.trials:
             self.trials[pid].end(process_tree.descendants(pid) | {pid})
             process_tree.kill_tree(pid)
@@ -240,7 +240,7 @@ class ScriptForkServer:
         elif "error" in message:
             self.server.loaded(error=message["error"])
         else:
-            self.serve_from_start(ForkPoint(**message))
+            self.serve_from_start(decoded(ForkPoint, message))
 
     def _brought_to_its_training(self) -> dict[str, Any]:
         """Run the script in a child; return its first word."""
@@ -330,27 +330,10 @@ class ScriptForkServer:
                 self._guard()
             process_tree.become_subreaper()
             scratch, self.server.scratch = self.server.scratch, Path()  # the guard removes it
-            self._isolation = isolation = probe_run.enter_isolation(self.script, scratch)
-            if _forks_after(lambda: probe_run.preload(self.script), isolation, scratch / "preload"):
-                probe_run.preload(self.script)
+            self._isolation = probe_run.enter_isolation(self.script, scratch)
+            probe_run.preload(self.script)
         self.server.task = LoadedScript(self.script, fork_point, None, self._isolation)
         self.server.loaded(fork_point=asdict(fork_point), no_fork_reason=why_not_fork())
-
-
-def _forks_after(work: Callable[[], None], isolation: Isolation, folder: Path) -> bool:
-    """Return whether a process that has done ``work`` can still be forked: tried in a child, which writes to
-    ``folder``."""
-    pid = os.fork()
-    if pid == 0:
-        safe = False
-        try:
-            isolation.nest(folder)
-            work()
-            safe = why_not_fork() is None
-        finally:
-            os._exit(not safe)
-    _, status = os.waitpid(pid, 0)
-    return status == 0
 
 
 def _why_not_trained(steps: int) -> str:

@@ -29,7 +29,7 @@ from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
-from autotune.trial.messages import Resume, TrialRequest, UnixConnection
+from autotune.trial.messages import Resume, TrialRequest, UnixConnection, decoded
 from autotune.trial.paths import mark
 
 if TYPE_CHECKING:
@@ -172,8 +172,8 @@ def launch(request: TrialRequest, connection: UnixConnection, task: LoadedTask |
         os.chdir(folder)
     _own_temporary_files(folder)
     world = request.world_size
-    manager = ProcessManager(world, mark(folder.parent, folder)) if _meets_through_mpi(request) else None
-    ranked = request.script is not None and (world > 1 or request.script["script"]["ranked"])
+    manager = ProcessManager(world, mark(folder)) if _meets_through_mpi(request) else None
+    ranked = request.script is not None and (world > 1 or request.script.ranked)
     port = torchrun.free_port() if ranked else None
     job = Job(request, connection, task, manager, port)
     pids = {_fork_rank(job, rank): rank for rank in range(world)}
@@ -187,9 +187,10 @@ def _isolated_script(request: TrialRequest, task: LoadedTask | LoadedScript | No
     from autotune.trial.child.script_trial import LoadedScript  # imports torch
 
     assert request.script is not None
-    script = LoadedScript.from_dict(request.script)
+    assert request.fork_point is not None
+    script = LoadedScript(request.script, request.fork_point, None, None)
     if isinstance(task, LoadedScript):  # as it was loaded, but for what the tuner has learnt since
-        script = dataclasses.replace(task, fork_point=script.fork_point)
+        script = dataclasses.replace(task, fork_point=request.fork_point)
     script.enter(Path(request.folder))
     return script
 
@@ -286,4 +287,4 @@ def main(arguments: list[str]) -> None:
     """Entry of a launcher that is a new process: descriptor and request as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd, request = arguments
-    os._exit(launch(TrialRequest.from_dict(json.loads(request)), UnixConnection.from_fd(int(fd)), None))
+    os._exit(launch(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None))

@@ -12,7 +12,6 @@ import contextlib
 import gc
 import importlib
 import json
-import linecache
 import os
 import random
 import runpy
@@ -38,14 +37,18 @@ from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
+from autotune.trial.messages import ForkPoint, decoded
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 SEED = 0
 ENOUGH_STEPS = 3
 """Training steps that a probe run looks at."""
 ENOUGH_SECONDS = 3.0
-NO_VARIABLE = "expected, but not set"
-"""Of ``init_process_group``: "environment variable RANK expected, but not set"."""
+NO_VARIABLE = (
+    "expected, but not set",
+    "int() argument must be a string, a bytes-like object or a real number, not 'None",
+)
+"""Of ``init_process_group`` ("environment variable RANK expected, but not set") and ``int(os.environ.get("RANK"))``."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +65,10 @@ class Ended:
 
 
 def needs_torchrun(error: BaseException | None) -> bool:
-    """Return whether ``error``, which ended a script, is that a variable is missing that torchrun sets."""
-    trace = error.__traceback__ if error is not None else None
-    if error is None or trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
+    """Return whether ``error``, which ended a script, may be that a variable is missing that torchrun sets."""
     if isinstance(error, KeyError):
-        asked = trace.tb_frame.f_code is type(os.environ).__getitem__.__code__
-        return asked and error.args[0] in torchrun.variables(port=1)
-    if isinstance(error, TypeError):  # int(os.environ.get("RANK"))
-        line = linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        return any(f'("{name}")' in line.replace("'", '"') for name in torchrun.variables(port=1) if "env" in line)
-    return isinstance(error, ValueError) and NO_VARIABLE in str(error)
+        return bool(error.args) and error.args[0] in torchrun.variables(port=1)
+    return isinstance(error, TypeError | ValueError) and any(text in str(error) for text in NO_VARIABLE)
 
 
 def preload(script: Script) -> None:
@@ -150,19 +144,6 @@ def _is_own(script: Script, name: str) -> bool:
     return any(os.path.exists(os.path.join(folder, top + end)) for folder in folders for end in ("", ".py"))
 
 
-@dataclass(frozen=True)
-class ForkPoint:
-    """Where a script trains.
-
-    Attributes:
-        facts: `autotune.knobs.task.TaskFacts`, as plain data.
-        no_fork_reason: why the script cannot be forked there; None if it can.
-    """
-
-    facts: dict[str, Any]
-    no_fork_reason: str | None = None
-
-
 class ProbeRun(Listener):
     """Looks at the script until it trains.
 
@@ -197,7 +178,7 @@ class ProbeRun(Listener):
         self._process = os.getpid()
         self._places = self._loaders = 0
         self._verdict: int | None = None
-        self._pass: weakref.ref[_ProbedPass] | None = None
+        self._pass: weakref.ref[Pass] | None = None
         self._steps = self._backwards = self._batches = 0
         self._all_steps = self._all_backwards = 0
         self._trained_at = 0.0
@@ -208,7 +189,8 @@ class ProbeRun(Listener):
 
     def iterates(self, loader: DataLoader[Any], begin: Begin) -> Iterator[Any]:
         """Look at a place where training may begin, or at another epoch of a training that has begun."""
-        inside = self._pass is not None and self._pass() is not None
+        before = self._pass() if self._pass is not None else None
+        inside = before is not None and not before.over
         if not is_training(self.hooks) or inside or os.getpid() != self._process:
             return begin()
         self._loaders += 1
@@ -221,7 +203,7 @@ class ProbeRun(Listener):
             if listener is not None:
                 return listener.iterates(loader, begin)
             self.seen = Seen(loader=loader)
-        passing = _ProbedPass(self, begin(), loader)
+        passing = Pass(self.hooks, begin(), loader, self.takes)
         self._pass = weakref.ref(passing)
         return passing
 
@@ -299,7 +281,7 @@ class ProbeRun(Listener):
             found = pipe.read()
         if not found:
             os._exit(0)  # the probe run has gone on
-        return self._serve(ForkPoint(**json.loads(found)))
+        return self._serve(decoded(ForkPoint, json.loads(found)))
 
     def _close_verdict(self) -> None:
         if self._verdict is not None:
@@ -317,7 +299,7 @@ class ProbeRun(Listener):
         self.seen.threads, self.seen.interop_threads = self.hooks.threads, self.hooks.interop_threads
         self.seen.users_threads = self.users_threads
         skip = 0 if self.seen.loader is None else self._loaders - 1
-        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip).as_dict())
+        facts = self.hooks.unseen(lambda: script_facts(self.script.name, self.seen, skip))
         fork_point = ForkPoint(facts, self.no_fork_reason)
         if self._verdict is not None:
             os.write(self._verdict, json.dumps(asdict(fork_point)).encode())
@@ -326,19 +308,22 @@ class ProbeRun(Listener):
         leave()
 
 
-class _ProbedPass(Iterator[Any]):
-    """One pass over a loader, looked at by the probe run."""
+class Pass(Iterator[Any]):
+    """One pass over a ``loader``, of which ``takes`` is called with each batch."""
 
-    def __init__(self, probe: ProbeRun, passing: Iterator[Any], loader: DataLoader[Any]) -> None:
-        self._probe, self._passing, self._loader = probe, passing, loader
+    def __init__(
+        self, hooks: Hooks, passing: Iterator[Any], loader: DataLoader[Any], takes: Callable[[Any], None]
+    ) -> None:
+        self._hooks, self._passing, self._loader, self._takes = hooks, passing, loader, takes
+        self.over = False
 
     def __next__(self) -> Any:
         try:
-            batch = self._probe.hooks.unseen(self._passing.__next__)
+            batch = self._hooks.unseen(self._passing.__next__)
         except StopIteration:
-            self._probe._pass = None
+            self.over = True
             raise
-        self._probe.takes(batch)
+        self._hooks.unseen(lambda: self._takes(batch))
         return batch
 
     def __len__(self) -> int:

@@ -6,17 +6,15 @@ import faulthandler
 import signal
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.runtime.session import Session
-from autotune.trial.child import split_check
 from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.step_recorder import StepRecorder
-from autotune.trial.child.task import LoadedTask, facts, flops_per_item, load
+from autotune.trial.child.task import LoadedTask, check_split, facts, flops_per_item, load
 from autotune.trial.messages import (
     Resume,
     TrialReport,
@@ -25,12 +23,6 @@ from autotune.trial.messages import (
     UnixConnection,
     error_report,
     send_report,
-)
-
-UNUSED = "find_unused_parameters"
-UNUSED_NOTE = (
-    "some parameters take no part in the loss: several processes search them out in each step"
-    " (tuned.prepare(..., find_unused_parameters=True)), which the rate includes"
 )
 
 
@@ -49,25 +41,15 @@ class TrainingLoop(MeasuredLoop):
         session: the runtime with the trial's settings applied.
         spec: the trial.
         show_life: called at least every half second of stepping.
-        find_unused_parameters: see `Session.prepare`.
     """
 
-    def __init__(
-        self,
-        task: LoadedTask,
-        session: Session,
-        spec: TrialSpec,
-        show_life: Callable[[], None],
-        find_unused_parameters: bool = False,
-    ) -> None:
+    def __init__(self, task: LoadedTask, session: Session, spec: TrialSpec, show_life: Callable[[], None]) -> None:
         super().__init__(session, spec, show_life)
         self.task = task
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
         loader = task.build_loader(spec.settings.global_batch, spec.seed, **_own_workers(task))
-        self.model, self.optimizer, self.loader = session.prepare(
-            model, optimizer, loader, find_unused_parameters=find_unused_parameters
-        )
+        self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
         self.count = task.counter()
         self.stream = self._batches()
 
@@ -138,18 +120,15 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     """Send the facts, and then what the user's step shows: a crash of that must not cost what was sent."""
     connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
     connection.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
-    why_not, note = split_check.check(task, seed)
+    why_not, note = check_split(task, seed)
     connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
 
 
 def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
-    work = comparing if spec.first_steps else partial(_warm_and_measured, tuner)
-    try:
-        report = _made(task, spec, tuner, work)
-    except RuntimeError as error:
-        if UNUSED not in str(error):
-            raise
-        report = _made(task, spec, tuner, work, find_unused_parameters=True)
+    """Measure or compare a new loop with the settings in force, and send the report."""
+    session = Session(spec.settings, device=task.device, init_method=f"file://{Path.cwd()}/.rendezvous")
+    loop = TrainingLoop(task, session, spec, tuner.show_life)
+    report = loop.run(comparing(loop) if spec.first_steps else _warm_and_measured(tuner, loop))
     if tuner.rank == 0 or report.not_applied:
         send_report(report, tuner.connection, tuner.rank)
 
@@ -157,24 +136,3 @@ def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
 def _warm_and_measured(tuner: Tuner, loop: MeasuredLoop) -> Steps[TrialReport]:
     warmed = yield from warming(loop, tuner)
     return (yield from measuring(loop, warmed, tuner))
-
-
-def _made(
-    task: LoadedTask,
-    spec: TrialSpec,
-    tuner: Tuner,
-    work: Callable[[MeasuredLoop], Steps[TrialReport]],
-    *,
-    find_unused_parameters: bool = False,
-) -> TrialReport:
-    """Return the report of ``work`` on a new loop with the settings in force."""
-    where = f"file://{Path.cwd()}/.rendezvous{int(find_unused_parameters)}"
-    notes = (UNUSED_NOTE,) if find_unused_parameters else ()
-    session = Session(spec.settings, device=task.device, init_method=where, notes=notes)
-    try:
-        loop = TrainingLoop(task, session, spec, tuner.show_life, find_unused_parameters)
-        return loop.run(work(loop))
-    except RuntimeError as error:
-        if UNUSED in str(error):  # a second session follows; after other errors, closing would wait for other ranks
-            session.close()
-        raise

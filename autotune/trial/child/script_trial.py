@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.knobs.task import TaskFacts
 from autotune.runtime.digests import digest
 from autotune.runtime.loaders import reads_like
 from autotune.scripts.apply import Applied, Order, SharedBatch
@@ -27,12 +27,12 @@ from autotune.trial import process_tree
 from autotune.trial.child import probe_run
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
-from autotune.trial.child.probe_run import ForkPoint, is_training, leave, models_trained_by
+from autotune.trial.child.probe_run import is_training, leave, models_trained_by
 from autotune.trial.child.script_facts import BACKWARDS, BATCHES, STEPS
 from autotune.trial.child.step_recorder import StepRecorder
 from autotune.trial.child.task import batch_length
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import Resume, TrialReport, TrialSpec, error_report, send_report
+from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialSpec, error_report, send_report
 from autotune.trial.target import Script
 
 OTHER_SHARE = "a process takes {:g} samples, but its share of the batch is {}"
@@ -59,11 +59,6 @@ class LoadedScript:
     isolation: Isolation | None
     numbers: object = None
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LoadedScript:
-        """Return the script of `TrialRequest.script`."""
-        return cls(Script.from_dict(data["script"]), ForkPoint(**data["fork_point"]), None, None)
-
     def enter(self, folder: Path) -> None:
         """Isolate a trial from the user's world, and from other trials.
 
@@ -82,11 +77,11 @@ class LoadedScript:
             Resume: to the script, which stands at its fork point and trains on.
         """
         facts, hooks = self.fork_point.facts, self.hooks or Hooks()
-        compared = Fingerprint.from_dict(facts["compared"])
+        compared = facts.compared
         shared = self._shared_batch(spec.settings.batch_size) if spec.settings.processes > 1 else None
-        order = Order(spec.settings, spec.own or spec.settings, compared, None, str(facts["device"]), shared)
+        order = Order(spec.settings, spec.own or spec.settings, compared, None, facts.device, shared)
         applied = Applied(order, strict=True, init_method=f"file://{Path.cwd()}/.rendezvous")
-        loop = ScriptLoop(spec, tuner, self.fork_point, hooks, applied, self._skip)
+        loop = ScriptLoop(spec, tuner, facts, hooks, applied, self._skip)
         return self._train(hooks, loop, loop.script_ended, shared)
 
     def record_steps(self, recorder: StepRecorder) -> int:
@@ -97,7 +92,7 @@ class LoadedScript:
         """
         hooks = self.hooks or Hooks()
         recorder.attach(hooks, self._skip)
-        ranks, batch = recorder.ranks, self.fork_point.facts["current"]["batch_size"]
+        ranks, batch = recorder.ranks, self.fork_point.facts.current["batch_size"]
         own = ranks == self.script.processes  # as the user starts it: its loaders have their share already
         shared = None if own else self._shared_batch(batch // ranks)
         return self._train(hooks, recorder, recorder.script_ended, shared)
@@ -105,7 +100,7 @@ class LoadedScript:
     @property
     def _skip(self) -> int:
         """Return how many loaders are iterated before the training loader."""
-        return 0 if self.hooks is not None else int(self.fork_point.facts["skip"])
+        return 0 if self.hooks is not None else self.fork_point.facts.skip
 
     def _train(
         self, hooks: Hooks, listener: Listener, ended: Callable[[probe_run.Ended], int], shared: SharedBatch | None
@@ -121,7 +116,7 @@ class LoadedScript:
     def _shared_batch(self, share: int) -> SharedBatch:
         """Return the ``share`` of each of several processes of the batch that the script states as one."""
         facts = self.fork_point.facts
-        return SharedBatch(facts["current"]["batch_size"], share, facts["samples"])
+        return SharedBatch(facts.current["batch_size"], share, facts.samples or 0)
 
 
 class ScriptLoop(MeasuredLoop, Listener):
@@ -130,20 +125,20 @@ class ScriptLoop(MeasuredLoop, Listener):
     Args:
         spec: the trial.
         tuner: gets what was measured.
-        fork_point: of the script.
+        facts: what the tuner knows of the script.
         hooks: report nothing of what the measuring does itself.
         applied: the trial's settings.
         skip: how many loaders are iterated for something else before training begins.
     """
 
     def __init__(
-        self, spec: TrialSpec, tuner: Tuner, fork_point: ForkPoint, hooks: Hooks, applied: Applied, skip: int
+        self, spec: TrialSpec, tuner: Tuner, facts: TaskFacts, hooks: Hooks, applied: Applied, skip: int
     ) -> None:
-        if spec.without and fork_point.facts["script"] != BATCHES:
+        if spec.without and facts.script != BATCHES:
             raise ValueError(f"no step of this script can be seen without its {spec.without}")
         super().__init__(applied.session, spec, tuner.show_life)
-        self.tuner, self.fork_point, self.hooks, self.applied, self._skip = tuner, fork_point, hooks, applied, skip
-        self._known_by = fork_point.facts["script"]
+        self.tuner, self.facts, self.hooks, self.applied, self._skip = tuner, facts, hooks, applied, skip
+        self._known_by = facts.script
         self._measured: Steps[TrialReport] | None = None
         self._loss: Tensor | None = None
         self._batch_items = 1.0
@@ -210,7 +205,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         """Take a batch that has come after ``waited`` seconds."""
         self.waited += waited
         self.batches += 1
-        if self.fork_point.facts["unit"] == "samples":
+        if self.facts.unit == "samples":
             self._batch_items = float(batch_length(batch))
         share = self.spec.settings.batch_size
         if self.spec.settings.processes > 1 and self.batches == 1 and self._batch_items != share:

@@ -1,11 +1,11 @@
 """Shared memory that a killed trial leaves behind.
 
-Other containers may share the folder (``--ipc=host``, or the containers of a pod). Their processes cannot be seen from
-here, and a pid in a name may be one of theirs. So only what is proven to be a trial's is removed:
+Other containers may share the folder (``--ipc=host``, or the containers of a pod), and a pid in a name may be one of
+theirs. So only what is proven to be a trial's is removed:
 
 * names with the trial's mark, which `sign` has Python put into the names that it gives in the trial's processes;
 * names that MPICH makes from the name of the trial's MPI job, which is that mark;
-* files that a process of the trial held when it was ended, and whose name says that such a process made them.
+* files that a process of the trial had mapped when it was ended, and whose name has its pid.
 
 The rest is left to those who know what is theirs: Python's resource trackers and PyTorch's shared memory managers
 remove what their dead clients leave. A trial's trackers end at once when its other processes are dead, its managers two
@@ -15,16 +15,19 @@ seconds later.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.trial import process_tree
-from autotune.trial.paths import mark, mpi_segments
+from autotune.trial.paths import OWNER, SCRATCH_PREFIX, SHORT, mark, mpi_segments
 
 FOLDER = Path("/dev/shm")
 KILL_SECONDS = 1.0
@@ -32,8 +35,6 @@ TRACKER_SECONDS = 1.0
 MANAGER_SECONDS = 2.5
 """PyTorch's manager waits two seconds for new clients before it removes and ends."""
 _BY_PID = re.compile(r"(?:torch_|__KMP_REGISTERED_LIB_)([0-9]+)_")
-_OF_A_JOB = "mpich_shm_"
-"""MPICH's names hold no pid; only the ranks of one job ever open them."""
 Segment = tuple[str, int]
 """Name and inode."""
 
@@ -63,15 +64,33 @@ class Segments:
         return killed
 
     def remove(self) -> None:
-        """Delete what is proven to be the trial's and held by no living process."""
-        own = _mark(self.folder)
-        marks = f"psm_{own}", f"sem.mp-{own}", *mpi_segments(self.folder.parent, self.folder)
-        found = {segment for segment in _segments() if segment[0].startswith(marks) or segment in self.held}
-        if found:
-            found -= _held_by(map(int, filter(str.isdigit, os.listdir("/proc"))))
-        for name, _ in found:
-            with contextlib.suppress(OSError):
-                (FOLDER / name).unlink()
+        """Delete what is proven to be the trial's, whose processes have ended."""
+        own = mark(self.folder)
+        marks = f"psm_{own}", f"sem.mp-{own}", *mpi_segments(self.folder)
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(FOLDER):
+                with contextlib.suppress(OSError):  # somebody else was quicker, or it is another user's
+                    if entry.name.startswith(marks) or (entry.name, entry.inode()) in self.held:
+                        os.unlink(entry.path)
+
+
+def remove_abandoned() -> None:
+    """Remove scratch folders of this user, and shared memory of their trials, whose process ended without doing it.
+
+    A folder without an owner's file is somebody else's work.
+    """
+    for root in {found for place in (tempfile.gettempdir(), SHORT) for found in Path(place).glob(f"{SCRATCH_PREFIX}*")}:
+        with contextlib.suppress(OSError):
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                os.stat(OWNER, dir_fd=folder, follow_symlinks=False)
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if the process lives
+                if os.fstat(folder).st_uid == os.geteuid():
+                    for trial in root.glob("t*"):
+                        Segments(trial).remove()
+                    shutil.rmtree(root, ignore_errors=True)
+            finally:
+                os.close(folder)
 
 
 def sign(folder: Path) -> None:
@@ -82,9 +101,9 @@ def sign(folder: Path) -> None:
     with contextlib.suppress(ImportError):  # a Python without POSIX shared memory
         from multiprocessing import process, shared_memory
 
-        prefix = f"/psm_{_mark(folder)}"
+        prefix = f"/psm_{mark(folder)}"
         vars(shared_memory).update(_SHM_NAME_PREFIX=prefix, _SHM_SAFE_NAME_LENGTH=len(prefix) + 8)
-        vars(process.current_process()).setdefault("_config", {})["semprefix"] = f"/mp-{_mark(folder)}"
+        vars(process.current_process()).setdefault("_config", {})["semprefix"] = f"/mp-{mark(folder)}"
 
 
 def is_tracker(pid: int) -> bool:
@@ -109,49 +128,15 @@ def _command_line(pid: int) -> list[bytes]:
         return [b""]
 
 
-def _mark(folder: Path) -> str:
-    """Return the part of names that only the trial in ``folder`` has; the study's folder has a random name."""
-    return mark(folder.parent, folder)
-
-
-def _segments() -> set[Segment]:
-    """Return this user's files in the folder."""
-    found = set()
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(FOLDER):
-            with contextlib.suppress(OSError):
-                info = entry.stat(follow_symlinks=False)
-                if info.st_uid == os.getuid():
-                    found.add((entry.name, info.st_ino))
-    return found
-
-
 def _own(pids: Collection[int]) -> set[Segment]:
-    """Return what ``pids`` hold and have made. A mapping alone proves nothing: others' memory can be attached."""
-    made = {segment for segment in _segments() if _made_by(pids, segment[0])}
-    return made & _held_by(pids) if made else set()
-
-
-def _made_by(pids: Collection[int], name: str) -> bool:
-    by_pid = _BY_PID.match(name)
-    return int(by_pid[1]) in pids if by_pid else name.startswith(_OF_A_JOB)
-
-
-def _held_by(pids: Iterable[int]) -> set[Segment]:
-    """Return files in the folder that ``pids`` have mapped or open."""
+    """Return what ``pids`` have mapped and made. A mapping alone proves nothing: others' memory can be attached."""
     found = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
                 _, _, name = line.partition(f"{FOLDER}/")
-                if name:
+                if (by_pid := _BY_PID.match(name)) and int(by_pid[1]) in pids:
                     found.add((name, int(line.split(None, 5)[4])))
-        with contextlib.suppress(OSError):
-            for descriptor in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    path = Path(os.readlink(descriptor.path))
-                    if path.parent == FOLDER:
-                        found.add((path.name, descriptor.stat().st_ino))
     return found
 
 

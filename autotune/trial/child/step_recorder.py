@@ -22,7 +22,7 @@ from autotune.runtime.loaders import length, reads_like
 from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.first_steps import norm
-from autotune.trial.child.probe_run import Ended, is_training
+from autotune.trial.child.probe_run import Ended, Pass, is_training
 from autotune.trial.child.task import batch_length, tensor_bytes
 from autotune.trial.messages import EVIDENCE_STEPS, RankEvidence, UnixConnection, error_report, send_report
 
@@ -68,7 +68,7 @@ class StepRecorder(Listener):
         if self._loader is not None and not reads_like(loader, self._loader):
             return begin()
         self._loader = loader
-        return _RecordedPass(self, begin(), loader)
+        return Pass(self.hooks, begin(), loader, self.takes)
 
     def takes(self, batch: Any) -> None:
         """Record a batch: the steps before it are over."""
@@ -127,21 +127,6 @@ class StepRecorder(Listener):
 
     def _weights(self) -> str:
         return digest([parameter.detach() for parameter in parameters_of(*self.hooks.optimizers)])
-
-
-class _RecordedPass(Iterator[Any]):
-    """One pass over a loader, recorded."""
-
-    def __init__(self, recorder: StepRecorder, passing: Iterator[Any], loader: DataLoader[Any]) -> None:
-        self._recorder, self._passing, self._loader = recorder, passing, loader
-
-    def __next__(self) -> Any:
-        batch = self._recorder.hooks.unseen(self._passing.__next__)
-        self._recorder.hooks.unseen(lambda: self._recorder.takes(batch))
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
 
 def _backend() -> str:

@@ -18,7 +18,7 @@ from types import ModuleType
 from autotune import linux
 from autotune.scripts import adapters
 from autotune.trial.isolation import overlays, redirected
-from autotune.trial.isolation.private import KERNEL, SERVICES, below, default_bytes
+from autotune.trial.isolation.private import KERNEL, SERVICES, Nest, below, default_bytes
 
 WAYS: tuple[ModuleType, ...] = (overlays, redirected)
 NEW_NETWORK = 0x40000000
@@ -48,7 +48,7 @@ class Isolation:
     why_not: tuple[str, ...]
     limits: tuple[str, ...]
     gaps: tuple[str, ...]
-    _nest: Callable[[Path], Callable[[str], str | None]] = field(repr=False)
+    _nest: Nest = field(repr=False)
     _own_network: bool = field(repr=False)
 
     def nest(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ def isolate(
     why_not: list[str] = []
     for way in ways:
         try:
-            entered = way.enter(scratch, origin.resolve(), size)
+            nest, limits, gaps = way.enter(scratch, origin.resolve(), size)
             break
         except OSError as error:
             why_not.append(f"{way.NAME}: {error.strerror or error}")
@@ -101,7 +101,7 @@ def isolate(
         raise OSError(f"no way to isolate trials: {'; '.join(why_not)}")
     os.environ.update(adapters.variables(scratch / "trackers", network=network))
     tempfile.tempdir = None
-    own_network, gaps = False, entered.gaps
+    own_network = False
     if not network:
         try:
             _leave_network()
@@ -110,7 +110,7 @@ def isolate(
             gaps += (PROGRAMS_CALL.format(os.strerror(error.errno or 0)),)
             os.environ.update(_proxies())
             redirected.forbid_network()
-    return Isolation(way.NAME, tuple(why_not), entered.limits, gaps, entered.nest, own_network)
+    return Isolation(way.NAME, tuple(why_not), limits, gaps, nest, own_network)
 
 
 def _leave_network() -> None:

@@ -81,7 +81,7 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
         os.chdir(before)
         return lambda path: None if below(path, (str(scratch),)) else path
 
-    return Entered(nest, tuple(world.limits.values()))
+    return nest, tuple(world.limits.values()), ()
 
 
 def _take_namespace() -> bool:

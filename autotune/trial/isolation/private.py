@@ -56,20 +56,12 @@ class Mount:
         return found
 
 
-@dataclass(frozen=True)
-class Entered:
-    """A way to keep trials private that this process has taken.
-
-    Attributes:
-        nest: called in a forked trial with its folder inside scratch: from then on, its writes are its own. Returns a
-            function: name of a file before -> its name now; None for a file that is the same one.
-        limits: what a script cannot do because of this way.
-        gaps: what this way does not keep inside. No names of this machine are in there.
-    """
-
-    nest: Callable[[Path], Callable[[str], str | None]]
-    limits: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
+Nest = Callable[[Path], Callable[[str], str | None]]
+"""Called in a forked trial with its folder inside scratch: from then on, its writes are its own. Returns a function:
+name of a file before -> its name now; None for a file that is the same one."""
+Entered = tuple[Nest, tuple[str, ...], tuple[str, ...]]
+"""A way that this process has taken: how a trial nests in it, what a script cannot do because of it, and what it does
+not keep inside. No names of this machine are in the last."""
 
 
 def treatment(path: str) -> Treatment:

@@ -14,7 +14,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LOCAL_NAMES = (None, "", "localhost", "ip6-localhost", os.uname().nodename)
 NETWORK = "a trial has no network: --allow-network permits it"
 WRITE = "a trial may not write here: write to a relative path or below $TMPDIR, or make it depend on $AUTOTUNE_TRIAL"
-NO_FOLDER, LINK, TARGET = None, False, True
+LINK, TARGET = False, True
 CHANGES = {
     "os.remove": ((0, 1, LINK),),
     "os.rmdir": ((0, 1, LINK),),
@@ -36,14 +36,14 @@ CHANGES = {
     "os.rename": ((0, 2, LINK), (1, 3, LINK)),
     "os.link": ((1, 3, LINK),),
     "os.symlink": ((1, 2, LINK),),
-    "os.truncate": ((0, NO_FOLDER, TARGET),),
+    "os.truncate": ((0, None, TARGET),),
     "os.chmod": ((0, 2, TARGET),),
     "os.chown": ((0, 3, TARGET),),
     "os.utime": ((0, 3, TARGET),),
-    "os.setxattr": ((0, NO_FOLDER, TARGET),),
+    "os.setxattr": ((0, None, TARGET),),
 }
-"""For each audit event, the arguments that hold a path that is changed and the folder that it is relative to, and if a
-link is changed or its target."""
+"""Audit event -> which arguments hold a path that is changed and the folder that it is relative to (None if there is no
+such argument), and if a link is changed or its target."""
 NAME = "redirected"
 FOLDERS = {
     "XDG_CACHE_HOME": ".cache",
@@ -66,7 +66,6 @@ MIRROR_ENTRIES, MIRROR_LEVELS, CACHE_LEVELS = 200, 3, 1
 """Folders that deep are real ones, so that there can be new files in them; those inside are links."""
 MIRROR_FILE_BYTES, MIRROR_BYTES = 2**20, 8 * 2**20
 """Copied at most, per file and in all: copying must not slow a trial's start."""
-SOURCES = (".py", ".pyi", ".pyc", ".so", ".md", ".toml", ".lock")
 SHARES = "trials share what the script writes by absolute paths below {}, and /dev/shm"
 UNSEEN = "in trials, what another program or a library in C writes by an absolute path lands there ({})"
 VERSION_ONLY, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
@@ -86,17 +85,16 @@ def forbid_writes(inside: Path) -> None:
         if not (own or below(place, (str(inside),)) or treatment(place) is Treatment.REAL):
             raise PermissionError(errno.EACCES, WRITE, place)
 
-    def opened(path: Any, _mode: Any, flags: int) -> None:
-        if flags & WRITES and isinstance(path, (str, bytes)):
-            check(os.path.realpath(os.fsdecode(path)))
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _mode, flags = arguments
+            if flags & WRITES and isinstance(path, (str, bytes)):
+                check(os.path.realpath(os.fsdecode(path)))
+        for number, folder, follows in CHANGES.get(event, ()):
+            if isinstance(path := arguments[number], (str, bytes)):
+                check(_absolute(os.fsdecode(path), -1 if folder is None else arguments[folder], follows))
 
-    def changed(changes: tuple[tuple[int, int | None, bool], ...], *arguments: Any) -> None:
-        for path, folder, follows in changes:
-            if isinstance(arguments[path], (str, bytes)):
-                start = -1 if folder is None else arguments[folder]
-                check(_absolute(os.fsdecode(arguments[path]), start, follows))
-
-    _install({"open": opened} | {event: partial(changed, changes) for event, changes in CHANGES.items()})
+    sys.addaudithook(hook)
     _check_checkpoints(check)
 
 
@@ -128,15 +126,16 @@ def forbid_network() -> None:
     """From now on, raise `PermissionError` if this process or its forked children would look up or call another
     machine. It cannot be taken back."""
 
-    def connected(_socket: Any, address: Any) -> None:
-        if isinstance(address, tuple) and not _is_local(address[0]):
-            raise PermissionError(errno.EACCES, NETWORK, f"{address[0]}:{address[1]}")
-
-    def looked_up(host: Any, *_: Any) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        host: Any = None
+        if event == "socket.getaddrinfo":
+            host = arguments[0]
+        elif event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
+            host = arguments[1][0]
         if not _is_local(host):
             raise PermissionError(errno.EACCES, NETWORK, str(host))
 
-    _install({"socket.connect": connected, "socket.sendto": connected, "socket.getaddrinfo": looked_up})
+    sys.addaudithook(hook)
 
 
 def _is_local(host: Any) -> bool:
@@ -148,15 +147,6 @@ def _is_local(host: Any) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
-
-
-def _install(reactions: Mapping[str, Callable[..., None]]) -> None:
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        reaction = reactions.get(event)
-        if reaction is not None:
-            reaction(*arguments)
-
-    sys.addaudithook(hook)
 
 
 def enter(scratch: Path, origin: Path, size: int) -> Entered:
@@ -172,32 +162,25 @@ def enter(scratch: Path, origin: Path, size: int) -> Entered:
     os.chdir(private / "work")
     gaps: tuple[str, ...] = ()
     try:
-        _forbid_writes(outside=(str(scratch), *KERNEL))
+        _forbid_by_landlock(outside=(str(scratch), *KERNEL))
     except OSError as error:
         gaps = (UNSEEN.format(error.strerror or error),)
     forbid_writes(scratch)
-    return Entered(lambda folder: _nest(scratch, private / "work", folder), (SHARES.format(private),), gaps)
+    return partial(_nest, scratch, private / "work"), (SHARES.format(private),), gaps
 
 
 def _folders(private: Path, scratch: Path) -> dict[str, str]:
     """Make the folders and return the values of their variables."""
-    home = private / "home"
+    home, users_home = private / "home", Path.home()
     found = {"HOME": str(home), "TMPDIR": str(private / "tmp")}
     (private / "tmp").mkdir()
     for name, default in sorted(FOLDERS.items(), key=lambda each: -each[1].count("/")):
-        own, users = home / default, Path(os.environ.get(name) or Path.home() / default)
-        if below(str(users), (str(scratch),)):
-            continue  # the study's already
-        found[name] = str(own)
-        _link(users, own)
-    _link(Path.home(), home)
+        users = Path(os.environ.get(name) or users_home / default)
+        if not below(str(users), (str(scratch),)):  # else the study's already
+            found[name] = str(home / default)
+            mirror(users, home / default, CACHE_LEVELS)
+    mirror(users_home, home, CACHE_LEVELS)
     return found
-
-
-def _link(users: Path, own: Path) -> None:
-    own.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):
-        mirror(users, own, CACHE_LEVELS)
 
 
 def _nest(scratch: Path, before: Path, folder: Path) -> Callable[[str], str | None]:
@@ -220,43 +203,37 @@ def _nest(scratch: Path, before: Path, folder: Path) -> Callable[[str], str | No
 def mirror(source: Path, target: Path, levels: int = MIRROR_LEVELS) -> None:
     """Make ``target`` look like ``source`` for reading, while new files land in ``target``.
 
-    Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past
-    ``levels`` levels or ``MIRROR_ENTRIES`` entries, and for hidden folders and Python packages, the folder itself
-    is linked: still readable, and cheap (a link takes up to 0.2 ms).
+    Folders are real, small files are copies (a trial may overwrite them), large ones symbolic links. Past ``levels``
+    levels or ``MIRROR_ENTRIES`` entries, and for hidden folders, the folder itself is linked: still readable, and
+    cheap (a link takes up to 0.2 ms).
     """
     target.mkdir(parents=True, exist_ok=True)
-    budget, copied = MIRROR_ENTRIES, 0
+    entries, room = 0, MIRROR_BYTES
     pending = [(source, target, 0)]
-    while pending:
-        folder, copy, depth = pending.pop(0)
+    for folder, copy, depth in pending:  # grows on the way
         for entry in _entries(folder):
             destination = copy / entry.name
             if destination.exists() or Path(entry.path) in target.parents:
                 continue
-            budget -= 1
-            if depth < levels and budget > 0 and _is_data_folder(entry):
+            entries += 1
+            is_folder = entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__"))
+            if is_folder and depth < levels and entries < MIRROR_ENTRIES:
                 destination.mkdir()
                 pending.append((Path(entry.path), destination, depth + 1))
-            elif (size := _small_file(entry)) is not None and copied + size <= MIRROR_BYTES:
-                shutil.copyfile(entry.path, destination)
-                copied += size
+            elif (size := _copy(entry, destination, min(MIRROR_FILE_BYTES, room))) is not None:
+                room -= size
             else:
                 destination.symlink_to(entry.path)
 
 
-def _is_data_folder(entry: os.DirEntry[str]) -> bool:
-    """Return True for a folder that training may write to: neither hidden nor a Python package."""
-    if entry.name.startswith((".", "__")) or not entry.is_dir(follow_symlinks=False):
-        return False
-    return not os.path.exists(f"{entry.path}/__init__.py")
-
-
-def _small_file(entry: os.DirEntry[str]) -> int | None:
-    """Return the size of a regular file worth copying, else None. Training writes data, not source code."""
-    if not entry.is_file(follow_symlinks=False) or entry.name.endswith(SOURCES):
-        return None
-    size = entry.stat(follow_symlinks=False).st_size
-    return size if size <= MIRROR_FILE_BYTES else None
+def _copy(entry: os.DirEntry[str], destination: Path, most: int) -> int | None:
+    """Copy a regular file of at most so many bytes that may be read; return its bytes, None if it was not copied."""
+    with contextlib.suppress(OSError):
+        size = entry.stat(follow_symlinks=False).st_size
+        if entry.is_file(follow_symlinks=False) and size <= most:
+            shutil.copyfile(entry.path, destination)
+            return size
+    return None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -266,8 +243,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _forbid_writes(outside: tuple[str, ...]) -> None:
-    """By Landlock: from now on, this process and its children change files ``outside`` of all others only, and gain no
+def _forbid_by_landlock(outside: tuple[str, ...]) -> None:
+    """From now on, this process and its children change files ``outside`` of all others only, and gain no
     privileges.
 
     Raises:

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from autotune.knobs.settings import Settings
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
-from autotune.trial.messages import UnixConnection
+from autotune.trial.messages import ForkPoint, UnixConnection, decoded
 from autotune.trial.parent.judge import explain
 from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
@@ -172,7 +172,7 @@ class ForkServerProcess:
         gone: True once it has ended.
         no_fork_reason: why it starts trials as new processes; None if it forks them.
         script: that it has loaded; None for a task file.
-        fork_point: where that trains, as plain data.
+        fork_point: where that trains.
         gaps: what it does not keep from the user's world.
         on_exit: called when a trial has ended, by the trial's pid.
     """
@@ -184,7 +184,7 @@ class ForkServerProcess:
         self.gone = False
         self.no_fork_reason: str | None = None
         self.script: Script | None = None
-        self.fork_point: dict[str, Any] | None = None
+        self.fork_point: ForkPoint | None = None
         self.gaps: tuple[str, ...] = ()
         self.on_exit: dict[int, OnExit] = {}
         self._replies: deque[dict[str, Any]] = deque()
@@ -233,10 +233,6 @@ class ForkServerProcess:
         reply = self._replies.popleft()
         self.no_fork_reason = reply["no_fork_reason"]
         return reply
-
-    def started_script(self) -> dict[str, Any] | None:
-        """Return `TrialRequest.script` of its trials."""
-        return None if self.script is None else {"script": self.script.as_dict(), "fork_point": self.fork_point}
 
     def forget_log(self) -> None:
         """Start a new log: what follows belongs to the next trial."""
@@ -330,8 +326,8 @@ class ForkServers:
         """Have trials of a script apply settings to what ``compared`` names."""
         for server in self._living.values():
             if server.fork_point is not None:
-                facts = server.fork_point["facts"] | {"compared": compared.as_dict()}
-                server.fork_point = server.fork_point | {"facts": facts}
+                facts = replace(server.fork_point.facts, compared=compared)
+                server.fork_point = replace(server.fork_point, facts=facts)
 
     def close(self) -> None:
         """End all of them and everything below them."""
@@ -339,7 +335,7 @@ class ForkServers:
             server.close()
         self._living.clear()
 
-    def _load(self, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None) -> None:
+    def _load(self, server: ForkServerProcess, deadline: float, fork_point: ForkPoint | None) -> None:
         setup = self._setup
         task, script = str(setup.task), self.script
         most = SCRIPT_SECONDS if script is not None else LOAD_SECONDS
@@ -353,9 +349,9 @@ class ForkServers:
             task=task,
             seed=setup.seed,
             scratch=str(setup.paths.root),
-            script=None if script is None else script.as_dict(),
+            script=None if script is None else asdict(script),
             users_threads=setup.users_threads,
-            fork_point=fork_point,
+            fork_point=None if fork_point is None else asdict(fork_point),
         )
         if reply is None:
             timed_out = not server.gone
@@ -382,7 +378,7 @@ class ForkServers:
             raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
         if script is not None:
             self.script = server.script = replace(script, ranked=reply["ranked"])
-        server.fork_point, server.gaps = reply["fork_point"], tuple(reply["gaps"])
+            server.fork_point, server.gaps = decoded(ForkPoint, reply["fork_point"]), tuple(reply["gaps"])
 
 
 def last_place(stacks: str, folder: Path) -> str:

@@ -58,12 +58,22 @@ NETWORK_TEXTS = re.compile(
     r"|Connection error|unable to connect to",
     re.IGNORECASE,
 )
-NO_INPUT = re.compile(r"EOF when reading a line")
-NO_SPACE = re.compile(r"\[Errno 28\]|No space left on device|os error 28|ENOSPC")
-READ_ONLY = re.compile(r"\[Errno 30\]|Read-only file system")
-FOREIGN = re.compile(r"\[Errno 75\]|Value too large for defined data type")
-RENAMED_FOLDER = re.compile(r"\[Errno 18\]|Invalid cross-device link")
-STOPPED = re.compile(r"a trial may not write here")
+WRITES = {
+    r"\[Errno 28\]|No space left on device|os error 28|ENOSPC": (
+        "the script wrote more than the {:.1f} GiB that a trial may write, which are kept in memory"
+    ),
+    "a trial may not write here": (
+        "the script writes outside its working folder, and this system cannot undo that after a trial"
+    ),
+    r"\[Errno 30\]|Read-only file system": "the script writes to a filesystem that a trial can only read",
+    r"\[Errno 75\]|Value too large for defined data type": (
+        "the script changes files of another user, which a trial without privileges cannot copy"
+    ),
+    r"\[Errno 18\]|Invalid cross-device link": (
+        "the script moves a folder that was there before, or a file to another folder, which a trial here cannot"
+    ),
+}
+"""What a script's text shows that wrote what a trial may not -> why it failed."""
 
 
 @dataclass(frozen=True)
@@ -231,16 +241,6 @@ def explain(error_type: str, text: str, *, network: bool, room: int) -> str | No
     """
     if not network and (NETWORK_TYPES.search(error_type) or NETWORK_TEXTS.search(text)):
         return "the script wants the network, which trials do not have: pass --allow-network, or run it once by itself"
-    if error_type == "EOFError" and NO_INPUT.search(text):
+    if error_type == "EOFError" and "EOF when reading a line" in text:
         return "the script asks for input, which trials do not have: let it take that from its arguments"
-    if NO_SPACE.search(text):
-        return f"the script wrote more than the {room / 2**30:.1f} GiB that a trial may write, which are kept in memory"
-    if STOPPED.search(text):
-        return "the script writes outside its working folder, and this system cannot undo that after a trial"
-    if READ_ONLY.search(text):
-        return "the script writes to a filesystem that a trial can only read"
-    if FOREIGN.search(text):
-        return "the script changes files of another user, which a trial without privileges cannot copy"
-    if RENAMED_FOLDER.search(text):
-        return "the script moves a folder that was there before, or a file to another folder, which a trial here cannot"
-    return None
+    return next((why.format(room / 2**30) for pattern, why in WRITES.items() if re.search(pattern, text)), None)

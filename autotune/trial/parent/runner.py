@@ -22,7 +22,7 @@ from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
-from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
+from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection, decoded
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling
@@ -131,7 +131,7 @@ class RunningTrial:
             if message.get("first_step"):
                 self.start_seconds = self.last_sign_at - self.requested_at
         elif event == "report":
-            self._reports.append(TrialReport.from_dict(message["report"]))
+            self._reports.append(decoded(TrialReport, message["report"]))
         elif event == "rank-ended":
             self.rank_codes.append(message["code"])
         else:
@@ -222,7 +222,6 @@ class Runner:
         self._servers = ForkServers(setup, self.loop)
 
     def __enter__(self) -> Runner:
-        process_tree.become_subreaper()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,11 +231,7 @@ class Runner:
             trial.connection.close()
         self.trials.clear()
         self.loop.close()
-        # Orphans come here only from a fork server that was killed before it could clean up.
-        for orphan in process_tree.marked_children(str(self.setup.paths.root)):
-            process_tree.kill_tree(orphan)
         self.setup.paths.remove()
-        process_tree.become_subreaper(False)
 
     def warm(self) -> ForkServerProcess:
         """Return the fork server for most settings, started and loaded if need be.
@@ -275,7 +270,7 @@ class Runner:
         assert server.fork_point is not None
         now = time.monotonic()
         self.script_seconds = self.script_seconds or now - begun
-        facts = TaskFacts.from_dict(server.fork_point["facts"])
+        facts = server.fork_point.facts
         facts = replace(facts, warnings=(*facts.warnings, *server.gaps))
         if server.script != self.setup.script:
             facts = replace(facts, warnings=(STARTED_AGAIN, *facts.warnings))
@@ -331,7 +326,7 @@ class Runner:
         try:
             self._wait(trial, partial(trial.has_events, ranks))
             seconds = time.monotonic() - trial.requested_at
-            found = [RankEvidence.from_dict(event["evidence"]) for event in trial.events]
+            found = [decoded(RankEvidence, event["evidence"]) for event in trial.events]
         finally:
             self.stop(trial)
         if ranks > 1:
@@ -419,7 +414,8 @@ class Runner:
             seed=self.setup.seed,
             spec=spec,
             binding="" if spec is None else self.setup.binding(settings).text,
-            script=server.started_script(),
+            script=server.script,
+            fork_point=server.fork_point,
             ranks=ranks,
         )
         reply = server.ask("start", REPLY_SECONDS, (theirs.fileno(),), trial=asdict(request))

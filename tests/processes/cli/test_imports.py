@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.new_task import TASK
+from autotune.trial.target import NEW_TASK
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -54,7 +54,7 @@ def test_probe_asks_torch_in_a_child_only() -> None:
 def test_as_a_rank_nothing_heavy_was_imported_before_the_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "model.py").write_text(TASK)
+    (tmp_path / "model.py").write_text(NEW_TASK)
     monkeypatch.chdir(tmp_path)
     code = (
         "import sys, autotune.cli as cli\n"

@@ -60,7 +60,6 @@ class Family:
         for pid in self.pids:
             if process_tree.alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        process_tree.become_subreaper(False)
         for pid in self.pids:
             try:
                 os.waitpid(pid, 0)
@@ -170,31 +169,20 @@ class TestKillTree:
 class TestSubreaper:
     def test_a_daemon_that_escaped_comes_back_and_is_ended(self, family: Family) -> None:
         """D06: double fork and setsid, as a daemon does, the process between ended."""
-        process_tree.become_subreaper()
-        between = family.fork(lambda: escape(family))
-        (daemon,) = family.hear(1)
-        os.waitpid(between, 0)
-        assert os.getsid(daemon) == between, "it has left this session"
-        assert daemon in process_tree.descendants(os.getpid())
-        process_tree.kill_tree(daemon)
-        assert os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]) == -signal.SIGKILL
 
-    def test_only_children_with_the_marker_are_found(self, family: Family) -> None:
-        def start(marker: str) -> subprocess.Popen[bytes]:
-            code = "print('up', flush=True); input()"
-            environment = {**os.environ, "TMPDIR": marker}
-            process = subprocess.Popen(
-                [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            assert process.stdout is not None
-            process.stdout.readline()
-            family.pids.append(process.pid)
-            return process
+        def ends_a_daemon() -> None:
+            process_tree.become_subreaper()
+            between = family.fork(lambda: escape(family))
+            (daemon,) = family.hear(1)
+            os.waitpid(between, 0)
+            assert os.getsid(daemon) == between, "it has left this session"
+            assert daemon in process_tree.descendants(os.getpid())
+            process_tree.kill_tree(daemon)
+            assert os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]) == -signal.SIGKILL
+            family.say()
 
-        ours, other = start("/tmp/autotune-a1b2"), start("/tmp/autotune-other")
-        assert process_tree.marked_children("/tmp/autotune-a1b2") == [ours.pid]
-        for process in (ours, other):
-            process.communicate(b"\n", timeout=PATIENCE)
+        subreaper = family.fork(ends_a_daemon)
+        assert family.hear(1) == [subreaper]
 
 
 class TestTies:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.knobs.baseline import baseline_settings
 from autotune.stats.outcome import Completed
-from autotune.trial.messages import TrialReport
+from autotune.trial.messages import ForkPoint, TrialReport
 from autotune.trial.parent.fork_servers import ForkServerProcess, ForkServers
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Recorded, shown
@@ -59,9 +57,7 @@ def test_no_time_to_try_several_is_a_reason_and_no_error(tmp_path: Path, monkeyp
     """The second server had loaded nothing when its time was over."""
     load = ForkServers._load
 
-    def slow(
-        servers: ForkServers, server: ForkServerProcess, deadline: float, fork_point: Mapping[str, Any] | None
-    ) -> None:
+    def slow(servers: ForkServers, server: ForkServerProcess, deadline: float, fork_point: ForkPoint | None) -> None:
         load(servers, server, deadline if fork_point is None else time.monotonic(), fork_point)
 
     monkeypatch.setattr(ForkServers, "_load", slow)

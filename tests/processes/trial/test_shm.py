@@ -30,13 +30,12 @@ for word in sys.argv[1:]:
     os.ftruncate(file, 4096)
     if how == "map":
         libc.mmap(None, 4096, 1, 1, file, 0)
-    if how != "open":
-        os.close(file)
+    os.close(file)
 print("ready", flush=True)
 sys.stdin.read()
 """
-"""Makes each file of its arguments, and has it open or mapped from then on, or neither. (Python's own ``mmap`` would
-keep a descriptor.)"""
+"""Makes each file of its arguments, and has it mapped from then on, or not. (Python's own ``mmap`` would keep a
+descriptor.)"""
 
 
 @pytest.fixture
@@ -102,8 +101,8 @@ def test_names_with_the_trials_mark_are_removed(folder: Path) -> None:
 
 def test_what_mpi_named_after_the_trials_job_is_removed(folder: Path) -> None:
     """Nobody held it when the trial was ended: MPI was killed while it started."""
-    others = mpi_segments(TRIAL.parent, TRIAL.with_name("t99"))
-    make(folder, *mpi_segments(TRIAL.parent, TRIAL), *others)
+    others = mpi_segments(TRIAL.with_name("t99"))
+    make(folder, *mpi_segments(TRIAL), *others)
     shm.Segments(TRIAL).remove()
     assert left(folder) == set(others)
 
@@ -120,17 +119,17 @@ def test_what_no_process_of_the_trial_held_is_not_its_own(folder: Path) -> None:
 def test_what_ended_processes_held_and_made_is_removed(
     folder: Path, holder: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    ours = ("open:torch_OWN_12_0", "map:torch_OWN_12_1", "map:__KMP_REGISTERED_LIB_OWN_0", "map:mpich_shm_aB3")
-    process = holder(*ours, "close:torch_OWN_12_2", "map:torch_1_12_3", "open:psm_1a2b3c4d", "map:my_data")
+    ours = ("map:torch_OWN_12_1", "map:__KMP_REGISTERED_LIB_OWN_0")
+    process = holder(*ours, "close:torch_OWN_12_2", "map:torch_1_12_3", "map:my_data")
     segments = shm.Segments(TRIAL)
     assert segments.end({process.pid}) == {process.pid}
     assert not process_tree.alive(process.pid)
     segments.remove()
-    assert left(folder) == {f"torch_{process.pid}_12_2", "torch_1_12_3", "psm_1a2b3c4d", "my_data"}
+    assert left(folder) == {f"torch_{process.pid}_12_2", "torch_1_12_3", "my_data"}
 
 
 def test_a_new_file_of_the_same_name_is_another(folder: Path, holder: Callable[..., subprocess.Popen[str]]) -> None:
-    process = holder("map:torch_OWN_12_0", "open:torch_OWN_12_1")
+    process = holder("map:torch_OWN_12_0")
     segments = shm.Segments(TRIAL)
     segments.end({process.pid})
     kept = folder / f"torch_{process.pid}_12_0"
@@ -138,19 +137,6 @@ def test_a_new_file_of_the_same_name_is_another(folder: Path, holder: Callable[.
     (folder / "other").rename(kept)
     segments.remove()
     assert left(folder) == {kept.name}
-
-
-@pytest.mark.parametrize("how", ["open", "map"])
-def test_what_a_living_process_holds_is_kept(
-    folder: Path, holder: Callable[..., subprocess.Popen[str]], how: str
-) -> None:
-    make(folder, f"psm_{MARK}stale")
-    process = holder(f"{how}:psm_{MARK}held")
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == {f"psm_{MARK}held"}
-    process.communicate()
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == set()
 
 
 SIGNED = """

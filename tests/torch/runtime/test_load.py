@@ -102,7 +102,7 @@ def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: py
 def test_without_a_script_no_other_trainings_profile_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in notebooks and under ``python -c``; a profile or a target that is named works."""
+    """As in a notebook and under ``python -c``; a profile or a target that is named works."""
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     with autotune.load() as tuned:
         assert tuned.settings is None

@@ -10,7 +10,6 @@ import torch
 from autotune.scripts.hooks import Hooks
 from autotune.trial.child.measured_loop import LIFE_SIGN_SECONDS
 from autotune.trial.child.measuring import Tuner
-from autotune.trial.child.probe_run import ForkPoint
 from autotune.trial.child.script_trial import ScriptLoop
 
 
@@ -28,8 +27,9 @@ def test_a_long_step_shows_life_at_its_backward_passes() -> None:
     """LBFGS makes up to twenty backward passes a step."""
     connection: Any = Connection()
     spec: Any = SimpleNamespace(settings=SimpleNamespace(processes=1), without="", first_steps="")
+    facts: Any = SimpleNamespace(script="batches")
     applied: Any = SimpleNamespace(session=SimpleNamespace(device=torch.device("cpu"), world_size=1))
-    loop = ScriptLoop(spec, Tuner(connection, 0), ForkPoint({"script": "batches"}), Hooks(), applied, 0)
+    loop = ScriptLoop(spec, Tuner(connection, 0), facts, Hooks(), applied, 0)
     loop._measured = iter(())  # type: ignore[assignment]  # the first step has begun
     loop.goes_backward(torch.ones(()))
     assert connection.sent == []

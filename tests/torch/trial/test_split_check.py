@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from autotune.trial.child.split_check import BATCHES, MOST_SAMPLES, SECONDS, check
-from autotune.trial.child.task import LoadedTask
+from autotune.trial.child.task import BATCHES, MOST_SAMPLES, SECONDS, LoadedTask, check_split
 
 WIDTH, CLASSES = 8, 4
 PAD = -100
@@ -149,20 +148,20 @@ NOTED = {
 
 @pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
 def test_a_mean_over_samples_may_be_shared(kept: LoadedTask) -> None:
-    why_not, _ = check(kept, 0, Clock())
+    why_not, _ = check_split(kept, 0, Clock())
     assert why_not is None
 
 
 @pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
 def test_any_other_loss_is_refused(changed: LoadedTask) -> None:
-    why_not, note = check(changed, 0, Clock())
+    why_not, note = check_split(changed, 0, Clock())
     assert "not the mean of its samples' losses" in str(why_not)
     assert note is None
 
 
 @pytest.mark.parametrize(("noted", "words"), NOTED.values(), ids=NOTED)
 def test_what_cannot_be_compared_is_noted_and_not_refused(noted: LoadedTask, words: str) -> None:
-    why_not, note = check(noted, 0, Clock())
+    why_not, note = check_split(noted, 0, Clock())
     assert why_not is None
     assert words in str(note)
 
@@ -172,7 +171,7 @@ def test_a_stream_is_not_looked_at() -> None:
         def __iter__(self) -> Any:
             raise AssertionError("read")
 
-    assert check(task(dataset=Stream()), 0, Clock()) == (None, None)
+    assert check_split(task(dataset=Stream()), 0, Clock()) == (None, None)
 
 
 def test_samples_are_read_once_since_augmentation_is_random() -> None:
@@ -183,7 +182,7 @@ def test_samples_are_read_once_since_augmentation_is_random() -> None:
             reads.append(index)
             return torch.randn(WIDTH), index % CLASSES
 
-    assert check(task(dataset=Augmented([None] * 1000)), 0, Clock()) == (None, None)
+    assert check_split(task(dataset=Augmented([None] * 1000)), 0, Clock()) == (None, None)
     assert len(reads) == len(set(reads)) == BATCHES * MOST_SAMPLES
 
 
@@ -195,5 +194,5 @@ def test_a_slow_step_ends_the_check_after_the_first_batch() -> None:
         steps.append(len(batch[0]))
         return classified()(model, batch)
 
-    assert check(task(slow), 0, clock) == (None, None)
+    assert check_split(task(slow), 0, clock) == (None, None)
     assert steps == [MOST_SAMPLES, MOST_SAMPLES // 2, MOST_SAMPLES // 2]

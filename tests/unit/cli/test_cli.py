@@ -13,7 +13,7 @@ from autotune import cli
 from autotune.errors import Interrupted, NothingUsable, UsageError, UserCodeError
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import machine_type
-from autotune.trial.new_task import TASK
+from autotune.trial.target import NEW_TASK
 from autotune.tuning import run
 from tests.doubles.profiles import profile
 from tests.unit.cli.conftest import Said, Say
@@ -66,7 +66,7 @@ def test_mistakes_exit_2_and_quote_what_was_written(
     (elsewhere / "empty.py").touch()
     (elsewhere / "half.py").write_text("def build_model(): ...")
     (elsewhere / "broken.py").write_text("def :")
-    (elsewhere / "whole.py").write_text(TASK)
+    (elsewhere / "whole.py").write_text(NEW_TASK)
     (elsewhere / "link.yaml").symlink_to("whole.py")
     (elsewhere / "folder").mkdir()
     said = say(*arguments)
@@ -114,7 +114,7 @@ def test_tune_refuses_to_start_as_a_rank(
     """H06: every rank would run a study of its own."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (elsewhere / "model.py").write_text(TASK)
+    (elsewhere / "model.py").write_text(NEW_TASK)
     said = say("tune", "model.py")
     assert said.code == 2
     assert "one rank of a distributed job" in said.err
@@ -135,7 +135,7 @@ def asked(machine: Inventory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) 
         return run.Result(profile(machine_type(machine)), elsewhere / "out.yaml", machine)
 
     monkeypatch.setattr(run, "run", tune)
-    (elsewhere / "model.py").write_text(TASK)
+    (elsewhere / "model.py").write_text(NEW_TASK)
     return asked
 
 
@@ -186,7 +186,7 @@ def test_every_end_has_its_exit_code(
     def run(*_: Any) -> None:
         raise error
 
-    (elsewhere / "model.py").write_text(TASK)
+    (elsewhere / "model.py").write_text(NEW_TASK)
     monkeypatch.setattr("autotune.tuning.run.run", run)
     said = say("tune", "model.py")
     assert said.code == code
@@ -198,7 +198,7 @@ def test_a_bug_of_ours_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any) -> None:
         raise ZeroDivisionError
 
-    Path("model.py").write_text(TASK)
+    Path("model.py").write_text(NEW_TASK)
     monkeypatch.setattr("autotune.tuning.run.run", run)
     with pytest.raises(ZeroDivisionError):
         cli.main(["tune", "model.py"])
@@ -207,7 +207,7 @@ def test_a_bug_of_ours_is_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_writes_a_task_file_and_says_what_is_next(say: Say, elsewhere: Path) -> None:
     said = say("init")
     assert said.code == 0
-    assert (elsewhere / "model.py").read_text() == TASK
+    assert (elsewhere / "model.py").read_text() == NEW_TASK
     assert "autotune tune model.py" in said.out
 
 

@@ -16,8 +16,7 @@ from autotune.launch.prepare import Wishes, prepare
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.trial.new_task import TASK
-from autotune.trial.target import started_script
+from autotune.trial.target import NEW_TASK, started_script
 from autotune.tuning.check import CheckResult
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import MACHINE, profile
@@ -144,11 +143,6 @@ def test_several_machines_meet_at_an_endpoint(dry: Dry) -> None:
     assert "nobody.invalid: this machine has no route there" in lost.err
 
 
-def test_mpi_and_torchrun_start_machines_in_their_own_ways(dry: Dry) -> None:
-    said = dry(TWO, "--hosts", "a,b")
-    assert (said.code, "--nnodes and --rdzv-endpoint" in said.err) == (2, True)
-
-
 def test_processes_are_bound(dry: Dry, elsewhere: Path) -> None:
     """What is printed needs no more than taskset; what is started binds by itself."""
     out = dry(Settings(processes=2, threads=2, batch_size=32, binding="cores")).out
@@ -241,7 +235,7 @@ def test_a_launch_line_that_is_not_understood_is_refused(say: Say, command: str)
 def test_the_profile_of_another_task_or_machine_is_not_checked(
     say: Say, foreign: Path, elsewhere: Path, file: str
 ) -> None:
-    (elsewhere / file).write_text(TASK)
+    (elsewhere / file).write_text(NEW_TASK)
     said = say("check", foreign, file)
     assert said.code == 2
     assert f"is for resnet on {MACHINE.key}, this is {file[:-3]} on " in said.err
@@ -255,6 +249,6 @@ def test_a_fitting_or_forced_one_is_checked(
     claim = profile().levels["amp"].speedup
     wide = replace(claim, low=0.37, high=184.61)
     monkeypatch.setattr("autotune.tuning.check.measure_claim", lambda *_: CheckResult("amp", claim, wide))
-    (elsewhere / file).write_text(TASK)
+    (elsewhere / file).write_text(NEW_TASK)
     said = say("check", *options, saved, file)
     assert (said.code, "inconclusive" in said.out) == (5, True)

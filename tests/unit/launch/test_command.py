@@ -1,8 +1,9 @@
-"""Settings and machines to the command line."""
+"""Settings and machines to the command line and the environment."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,13 +14,19 @@ from autotune.knobs.settings import Settings
 from autotune.launch.command import (
     PORT,
     Cluster,
+    Preload,
     check_slurm,
     command,
+    environment,
     from_options,
+    own_threads,
+    preload,
+    scrub,
     starter,
     system_tools,
 )
 from autotune.probes.facts import Route
+from tests.doubles.machine import inventory
 
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
@@ -72,15 +79,6 @@ def test_several_machines_meet_at_torchruns_rendezvous(processes: int, here: boo
     assert found == [*start, "train.py"]
 
 
-def test_mpiexec_starts_the_other_machines_itself() -> None:
-    two, settings = Cluster(2, hosts=("a", "b")), Settings(processes=2, backend="mpi")
-    start = ["-hosts", "a,b", "-ppn", "2", "-n", "4", "py", "-m", "autotune.runtime.entry", "mpi", "train.py"]
-    assert command(settings, "train.py", [], "py", cluster=two) == ["mpiexec", *start]
-    way = Route("10.0.0.1", "eth1", here=False)
-    found = command(settings, "train.py", [], "py", cluster=two, route=way)
-    assert found == ["mpiexec", "-localhost", "10.0.0.1", *start], "a name of its own need not resolve elsewhere"
-
-
 def test_one_process() -> None:
     assert command(Settings(), "train.py", ["x"], "py", binder=starter(ALONE, "py")) == (
         ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
@@ -107,59 +105,155 @@ def test_several_processes() -> None:
     assert printed[-4:] == ["py", "-u", "train.py", "x"]
 
 
-class TestFromOptions:
-    @pytest.mark.parametrize("nodes", [None, 1])
-    def test_one_machine_is_no_cluster(self, nodes: int | None) -> None:
-        assert from_options(nodes, None, None) is None
-        assert from_options(None, None, "only") is None
-
-    @pytest.mark.parametrize(
-        ("endpoint", "host", "port"),
-        [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
-    )
-    def test_machines_meet_at_an_endpoint(self, endpoint: str, host: str, port: int) -> None:
-        assert from_options(2, endpoint, None) == Cluster(2, host, port)
-
-    def test_mpiexec_starts_all_from_one(self) -> None:
-        assert from_options(None, None, "a, b") == from_options(2, None, "a,b") == Cluster(2, hosts=("a", "b"))
-
-    @pytest.mark.parametrize(
-        ("nodes", "endpoint", "hosts", "said"),
-        [
-            (0, None, None, "at least 1"),
-            (2, None, None, "--rdzv-endpoint"),
-            (None, "a:1", None, "--nnodes"),
-            (2, "a:b", None, "HOST:PORT"),
-            (2, "a:99999", None, "HOST:PORT"),
-            (2, "fe80::1", None, "HOST:PORT"),
-            (3, None, "a,b", "one name for each"),
-            (None, None, "a,,b", "one name for each"),
-        ],
-    )
-    def test_what_does_not_fit_is_a_usage_error(
-        self, nodes: int | None, endpoint: str | None, hosts: str | None, said: str
-    ) -> None:
-        with pytest.raises(UsageError, match=re.escape(said)):
-            from_options(nodes, endpoint, hosts)
+@pytest.mark.parametrize("nodes", [None, 1])
+def test_one_machine_is_no_cluster(nodes: int | None) -> None:
+    assert from_options(nodes, None) is None
 
 
 @pytest.mark.parametrize(
-    ("nodes", "tasks", "tunes", "said"),
+    ("endpoint", "host", "port"),
+    [("a.b:1234", "a.b", 1234), ("10.0.0.1", "10.0.0.1", PORT), ("[fe80::1]:99", "fe80::1", 99)],
+)
+def test_machines_meet_at_an_endpoint(endpoint: str, host: str, port: int) -> None:
+    assert from_options(2, endpoint) == Cluster(2, host, port)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "endpoint", "said"),
     [
-        ("3", "12", False, "srun started 12 tasks on 3 machines; one on each starts its own"),
-        ("1", "8", False, "srun started 8 tasks on one machine; one on each starts its own"),
-        ("3", "3", False, "--nnodes 3 and --rdzv-endpoint HOST:29400"),
-        ("3", "3", True, "srun --ntasks=1 autotune tune"),
-        ("1", "8", True, "srun --ntasks=1 autotune tune"),
+        (0, None, "at least 1"),
+        (2, None, "--rdzv-endpoint"),
+        (None, "a:1", "--nnodes"),
+        (2, "a:b", "HOST:PORT"),
+        (2, "a:99999", "HOST:PORT"),
+        (2, "fe80::1", "HOST:PORT"),
     ],
 )
-def test_a_slurm_step_of_several_tasks_is_refused(nodes: str, tasks: str, tunes: bool, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        check_slurm({"SLURM_STEP_NUM_NODES": nodes, "SLURM_STEP_NUM_TASKS": tasks}, tunes=tunes)
+def test_what_does_not_fit_is_a_usage_error(nodes: int | None, endpoint: str | None, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        from_options(nodes, endpoint)
 
 
-@pytest.mark.parametrize("tasks", ["1", "3"])
-def test_one_task_on_each_machine_is_right(tasks: str) -> None:
-    cluster = None if tasks == "1" else Cluster(3, "a")
-    check_slurm({"SLURM_STEP_NUM_NODES": tasks, "SLURM_STEP_NUM_TASKS": tasks}, cluster)
+def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
+    with pytest.raises(UsageError, match="srun started 12 tasks on 3 machine"):
+        check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "12"})
+    check_slurm({"SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NUM_TASKS": "3"})
     check_slurm({"SLURM_NNODES": "4", "SLURM_JOB_NODELIST": "a[1-4]"})
+
+
+TWO = Settings(processes=2, threads=4)
+JEMALLOC, TCMALLOC = (found.library for found in inventory().software.allocators)
+
+
+@pytest.mark.parametrize(
+    ("name", "present", "result"),
+    [
+        ("default", "", Preload()),
+        ("default", "/opt/libjemalloc.so", Preload(users="/opt/libjemalloc.so")),
+        ("jemalloc", "", Preload(JEMALLOC)),
+        ("tcmalloc", "", Preload(TCMALLOC)),
+        ("jemalloc", "/opt/libmine.so", Preload(f"/opt/libmine.so:{JEMALLOC}")),
+        ("jemalloc", "/opt/libjemalloc.so", Preload()),
+        ("jemalloc", "/opt/libtcmalloc.so", Preload(users="/opt/libtcmalloc.so")),
+    ],
+)
+def test_what_is_preloaded_already_stays(name: str, present: str, result: Preload) -> None:
+    assert preload(name, inventory(), present) == result
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"platform": "darwin"}, "jemalloc is preloaded on Linux only"),
+        ({"allocators": ()}, "jemalloc is not installed here"),
+    ],
+)
+def test_an_allocator_that_cannot_be_preloaded_is_named_with_the_reason(change: dict, reason: str) -> None:
+    here = inventory()
+    here = replace(here, software=replace(here.software, **change))
+    assert preload("jemalloc", here, "") == Preload(reason=reason)
+
+
+@pytest.mark.parametrize("settings", [TWO, Settings()])
+def test_several_machines_exchange_over_the_interface_between_them(settings: Settings) -> None:
+    found = environment(settings, inventory(), {}, interface="eth1")
+    assert found.set["GLOO_SOCKET_IFNAME"] == "eth1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "base", "added", "kept"),
+    [
+        (Settings(threads=8), {"PATH": "/bin"}, None, []),  # one process sets its threads itself
+        (TWO, {}, "4", []),
+        (TWO, {"OMP_NUM_THREADS": "3"}, None, ["OMP_NUM_THREADS"]),
+        (TWO, {"OMP_NUM_THREADS": "4"}, None, []),
+    ],
+)
+def test_the_users_threads_win_and_are_named(
+    settings: Settings, base: dict[str, str], added: str | None, kept: list[str]
+) -> None:
+    found = environment(settings, inventory(), base)
+    assert found.set.get("OMP_NUM_THREADS") == added
+    assert [item.name for item in found.kept] == kept
+    assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
+
+
+@pytest.mark.parametrize(
+    ("words", "threads"),
+    [
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "x"}, 4),
+        ({}, 4),
+        ({"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 4),
+    ],
+)
+def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], threads: int) -> None:
+    settings, notes = own_threads(TWO, words)
+    assert (settings.threads, len(notes)) == (threads, threads != 4)
+
+
+@pytest.mark.parametrize(
+    ("base", "kept"),
+    [
+        ({"OMP_WAIT_POLICY": "active"}, "OMP_WAIT_POLICY=active is yours and stays; tuned would be passive."),
+        ({"OMP_WAIT_POLICY": " PASSIVE"}, None),
+        ({"GOMP_SPINCOUNT": "9"}, "GOMP_SPINCOUNT=9 is yours and stays; tuned would be OMP_WAIT_POLICY=passive."),
+        ({"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "9"}, "KMP_BLOCKTIME=9 is yours and stays;"),
+    ],
+)
+def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
+    found = environment(Settings(threads=8, omp_wait_policy="passive"), inventory(), base)
+    assert "OMP_WAIT_POLICY" not in found.set
+    assert [item.note.startswith(kept) for item in found.kept if kept] == [True] * bool(kept)
+    assert len(found.kept) == bool(kept)
+
+
+@pytest.mark.parametrize(
+    ("settings", "base", "wanted"),
+    [
+        (TWO, {}, "lo"),
+        (TWO, {"GLOO_SOCKET_IFNAME": "eth0"}, None),
+        (Settings(), {}, None),
+        (Settings(processes=2, backend="nccl"), {}, None),
+    ],
+)
+def test_gloo_talks_over_the_loopback(settings: Settings, base: dict[str, str], wanted: str | None) -> None:
+    assert environment(settings, inventory(), base).set.get("GLOO_SOCKET_IFNAME") == wanted
+
+
+MARKS = (
+    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID "
+    "TORCHELASTIC_USE_AGENT_STORE OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE PMIX_RANK PMIX_NAMESPACE "
+    "MV2_COMM_WORLD_RANK HYDI_CONTROL_FD HYDRA_HOST_FILE MPI_LOCALRANKID SLURM_PROCID"
+)
+REST = (
+    "PATH HOME CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH LD_PRELOAD http_proxy HTTPS_PROXY NO_PROXY OMP_NUM_THREADS "
+    "LOCAL_CACHE MASTER_KEY RANKING HYDRA_LAUNCHER_EXEC SLURM_JOB_ID SLURM_CPUS_PER_TASK GLOO_SOCKET_IFNAME "
+    "NCCL_DEBUG I_MPI_ROOT"
+)
+
+
+def test_a_surrounding_jobs_marks_are_removed_and_the_rest_stays() -> None:
+    base = dict.fromkeys(f"{MARKS} {REST}".split(), "1")
+    assert scrub(base) == dict.fromkeys(REST.split(), "1")
+    assert len(base) == len(f"{MARKS} {REST}".split())

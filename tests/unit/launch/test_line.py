@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from autotune.launch.line import (
     script,
     target,
 )
+from autotune.trial.messages import decoded
 from autotune.trial.target import Script
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}
@@ -176,7 +180,7 @@ def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found == script(words[0], words[1:])
     assert (found.written, found.arguments, found.line) == ("train.py", ("-x",), words)
     assert (found.ranked, found.processes, found.threads) == (True, 2, 1)
-    assert Script.from_dict(found.as_dict()) == found
+    assert decoded(Script, json.loads(json.dumps(asdict(found), default=os.fspath))) == found
     assert target("python", ["train.py", "-x"]) == target("train.py", ["-x"])
 
 

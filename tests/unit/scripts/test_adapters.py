@@ -1,4 +1,4 @@
-"""Frameworks are kept still by what their adapters say."""
+"""Frameworks are kept still by what the tables say."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from autotune.scripts import adapters
-from autotune.scripts.adapters.adapter import AfterImport
-from autotune.scripts.adapters.lightning import LIGHTNING
-from autotune.scripts.adapters.trackers import TRACKERS
+from autotune.scripts.adapters import CHANGES, AfterImport
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +58,7 @@ def test_a_module_that_is_missing_stays_missing() -> None:
 @pytest.mark.parametrize(("text", "hidden"), [("import lightning", True), ("from mpi4py import MPI", False)])
 def test_mpi_is_hidden_unless_the_script_names_it(text: str, hidden: bool) -> None:
     sys.modules.pop("mpi4py", None)
-    LIGHTNING.before(text)
+    adapters.silence(text)
     assert ("mpi4py" in sys.modules) == hidden
 
 
@@ -74,7 +72,7 @@ def test_trackers_are_off_and_libraries_offline(tmp_path: Path) -> None:
 
 def test_tensorboards_writer_is_silent() -> None:
     module: Any = ModuleType("tensorboardX.event_file_writer")
-    TRACKERS.changes["tensorboardX.event_file_writer"](module)
+    CHANGES["tensorboardX.event_file_writer"](module)
     writer = module.EventFileWriter("runs", 10, flush_secs=1)
     writer.add_event(object())
     writer.flush()

@@ -73,6 +73,7 @@ def source(tmp_path: Path) -> Path:
     for name in ("data", "out/runs", ".git/objects", "a/b/c/d/e"):
         (folder / name).mkdir(parents=True)
     (folder / "data.csv").write_text("1,2,3")
+    (folder / "empty").touch()
     (folder / "large.bin").write_bytes(bytes(MIRROR_FILE_BYTES + 1))
     (folder / "out" / "old.txt").write_text("kept")
     (folder / "a" / "b" / "c" / "d" / "deep.txt").write_text("deep")
@@ -96,7 +97,7 @@ def test_everything_is_there_under_its_relative_name(source: Path, target: Path)
 
 def test_folders_are_real_down_to_a_depth_and_the_rest_are_links(source: Path, target: Path) -> None:
     mirror(source, target)
-    real = ("data.csv", "data", "out", "out/runs", "out/old.txt", "a", "a/b", "a/b/c")
+    real = ("data.csv", "empty", "data", "out", "out/runs", "out/old.txt", "a", "a/b", "a/b/c")
     links = ("large.bin", ".git", "a/b/c/d", "dangling", "elsewhere")
     assert not any((target / name).is_symlink() for name in real)
     assert {name: os.readlink(target / name) for name in links} == {name: str(source / name) for name in links}

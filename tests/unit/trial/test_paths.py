@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.trial import paths
+from autotune.trial.child import shm
 from autotune.trial.paths import LONGEST_PATH, StudyPaths, fits
 
 
@@ -57,12 +58,7 @@ class TestLongTemporaryFolders:
         return folder
 
     def test_a_short_one_is_taken_instead(self, long: Path, tmp_path: Path) -> None:
-        dead, living = StudyPaths.create(), StudyPaths.create()
-        assert dead.root.parent == living.root.parent == tmp_path / "short"
-        assert dead.owner is not None
-        dead.owner.close()
-        paths.remove_abandoned()
-        assert list((tmp_path / "short").iterdir()) == [living.root]
+        assert StudyPaths.create().root.parent == tmp_path / "short"
 
     def test_where_the_users_own_training_fails_too_nothing_is_mended(
         self, long: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,67 +72,51 @@ class TestLongTemporaryFolders:
 def test_mpich_names_its_shared_memory_by_a_hash_of_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As MPICH 5 was seen to do it."""
     monkeypatch.setattr(paths, "mark", lambda *_: "autotune-1")
-    assert paths.mpi_segments(Path("x"), Path("y"))[0] == "mpich_shm_912fa092_0"
+    assert paths.mpi_segments(Path("x/y"))[0] == "mpich_shm_912fa092_0"
 
 
 class TestAbandoned:
-    @pytest.fixture(autouse=True)
-    def elsewhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyPaths:
+        """What a killed run has left: its lock is gone with it."""
         (tmp_path / "shm").mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        monkeypatch.setattr(paths, "SHARED_MEMORY", tmp_path / "shm")
+        monkeypatch.setattr(shm, "FOLDER", tmp_path / "shm")
+        monkeypatch.setattr(shm, "SHORT", tmp_path / "short")
+        found = StudyPaths.create()
+        assert found.lock is not None
+        os.close(found.lock)
+        found.trial(1).mkdir()
+        return found
 
-    def test_what_a_dead_process_left_is_removed(self, tmp_path: Path) -> None:
-        dead, living = StudyPaths.create(), StudyPaths.create()
-        assert dead.owner is not None
-        dead.owner.close()  # as the kernel does where a process ends
-        (dead.trial(1) / "deep").mkdir(parents=True)
-        names = [f"{kind}{paths.mark(each.root)}t1.x" for each in (dead, living) for kind in ("psm_", "sem.mp-")]
-        names += [name for each in (dead, living) for name in paths.mpi_segments(each.root, each.trial(1))]
-        for name in (*names, "psm_of_others", "mpich_shm_633f6ec_0"):
+    def test_what_a_dead_process_left_is_removed(self, dead: StudyPaths, tmp_path: Path) -> None:
+        living = StudyPaths.create()
+        living.trial(1).mkdir()
+        names = [f"psm_{paths.mark(each.trial(1))}x" for each in (dead, living)]
+        names += [name for each in (dead, living) for name in paths.mpi_segments(each.trial(1))]
+        for name in (*names, "psm_of_others"):
             (tmp_path / "shm" / name).touch()
-        paths.remove_abandoned()
-        assert not dead.root.exists()
-        assert living.root.exists()
-        kept = {*names[2:4], *names[6:], "psm_of_others", "mpich_shm_633f6ec_0"}
-        assert {each.name for each in (tmp_path / "shm").iterdir()} == kept
+        shm.remove_abandoned()
+        assert (dead.root.exists(), living.root.exists()) == (False, True)
+        assert {each.name for each in (tmp_path / "shm").iterdir()} == {names[1], *names[4:], "psm_of_others"}
+        living.remove()
 
-    def test_a_folder_that_no_run_has_made_stays(self, tmp_path: Path) -> None:
+    def test_what_no_run_has_made_and_links_stay(self, dead: StudyPaths, tmp_path: Path) -> None:
+        place = dead.root.rename(tmp_path / "elsewhere")
+        dead.root.symlink_to(place)
         (tmp_path / "autotune-results").mkdir()
         (tmp_path / "autotune-file").touch()
-        (tmp_path / "autotune-link").symlink_to(tmp_path / "autotune-results")
-        paths.remove_abandoned()
-        assert {each.name for each in tmp_path.glob("autotune-*")} == {
-            "autotune-results",
-            "autotune-file",
-            "autotune-link",
-        }
-
-    @pytest.mark.parametrize("planted", ["folder", "owner"])
-    def test_links_are_not_followed(self, tmp_path: Path, planted: str) -> None:
-        dead = StudyPaths.create()
-        assert dead.owner is not None
-        dead.owner.close()
-        place = dead.root.rename(tmp_path / "elsewhere")
-        if planted == "folder":
-            dead.root.symlink_to(place)
-        else:
-            dead.root.mkdir()
-            (dead.root / paths.OWNER).symlink_to(place / paths.OWNER)
-        paths.remove_abandoned()
-        assert (place / paths.OWNER).exists()
-        assert dead.root.exists()
+        before = set(tmp_path.rglob("*"))
+        shm.remove_abandoned()
+        assert set(tmp_path.rglob("*")) == before
 
     @pytest.mark.root
-    def test_the_folder_of_another_user_stays(self) -> None:
-        dead = StudyPaths.create()
-        assert dead.owner is not None
-        dead.owner.close()
+    def test_the_folder_of_another_user_stays(self, dead: StudyPaths) -> None:
         try:
             os.chown(dead.root, 65534, 65534)
         except OSError as error:
             pytest.skip(f"cannot give a folder away: {error}")
-        paths.remove_abandoned()
+        shm.remove_abandoned()
         assert dead.root.exists()
 
 

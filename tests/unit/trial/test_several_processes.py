@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autotune.trial.messages import decoded
 from autotune.trial.parent.several_processes import RankEvidence, why_not_shared
 
 ALONE = RankEvidence(
@@ -81,4 +82,4 @@ def test_no_gradient_is_no_evidence() -> None:
 
 
 def test_evidence_travels_as_json() -> None:
-    assert RankEvidence.from_dict(json.loads(json.dumps(asdict(ALONE)))) == ALONE
+    assert decoded(RankEvidence, json.loads(json.dumps(asdict(ALONE)))) == ALONE

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import ContractError, UsageError
-from autotune.trial.new_task import TASK
+from autotune.trial.messages import decoded
 from autotune.trial.target import (
+    NEW_TASK,
     OPTIONAL,
     REQUIRED,
     Script,
@@ -49,7 +53,7 @@ class TestRecognised:
         assert found.name == "my_model"
 
     def test_the_template_of_init(self, tmp_path: Path) -> None:
-        assert task(tmp_path, TASK).defines == (*REQUIRED, "CURRENT")
+        assert task(tmp_path, NEW_TASK).defines == (*REQUIRED, "CURRENT")
 
     def test_optional_parts_are_listed(self, tmp_path: Path) -> None:
         more = "def build_optimizer(p): ...\ndef count_items(b): ...\ncollate_fn = None\nCURRENT = {}\n"
@@ -214,7 +218,7 @@ def test_a_script_keeps_its_arguments_to_the_letter(elsewhere: Path) -> None:
     assert found == Script(elsewhere / "train.py", ("--epochs", "3", "--", "a b", ""), "./train.py", network=True)
     assert found.name == "train"
     assert isinstance(found, Script)
-    assert Script.from_dict(found.as_dict()) == found
+    assert decoded(Script, json.loads(json.dumps(asdict(found), default=os.fspath))) == found
 
 
 def test_a_task_file_takes_no_arguments() -> None:

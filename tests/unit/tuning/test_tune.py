@@ -21,9 +21,8 @@ from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress, advanced
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import BUDGET_OVER, Compared, Completed, Crashed, Outcome, TimedOut, WrongNumbers
-from autotune.trial.new_task import TASK
 from autotune.trial.parent.fork_servers import TrialSetup
-from autotune.trial.target import TaskFile
+from autotune.trial.target import NEW_TASK, TaskFile
 from autotune.tuning import machine, run, runner
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
@@ -143,7 +142,7 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     monkeypatch.setattr(runner, "Runner", Runner)
     monkeypatch.setattr(run, "TrialBench", Bench)
     monkeypatch.setattr(runner, "acquire", unlocked)
-    (elsewhere / "model.py").write_text(TASK)
+    (elsewhere / "model.py").write_text(NEW_TASK)
     return Runner
 
 
@@ -313,7 +312,7 @@ class TestRun:
         run.run(TARGET, options)
         seen: list[Settings] = []
         world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
-        (elsewhere / "model.py").write_text(TASK + "\n# another model\n")
+        (elsewhere / "model.py").write_text(NEW_TASK + "\n# another model\n")
         run.run(TARGET, options)
         assert seen, "nothing of the other text's trials counts"
 

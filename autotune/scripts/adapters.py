@@ -1,0 +1,148 @@
+"""What trials know of frameworks by name: how each is kept still, where it writes, how it starts processes."""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+VARIABLES = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "WANDB_MODE": "disabled",
+    "NEPTUNE_MODE": "offline",
+    "COMET_START_ONLINE": "0",
+    "COMET_MODE": "offline",
+    "COMET_DISABLE_AUTO_LOGGING": "1",
+    "DISABLE_MLFLOW_INTEGRATION": "1",
+    "DO_NOT_TRACK": "1",
+}
+"""Of the environment that trials run in. What the script itself sets wins."""
+OFFLINE = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "TRANSFORMERS_OFFLINE", "DIFFUSERS_OFFLINE"), "1"
+)
+"""The same for trials without a network, where a library would wait for an answer."""
+CACHES = {
+    "HF_HOME": ".cache/huggingface",
+    "HF_HUB_CACHE": ".cache/huggingface/hub",
+    "HF_DATASETS_CACHE": ".cache/huggingface/datasets",
+    "HF_MODULES_CACHE": ".cache/huggingface/modules",
+}
+"""Variables that name folders of caches, and where these are below HOME."""
+OLD_NAMES = ("TRANSFORMERS_CACHE", "HUGGINGFACE_HUB_CACHE", "PYTORCH_TRANSFORMERS_CACHE")
+"""Variables that would be taken before those."""
+LOGS = ("WANDB_DIR", "COMET_OFFLINE_DIRECTORY")
+"""Variables that name folders for what a run leaves behind."""
+STARTERS = {
+    "lightning.pytorch": "Lightning starts as many as its own Trainer(devices=...) says",
+    "pytorch_lightning": "Lightning starts as many as its own Trainer(devices=...) says",
+    "accelerate": "Accelerate joins processes on CPUs only with Accelerator(cpu=True) or ACCELERATE_USE_CPU=true",
+}
+"""Packages that decide, beside the launcher, how many processes a script trains in."""
+
+
+class Still:
+    """In place of a thread that draws or writes, which would forbid a fork. It takes every call and does nothing."""
+
+    def __init__(self, logdir: Any = None, *_arguments: Any, **_options: Any) -> None:
+        self._logdir = logdir
+
+    def get_logdir(self) -> Any:
+        """Return the folder of TensorBoard's events."""
+        return self._logdir
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_arguments, **_options: None
+
+
+def _no_monitor(tqdm: Any) -> None:
+    """Leave out the thread that redraws bars which nobody updates; it starts with the first bar."""
+    tqdm.tqdm.monitor_interval = 0
+
+
+def _no_display(live: Any) -> None:
+    """Let displays of rich be started and updated all the same, but draw nothing."""
+
+    def start(display: Any, refresh: bool = False) -> None:
+        display.auto_refresh = False
+
+    def refresh(display: Any) -> None:
+        """Draw nothing."""
+
+    live.Live.start, live.Live.refresh, live._RefreshThread = start, refresh, Still
+
+
+def _no_events(writer: Any) -> None:
+    """Write no curves of TensorBoard: nobody reads a trial's."""
+    writer.EventFileWriter = Still
+
+
+CHANGES: Mapping[str, Callable[[Any], None]] = {
+    "tqdm.std": _no_monitor,
+    "rich.live": _no_display,
+    "tensorboard.summary.writer.event_file_writer": _no_events,
+    "tensorboardX.event_file_writer": _no_events,
+}
+"""Module -> called with it once it is imported. Lightning's own switches for bars and loggers refuse callbacks."""
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls changes on modules once they are imported, and at once on those that are imported already."""
+
+    def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
+        self._changes = dict(changes)
+
+    def install(self) -> None:
+        """Wait for the modules."""
+        for name in set(self._changes) & set(sys.modules):
+            self._changes.pop(name)(sys.modules[name])
+        sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what Python itself finds, with the change after it. To look a module up is not to import it yet."""
+        if fullname not in self._changes:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            self._wrap(fullname, spec.loader)
+        return spec
+
+    def _wrap(self, name: str, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # the class's own is seen again
+            original(module)
+            if name in self._changes:
+                self._changes.pop(name)(module)
+
+        loader.exec_module = exec_module
+
+
+def variables(logs: Path, *, network: bool) -> dict[str, str]:
+    """Return the variables that keep trackers off or in the folder ``logs``, and libraries from asking the
+    ``network``."""
+    places = {name: str(logs / name.lower()) for name in LOGS} | {"MLFLOW_TRACKING_URI": (logs / "mlflow").as_uri()}
+    return {**VARIABLES, **({} if network else OFFLINE), **places}
+
+
+def silence(text: str) -> None:
+    """Keep the frameworks still that a script uses in this process, before it runs.
+
+    Args:
+        text: of the script.
+    """
+    if "mpi4py" not in text:  # Lightning imports it to see if mpiexec has started it. A fork would crash after that
+        sys.modules.setdefault("mpi4py", None)  # type: ignore[arg-type]
+    AfterImport(CHANGES).install()
+
+
+def several_processes() -> str:
+    """Return how a framework that this process has imported starts processes; empty if none decides that."""
+    return "; ".join(dict.fromkeys(advice for package, advice in STARTERS.items() if package in sys.modules))
