@@ -211,9 +211,6 @@ class RunOptions:
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
     hosts: Annotated[str | None, typer.Option(help="For mpi, on one machine: names of all, with commas.")] = None
-    timeout: Annotated[
-        str | None, typer.Option(help="End everything if a process takes no optimizer step for so long: 10m.")
-    ] = None
     tune_if_missing: Annotated[
         bool, typer.Option("--tune-if-missing", help="Tune first if no profile fits; others that start wait.")
     ] = False
@@ -228,7 +225,6 @@ def run(options: RunOptions) -> None:
 
     cluster = from_options(options.nnodes, options.rdzv_endpoint, options.hosts)
     check_slurm(os.environ, cluster)
-    patience = seconds(options.timeout, "--timeout") if options.timeout else None
     script = line.script(options.script, options.context.args, module=options.module)
     if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
         raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
@@ -240,7 +236,6 @@ def run(options: RunOptions) -> None:
         task=options.task,
         processes=options.nproc,
         cluster=cluster,
-        timeout=patience,
         why_not=_tuned_if_missing(script) if options.tune_if_missing else None,
     )
     launch = prepare(script, wishes)

@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.probes.facts import Route
 
 ENTRY = "autotune.runtime.entry"
-"""Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
+"""Module that runs a script on a backend that PyTorch does not have, or with settings applied to it."""
 STARTER = "autotune.knobs.binding"
 """Module that binds a process before it becomes the script."""
 
@@ -52,7 +52,7 @@ def command(
     mpiexec: str = "mpiexec",
     cluster: Cluster | None = None,
     route: Route | None = None,
-    watched: bool = False,
+    applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
@@ -69,10 +69,10 @@ def command(
         cluster: several machines; this one alone if None.
         route: from this machine to the rendezvous.
         torchrun: the module that starts several processes.
-        watched: start through our entry, which watches or tunes scripts that do not use this project.
+        applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
-    entry = ["-m", ENTRY, row.name] if row.module or watched else []
+    entry = ["-m", ENTRY, row.name] if row.module or applies else []
     if settings.processes == 1 and cluster is None:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:

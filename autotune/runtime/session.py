@@ -24,7 +24,7 @@ from autotune.knobs.knob import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
-from autotune.runtime import fingerprints, loaders, processes, sharing, watchdog
+from autotune.runtime import fingerprints, loaders, processes, sharing
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Part, Progress
@@ -431,9 +431,6 @@ def load(
     """
     disabled = overrides(os.environ).disabled
     session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
-    seconds = watchdog.seconds_of(os.environ)
-    if seconds is not None:
-        session._restore.callback(watchdog.watch(seconds))
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
         atexit.register(session.close)

@@ -49,10 +49,10 @@ def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
     assert found == [*start, "autotune.runtime.entry", "ccl", "train.py"]
 
 
-def test_what_is_watched_starts_through_our_entry() -> None:
+def test_a_script_with_settings_starts_through_our_entry() -> None:
     entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
-    assert command(Settings(), "train.py", [], "py", watched=True) == ["py", *entry]
-    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", watched=True, binder=["bind"])
+    assert command(Settings(), "train.py", [], "py", applies=True) == ["py", *entry]
+    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", applies=True, binder=["bind"])
     assert found[-7:] == ["bind", "py", "-u", *entry]
 
 
