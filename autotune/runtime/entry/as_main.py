@@ -10,8 +10,8 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-OURS = (__file__, runpy.__file__, "<frozen runpy>")
-"""Files whose frames stand below the script's first."""
+OURS = (os.path.dirname(__file__), runpy.__file__, "<frozen runpy>")
+"""How the names of files begin whose frames stand below the script's first."""
 
 
 def run(script: str, arguments: Sequence[str], line: Sequence[str] | None = None) -> None:
@@ -53,7 +53,7 @@ def ended(work: Callable[[], object]) -> tuple[BaseException | None, int]:
         return None, 1
     except BaseException as error:
         frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename in OURS:
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OURS):
             frames = frames.tb_next
         error.__traceback__ = frames
         traceback.print_exception(type(error), error, frames)

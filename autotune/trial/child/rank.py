@@ -27,12 +27,6 @@ from autotune.trial.messages import (
     send_report,
 )
 
-UNUSED = "find_unused_parameters"
-UNUSED_NOTE = (
-    "some parameters take no part in the loss: several processes search them out in each step"
-    " (tuned.prepare(..., find_unused_parameters=True)), which the rate includes"
-)
-
 
 def _own_workers(task: LoadedTask) -> dict[str, Any]:
     """Return the loader workers that the user has today: the runtime changes their number, or reports why not."""
@@ -49,7 +43,6 @@ class TrainingLoop(MeasuredLoop):
         session: the runtime with the trial's settings applied.
         spec: the trial.
         show_life: called at least every half second of stepping.
-        find_unused_parameters: see `Session.prepare`.
     """
 
     def __init__(
@@ -58,16 +51,13 @@ class TrainingLoop(MeasuredLoop):
         session: Session,
         spec: TrialSpec,
         show_life: Callable[[], None],
-        find_unused_parameters: bool = False,
     ) -> None:
         super().__init__(session, spec, show_life)
         self.task = task
         model = task.build_model(spec.seed)
         optimizer = task.build_optimizer(model)
         loader = task.build_loader(spec.settings.global_batch, spec.seed, **_own_workers(task))
-        self.model, self.optimizer, self.loader = session.prepare(
-            model, optimizer, loader, find_unused_parameters=find_unused_parameters
-        )
+        self.model, self.optimizer, self.loader = session.prepare(model, optimizer, loader)
         self.count = task.counter()
         self.stream = self._batches()
 
@@ -144,12 +134,9 @@ def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
 
 def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
     work = comparing if spec.first_steps else partial(_warm_and_measured, tuner)
-    try:
-        report = _made(task, spec, tuner, work)
-    except RuntimeError as error:
-        if UNUSED not in str(error):
-            raise
-        report = _made(task, spec, tuner, work, find_unused_parameters=True)
+    session = Session(spec.settings, device=task.device, init_method=f"file://{Path.cwd()}/.rendezvous")
+    loop = TrainingLoop(task, session, spec, tuner.show_life)
+    report = loop.run(work(loop))
     if tuner.rank == 0 or report.not_applied:
         send_report(report, tuner.connection, tuner.rank)
 
@@ -157,24 +144,3 @@ def _measure(task: LoadedTask, spec: TrialSpec, tuner: Tuner) -> None:
 def _warm_and_measured(tuner: Tuner, loop: MeasuredLoop) -> Steps[TrialReport]:
     warmed = yield from warming(loop, tuner)
     return (yield from measuring(loop, warmed, tuner))
-
-
-def _made(
-    task: LoadedTask,
-    spec: TrialSpec,
-    tuner: Tuner,
-    work: Callable[[MeasuredLoop], Steps[TrialReport]],
-    *,
-    find_unused_parameters: bool = False,
-) -> TrialReport:
-    """Return the report of ``work`` on a new loop with the settings in force."""
-    where = f"file://{Path.cwd()}/.rendezvous{int(find_unused_parameters)}"
-    notes = (UNUSED_NOTE,) if find_unused_parameters else ()
-    session = Session(spec.settings, device=task.device, init_method=where, notes=notes)
-    try:
-        loop = TrainingLoop(task, session, spec, tuner.show_life, find_unused_parameters)
-        return loop.run(work(loop))
-    except RuntimeError as error:
-        if UNUSED in str(error):  # a second session follows; after other errors, closing would wait for other ranks
-            session.close()
-        raise

@@ -80,4 +80,4 @@ DEEP: dict[str, str | bytes] = {
 }
 """They look below their own first frame."""
 
-UNDER_MPI = ("chained", "exit words", "interrupt", "thread")
+UNDER_MPI = ("chained", "exit words", "thread")
