@@ -165,19 +165,7 @@ def parse_cpuinfo(text: str) -> list[dict[str, str]]:
 def numa_nodes(system: System) -> tuple[NumaNode, ...]:
     """Return the NUMA nodes by id; none if the kernel shows none."""
     ids = sorted(int(name[4:]) for name in system.list(_NODES) if re.fullmatch(r"node\d+", name))
-    return tuple(_node(system, node) for node in ids)
-
-
-def _node(system: System, node: int) -> NumaNode:
-    folder = f"{_NODES}/node{node}"
-    memory = re.search(r"MemTotal:\s+(\d+) kB", system.read(f"{folder}/meminfo") or "")
-    distances = (system.read(f"{folder}/distance") or "").split()
-    return NumaNode(
-        id=node,
-        cpus=parse_cpu_list(system.read(f"{folder}/cpulist") or ""),
-        memory=int(memory[1]) * 1024 if memory else 0,
-        distances=tuple(int(d) for d in distances if d.isdigit()),
-    )
+    return tuple(NumaNode(node, parse_cpu_list(system.read(f"{_NODES}/node{node}/cpulist") or "")) for node in ids)
 
 
 def _logical(

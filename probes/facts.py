@@ -25,12 +25,10 @@ class LogicalCpu:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """One NUMA node. ``cpus`` may be empty (memory only) and ``memory`` may be 0 (CPUs only)."""
+    """One NUMA node. ``cpus`` may be empty (memory only)."""
 
     id: int
     cpus: tuple[int, ...]
-    memory: int
-    distances: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from autotune.errors import UsageError
 from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.knob import Affinity
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Route
 
@@ -111,18 +110,12 @@ def starter(plan: AffinityPlan, python: str) -> list[str]:
 
 
 def system_tools(plan: AffinityPlan) -> list[str]:
-    """Return the same with ``taskset`` and ``numactl``, for a machine without this package."""
-    tools = [_tool(affinity) for affinity in plan.affinities]
+    """Return the same with ``taskset``, for a machine without this package."""
+    tools = [["taskset", "-c", cpu_list(affinity.cpus)] for affinity in plan.affinities]
     if len(tools) < 2:
         return tools[0] if tools else []
     cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
-
-
-def _tool(affinity: Affinity) -> list[str]:
-    if not affinity.memory:
-        return ["taskset", "-c", cpu_list(affinity.cpus)]
-    return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]
 
 
 def from_options(nodes: int | None, endpoint: str | None, hosts: str | None) -> Cluster | None:

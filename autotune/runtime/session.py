@@ -96,7 +96,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._loaders: list[DataLoader[Any]] = []
         self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
-        self._training = Training(self.device, own_affinity(os.environ), self._notes.add)
+        self._training = Training(self.device, own_affinity(os.environ))
         self.optimizers = self._training.optimizers
         try:
             self._join(init_method, timeout)

@@ -51,7 +51,7 @@ def inventory(**changes: Any) -> Inventory:
             architecture="x86_64",
             features=("avx2", "avx512f", "avx512_bf16"),
             logical=tuple(LogicalCpu(id=k, package=0, core=k // 2, node=0) for k in range(16)),
-            nodes=(NumaNode(0, tuple(range(16)), 64 * 2**30, (10,)),),
+            nodes=(NumaNode(0, tuple(range(16))),),
         ),
         "budget": CpuBudget(
             cpus=tuple(range(16)),

@@ -22,7 +22,7 @@ from autotune.launch.command import (
 from autotune.probes.facts import Route
 
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
-LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
+LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
 
 def test_one_process_is_plain_python() -> None:
@@ -86,7 +86,7 @@ def test_one_process() -> None:
         ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
-    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["taskset", "-c", "2-3"]
 
 
 def test_several_processes() -> None:
