@@ -126,15 +126,6 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True)
-class NetworkInterface:
-    """One network interface."""
-
-    name: str
-    up: bool
-    loopback: bool
-
-
-@dataclass(frozen=True)
 class Route:
     """The network route from this machine to another, or to itself."""
 
@@ -198,6 +189,5 @@ class Inventory:
     memory: Memory
     gpus: tuple[Gpu, ...]
     limits: ResourceLimits
-    network: tuple[NetworkInterface, ...]
     software: Software
     notes: tuple[str, ...] = field(default=())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
 """Variables that libraries read when they are loaded: a fork cannot change what they say."""
 _ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,7 @@ def _interface(settings: Settings, inventory: Inventory, interface: str | None) 
     """Return the variable that names the network interface: ``interface``, or the loopback if None."""
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
-    loopbacks = [found.name for found in inventory.network if found.loopback and found.up]
-    names = [interface] if interface else loopbacks
-    return {variable: names[0]} if variable and names else {}
+    return {variable: interface or LOOPBACK} if variable else {}
 
 
 @dataclass(frozen=True)

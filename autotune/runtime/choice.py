@@ -191,7 +191,6 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         memory=memory.probe(system),
         gpus=_gpus(system) if torch.cuda.is_available() else (),
         limits=ResourceLimits(None),
-        network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )
 

@@ -238,7 +238,6 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
         memory=Memory(memory, memory, "MemTotal", memory, memory // 2, memory // 2, None),
         gpus=accelerators,
         limits=ResourceLimits(None),
-        network=(),
         software=Software(
             python="3.12",
             platform="linux",

@@ -16,7 +16,6 @@ from autotune.probes.facts import (
     Inventory,
     LogicalCpu,
     Memory,
-    NetworkInterface,
     NumaNode,
     ResourceLimits,
     Software,
@@ -73,7 +72,6 @@ def inventory(**changes: Any) -> Inventory:
         ),
         "gpus": (),
         "limits": ResourceLimits(processes=None),
-        "network": (NetworkInterface("lo", True, True), NetworkInterface("eth0", True, False)),
         "software": Software(
             python="3.11.9",
             platform="linux",
