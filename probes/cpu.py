@@ -90,7 +90,7 @@ _ARM: dict[tuple[int, int], str] = {
 _X86_VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _FEATURES = frozenset(
     "avx avx2 fma f16c avx_vnni avx512f avx512bw avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
-    " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme vsx".split()
+    " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme".split()
 )
 
 
@@ -236,8 +236,6 @@ def identify(record: Mapping[str, str]) -> tuple[str, str]:
         return _arm(record)
     if "vendor_id" in record and "cpu family" in record:
         return _x86(record)
-    if "POWER" in record.get("cpu", ""):
-        return "ibm", slug(record["cpu"].split(",")[0].split()[0])
     return "unknown", "unknown"
 
 
@@ -245,7 +243,6 @@ def features(record: Mapping[str, str]) -> tuple[str, ...]:
     """Return the instruction sets that matter for training, sorted; Arm's ``asimd`` is called ``neon``."""
     words = set(f"{record.get('flags', '')} {record.get('Features', '')}".split())
     words |= {"neon"} if "asimd" in words else set()
-    words |= {"vsx"} if "altivec" in record.get("cpu", "") else set()
     return tuple(sorted(words & _FEATURES))
 
 

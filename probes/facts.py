@@ -36,7 +36,7 @@ class Cpu:
     """The processors the kernel shows, whether or not this process may use them."""
 
     vendor: str
-    """``amd``, ``intel``, ``arm``, ``apple``, ``ibm`` or ``unknown``."""
+    """``amd``, ``intel``, ``arm``, ``apple`` or ``unknown``."""
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str

@@ -174,7 +174,6 @@ def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "",
         ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
         ({"CPU implementer": "0x61", "CPU part": "0x023"}, "apple", "m1"),
         ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
-        ({"cpu": "POWER9, altivec supported"}, "ibm", "power9"),
         ({}, "unknown", "unknown"),
     ],
 )
