@@ -11,7 +11,6 @@ replace the tables: it tells x86 designs apart by features alone, and names a vi
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autotune.probes.facts import Cpu, LogicalCpu, NumaNode
@@ -173,7 +172,7 @@ def _logical(
 ) -> tuple[LogicalCpu, ...]:
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
     ids = tuple(online)
-    places = physical_cores({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
+    places = {cpu: _place(system, cpu, records.get(str(cpu), {})) for cpu in ids}
     kinds = _kinds(system, ids)
     return tuple(
         LogicalCpu(id=cpu, package=places[cpu][0], core=places[cpu][1], node=node_of.get(cpu), kind=kinds[cpu])
@@ -181,28 +180,15 @@ def _logical(
     )
 
 
-def _topology(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int, tuple[int, ...]]:
-    """Return package, kernel core id and SMT siblings of a CPU; without sysfs (sandboxes) ``/proc/cpuinfo`` answers."""
+def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int]:
+    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways.
+
+    Without sysfs (sandboxes) ``/proc/cpuinfo`` answers.
+    """
     folder = f"{_CPUS}/cpu{cpu}/topology"
     package = _int(system.read(f"{folder}/physical_package_id") or record.get("physical id"), 0)
-    core = _int(system.read(f"{folder}/core_id") or record.get("core id"), cpu)
     siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or "")
-    return max(package, 0), core, siblings
-
-
-def physical_cores(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
-    """Map each CPU to (package, core), equal for SMT siblings only.
-
-    ``topology`` holds (package, kernel core id, siblings). Old Arm kernels number cores from 0 again in every cluster
-    and some hypervisors give -1: if core ids and siblings disagree, the first sibling's id names the core.
-    """
-    groups = {cpu: siblings or (cpu,) for cpu, (_, _, siblings) in topology.items()}
-    if not any(siblings for _, _, siblings in topology.values()):
-        return {cpu: (package, core) for cpu, (package, core, _) in topology.items()}
-    named = {(package, core, groups[cpu]) for cpu, (package, core, _) in topology.items()}
-    clashes = Counter((package, core) for package, core, _ in named)
-    trusted = all(count == 1 for count in clashes.values()) and all(core >= 0 for _, core, _ in named)
-    return {cpu: (package, core if trusted else groups[cpu][0]) for cpu, (package, core, _) in topology.items()}
+    return max(package, 0), siblings[0] if siblings else _int(record.get("core id"), cpu)
 
 
 def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:

@@ -18,7 +18,7 @@ class LogicalCpu:
     id: int
     package: int
     core: int
-    """Kernel core id, unique within its package only."""
+    """The id of the core's first logical CPU; without sysfs the kernel's number, unique within its package only."""
     node: int | None
     kind: str = "uniform"
 

@@ -90,27 +90,6 @@ def test_smt_siblings_are_one_core(tmp_path: Path, siblings: list[tuple[int, ...
     assert cpu_list(c.id for c in found.logical) == online
 
 
-def test_restarted_core_ids_are_told_apart() -> None:
-    places = cpu.physical_cores({0: (0, 0, (0, 1)), 1: (0, 0, (0, 1)), 2: (0, 0, (2, 3)), 3: (0, 0, (2, 3))})
-    assert places[0] == places[1] != places[2] == places[3]
-
-
-def test_core_ids_of_minus_one_are_replaced() -> None:
-    assert cpu.physical_cores({0: (0, -1, (0,)), 1: (0, -1, (1,))}) == {0: (0, 0), 1: (0, 1)}
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 5), st.integers(1, 3)), min_size=1, max_size=20))
-def test_cores_are_exactly_the_sibling_groups(groups: list[tuple[int, int, int]]) -> None:
-    topology, expected, first = {}, {}, 0
-    for package, core, threads in groups:
-        siblings = tuple(range(first, first + threads))
-        topology |= dict.fromkeys(siblings, (package, core, siblings))
-        expected |= dict.fromkeys(siblings, siblings)
-        first += threads
-    places = cpu.physical_cores(topology)
-    assert all((places[a] == places[b]) == (expected[a] == expected[b]) for a in places for b in places)
-
-
 def test_without_sysfs_cpuinfo_and_mask_answer(tmp_path: Path) -> None:
     machine = host([(0,), (1,)], cpuinfo=amd_cpuinfo(2, 25, 17, "AMD EPYC")).without("/sys/devices")
     found = cpu.probe(machine.at(tmp_path))
