@@ -141,6 +141,10 @@ class GradientSync:
         dist.all_reduce(total)
         return float(total) / dist.get_world_size()
 
+    def abandon(self) -> None:
+        """Answer nobody any more: this process failed, and the others must not go on with a part of the data."""
+        self._done = True
+
     def finish(self) -> None:
         """Answer processes that still wait for this one, which takes no further batch."""
         if self._done or self.stopped or not dist.is_initialized():
