@@ -214,9 +214,6 @@ class RunOptions:
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
-    timeout: Annotated[
-        str | None, typer.Option(help="End everything if a process takes no optimizer step for so long: 10m.")
-    ] = None
     tune_if_missing: Annotated[
         bool, typer.Option("--tune-if-missing", help="Tune first if no profile fits; others that start wait.")
     ] = False
@@ -231,7 +228,6 @@ def run(options: RunOptions) -> None:
 
     cluster = from_options(options.nnodes, options.rdzv_endpoint)
     check_slurm(os.environ)
-    patience = seconds(options.timeout, "--timeout") if options.timeout else None
     script = line.script(options.script, options.context.args, module=options.module)
     if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
         raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
@@ -243,7 +239,6 @@ def run(options: RunOptions) -> None:
         task=options.task,
         processes=options.nproc,
         cluster=cluster,
-        timeout=patience,
         why_not=_tuned_if_missing(script) if options.tune_if_missing else None,
     )
     launch = prepare(script, wishes)

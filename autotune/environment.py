@@ -8,8 +8,6 @@ from dataclasses import dataclass
 PROFILE, LEVEL, DISABLE = "AUTOTUNE_PROFILE", "AUTOTUNE_LEVEL", "AUTOTUNE_DISABLE"
 SCRIPT_VARIABLE = "AUTOTUNE_SCRIPT"
 """What `autotune run` hands to the process of an unmodified script: see `autotune.scripts.order`."""
-TIMEOUT_VARIABLE = "AUTOTUNE_TIMEOUT"
-"""Seconds without an optimizer step after which a process ends; set by ``autotune run --timeout``."""
 NO = ("", "0", "false", "no", "off")
 """What people write for no, in any case; everything else is yes."""
 

@@ -8,14 +8,8 @@ import os
 from pathlib import Path
 
 LANDLOCK = ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self")
-NUMBERS = {
-    "x86_64": {"set_mempolicy": 238, "get_mempolicy": 239},
-    "aarch64": {"set_mempolicy": 237, "get_mempolicy": 236},
-    "ppc64le": {"set_mempolicy": 261, "get_mempolicy": 260},
-}
-"""Calls without a function in the C library, by architecture."""
-EVERYWHERE = {name: 444 + position for position, name in enumerate(LANDLOCK)}
-"""The same on all architectures."""
+NUMBERS = {name: 444 + position for position, name in enumerate(LANDLOCK)}
+"""Calls without a function in the C library; the numbers are the same on all architectures."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -29,7 +23,7 @@ def call(name: str, *arguments: object) -> int:
     Raises:
         OSError: the kernel refuses, and files are named; or this system has no such call.
     """
-    number = EVERYWHERE.get(name) or NUMBERS.get(os.uname().machine, {}).get(name)
+    number = NUMBERS.get(name)
     function = getattr(_libc, "syscall" if number else name, None)
     if os.uname().sysname != "Linux" or function is None:
         raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")

@@ -61,7 +61,7 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
         limit=_limit(online, cpuset, allowed, quota),
-        hints=(*problems, *_slurm_hints(system, threads)),
+        hints=problems,
     )
 
 
@@ -159,19 +159,6 @@ def _limit(online: set[int], cpuset: frozenset[int] | None, allowed: set[int], q
         return f"{len(online)} online CPU{'s' if len(online) != 1 else ''}"
     by_cpuset = cpuset is not None and online & cpuset == allowed
     return f"{'cpuset' if by_cpuset else 'affinity mask'} ({len(allowed)} of {len(online)} CPUs)"
-
-
-def _slurm_hints(system: System, threads: int) -> tuple[str, ...]:
-    """Give hints by Slurm's variables: the affinity mask decides."""
-    asked = system.env.get("SLURM_CPUS_PER_TASK", "")
-    if asked.isdecimal() and int(asked) > threads:
-        return (
-            f"SLURM_CPUS_PER_TASK is {asked} but this process may use {threads}: "
-            f"srun does not take it over from sbatch, start with srun --cpus-per-task={asked}.",
-        )
-    if "SLURM_JOB_ID" in system.env and not asked and threads == 1:
-        return ("This Slurm step has one CPU: ask for more with --cpus-per-task=N.",)
-    return ()
 
 
 # Control groups -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ replace the tables: it tells x86 designs apart by features alone, and names a vi
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autotune.probes.facts import Cpu, LogicalCpu, NumaNode
@@ -90,7 +89,7 @@ _ARM: dict[tuple[int, int], str] = {
 _X86_VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _FEATURES = frozenset(
     "avx avx2 fma f16c avx_vnni avx512f avx512bw avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8"
-    " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme vsx".split()
+    " amx_fp16 neon asimddp fphp sve sve2 bf16 i8mm sme".split()
 )
 
 
@@ -165,19 +164,7 @@ def parse_cpuinfo(text: str) -> list[dict[str, str]]:
 def numa_nodes(system: System) -> tuple[NumaNode, ...]:
     """Return the NUMA nodes by id; none if the kernel shows none."""
     ids = sorted(int(name[4:]) for name in system.list(_NODES) if re.fullmatch(r"node\d+", name))
-    return tuple(_node(system, node) for node in ids)
-
-
-def _node(system: System, node: int) -> NumaNode:
-    folder = f"{_NODES}/node{node}"
-    memory = re.search(r"MemTotal:\s+(\d+) kB", system.read(f"{folder}/meminfo") or "")
-    distances = (system.read(f"{folder}/distance") or "").split()
-    return NumaNode(
-        id=node,
-        cpus=parse_cpu_list(system.read(f"{folder}/cpulist") or ""),
-        memory=int(memory[1]) * 1024 if memory else 0,
-        distances=tuple(int(d) for d in distances if d.isdigit()),
-    )
+    return tuple(NumaNode(node, parse_cpu_list(system.read(f"{_NODES}/node{node}/cpulist") or "")) for node in ids)
 
 
 def _logical(
@@ -185,7 +172,7 @@ def _logical(
 ) -> tuple[LogicalCpu, ...]:
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
     ids = tuple(online)
-    places = physical_cores({cpu: _topology(system, cpu, records.get(str(cpu), {})) for cpu in ids})
+    places = {cpu: _place(system, cpu, records.get(str(cpu), {})) for cpu in ids}
     kinds = _kinds(system, ids)
     return tuple(
         LogicalCpu(id=cpu, package=places[cpu][0], core=places[cpu][1], node=node_of.get(cpu), kind=kinds[cpu])
@@ -193,28 +180,15 @@ def _logical(
     )
 
 
-def _topology(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int, tuple[int, ...]]:
-    """Return package, kernel core id and SMT siblings of a CPU; without sysfs (sandboxes) ``/proc/cpuinfo`` answers."""
+def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, int]:
+    """Return package and core of a CPU. A core goes by its first SMT sibling: kernels number cores in several ways.
+
+    Without sysfs (sandboxes) ``/proc/cpuinfo`` answers.
+    """
     folder = f"{_CPUS}/cpu{cpu}/topology"
     package = _int(system.read(f"{folder}/physical_package_id") or record.get("physical id"), 0)
-    core = _int(system.read(f"{folder}/core_id") or record.get("core id"), cpu)
     siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or "")
-    return max(package, 0), core, siblings
-
-
-def physical_cores(topology: Mapping[int, tuple[int, int, tuple[int, ...]]]) -> dict[int, tuple[int, int]]:
-    """Map each CPU to (package, core), equal for SMT siblings only.
-
-    ``topology`` holds (package, kernel core id, siblings). Old Arm kernels number cores from 0 again in every cluster
-    and some hypervisors give -1: if core ids and siblings disagree, the first sibling's id names the core.
-    """
-    groups = {cpu: siblings or (cpu,) for cpu, (_, _, siblings) in topology.items()}
-    if not any(siblings for _, _, siblings in topology.values()):
-        return {cpu: (package, core) for cpu, (package, core, _) in topology.items()}
-    named = {(package, core, groups[cpu]) for cpu, (package, core, _) in topology.items()}
-    clashes = Counter((package, core) for package, core, _ in named)
-    trusted = all(count == 1 for count in clashes.values()) and all(core >= 0 for _, core, _ in named)
-    return {cpu: (package, core if trusted else groups[cpu][0]) for cpu, (package, core, _) in topology.items()}
+    return max(package, 0), siblings[0] if siblings else _int(record.get("core id"), cpu)
 
 
 def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
@@ -248,8 +222,6 @@ def identify(record: Mapping[str, str]) -> tuple[str, str]:
         return _arm(record)
     if "vendor_id" in record and "cpu family" in record:
         return _x86(record)
-    if "POWER" in record.get("cpu", ""):
-        return "ibm", slug(record["cpu"].split(",")[0].split()[0])
     return "unknown", "unknown"
 
 
@@ -257,7 +229,6 @@ def features(record: Mapping[str, str]) -> tuple[str, ...]:
     """Return the instruction sets that matter for training, sorted; Arm's ``asimd`` is called ``neon``."""
     words = set(f"{record.get('flags', '')} {record.get('Features', '')}".split())
     words |= {"neon"} if "asimd" in words else set()
-    words |= {"vsx"} if "altivec" in record.get("cpu", "") else set()
     return tuple(sorted(words & _FEATURES))
 
 

@@ -18,19 +18,17 @@ class LogicalCpu:
     id: int
     package: int
     core: int
-    """Kernel core id, unique within its package only."""
+    """The id of the core's first logical CPU; without sysfs the kernel's number, unique within its package only."""
     node: int | None
     kind: str = "uniform"
 
 
 @dataclass(frozen=True)
 class NumaNode:
-    """One NUMA node. ``cpus`` may be empty (memory only) and ``memory`` may be 0 (CPUs only)."""
+    """One NUMA node. ``cpus`` may be empty (memory only)."""
 
     id: int
     cpus: tuple[int, ...]
-    memory: int
-    distances: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Cpu:
     """The processors the kernel shows, whether or not this process may use them."""
 
     vendor: str
-    """``amd``, ``intel``, ``arm``, ``apple``, ``ibm`` or ``unknown``."""
+    """``amd``, ``intel``, ``arm``, ``apple`` or ``unknown``."""
     model: str
     """The name the maker gives, for people; decisions go by `features`."""
     family: str
@@ -128,15 +126,6 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True)
-class NetworkInterface:
-    """One network interface."""
-
-    name: str
-    up: bool
-    loopback: bool
-
-
-@dataclass(frozen=True)
 class Route:
     """The network route from this machine to another, or to itself."""
 
@@ -200,6 +189,5 @@ class Inventory:
     memory: Memory
     gpus: tuple[Gpu, ...]
     limits: ResourceLimits
-    network: tuple[NetworkInterface, ...]
     software: Software
     notes: tuple[str, ...] = field(default=())

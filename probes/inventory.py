@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from autotune.probes import budget, cpu, gpu, memory, network, software, switches
+from autotune.probes import budget, cpu, gpu, memory, software, switches
 from autotune.probes.facts import Cpu, CpuBudget, Gpu, Inventory, LogicalCpu, Memory, ResourceLimits, Software
 from autotune.probes.system import System
 
@@ -38,7 +38,6 @@ def probe(system: System | None = None, nvml: Any = None) -> Inventory:
         memory=ask("memory", lambda: memory.probe(system), _unknown_memory()),
         gpus=gpus,
         limits=ask("limits", lambda: budget.resource_limits(system), ResourceLimits(None, "unknown")),
-        network=ask("network", lambda: network.probe(system), ()),
         software=ask("software", lambda: software.probe(system, gpus), _unknown_software(system)),
     )
     notes += ask("power", lambda: switches.power(system), ())

@@ -37,7 +37,7 @@ _TWO_RANKS = (
     " world.rank or print(json.dumps(dict(size=world.size, vendor=name, version='.'.join(map(str, parts)))))"
 )
 _FOLDERS = (
-    *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64", "powerpc64le") for top in ("/usr/lib", "/lib")),
+    *(f"{top}/{arch}-linux-gnu" for arch in ("x86_64", "aarch64") for top in ("/usr/lib", "/lib")),
     "/usr/lib64",
     "/usr/lib",
     "/lib64",

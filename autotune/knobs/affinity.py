@@ -1,7 +1,7 @@
-"""Which CPUs and NUMA nodes each training process keeps. Pure: the plan is made here, carried out in the process.
+"""Which CPUs each training process keeps. Pure: the plan is made here, carried out in the process.
 
 ``cores`` gives every process as many CPUs as it has threads and its loader workers the CPUs beside them; ``numa`` gives
-every process the CPUs and the memory of its node. Ids are the kernel's own: a cpuset may have holes.
+every process the CPUs of its node. Ids are the kernel's own: a cpuset may have holes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from autotune.knobs.knob import Affinity, Chosen
-from autotune.probes.facts import Inventory, LogicalCpu, NumaNode
+from autotune.probes.facts import Inventory, LogicalCpu
 
 BINDINGS = ("none", "cores", "numa")
 VARIABLE = "AUTOTUNE_BINDING"
@@ -36,7 +36,7 @@ class AffinityPlan:
 
     @property
     def text(self) -> str:
-        """One line: the allowed CPUs, then ``cpus/workers`` or ``cpus/workers@nodes`` of each process."""
+        """One line: the allowed CPUs, then ``cpus/workers`` of each process."""
         return " ".join([cpu_list(self.allowed), *map(_affinity_text, self.affinities)])
 
     @classmethod
@@ -62,9 +62,7 @@ def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
     shares = _shares(cores, _homes(cores, settings.processes, inventory), settings.threads)
     if settings.binding == "cores":
         return AffinityPlan(inventory.budget.cpus, tuple(_on_cores(share, settings) for share in shares))
-    return AffinityPlan(
-        inventory.budget.cpus, tuple(_on_nodes(share, settings, inventory.cpu.nodes) for share in shares)
-    )
+    return AffinityPlan(inventory.budget.cpus, tuple(_on_nodes(share, settings) for share in shares))
 
 
 def why_not_offered(inventory: Inventory) -> dict[str, str]:
@@ -125,7 +123,7 @@ def own_affinity(environment: Mapping[str, str]) -> Affinity | None:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Ids as the kernel, ``taskset`` and ``numactl`` write them: ``0-3,8``."""
+    """Ids as the kernel, and ``taskset`` write them: ``0-3,8``."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:
@@ -143,14 +141,12 @@ def _parse_list(text: str) -> tuple[int, ...]:
 
 
 def _affinity_text(affinity: Affinity) -> str:
-    nodes = f"@{cpu_list(affinity.memory)}" if affinity.memory else ""
-    return f"{cpu_list(affinity.cpus)}/{cpu_list(affinity.workers)}{nodes}"
+    return f"{cpu_list(affinity.cpus)}/{cpu_list(affinity.workers)}"
 
 
 def _parse_affinity(text: str) -> Affinity:
-    where, _, nodes = text.partition("@")
-    cpus, _, workers = where.partition("/")
-    return Affinity(_parse_list(cpus), _parse_list(workers), _parse_list(nodes) if nodes else ())
+    cpus, _, workers = text.partition("/")
+    return Affinity(_parse_list(cpus), _parse_list(workers))
 
 
 # Sharing out ----------------------------------------------------------------------------------------------------------
@@ -235,14 +231,13 @@ def _on_cores(share: Share, settings: Chosen) -> Affinity:
     return _affinity(ranked[: settings.threads], share, settings)
 
 
-def _on_nodes(share: Share, settings: Chosen, nodes: Sequence[NumaNode]) -> Affinity:
-    """All CPUs of the share's first node, or of as many nodes as the threads need, and their memory."""
+def _on_nodes(share: Share, settings: Chosen) -> Affinity:
+    """All CPUs of the share's first node, or of as many nodes as the threads need."""
     chosen: list[LogicalCpu] = []
     for node in dict.fromkeys(map(_node, share)):
         if len(chosen) < settings.threads:
             chosen += [cpu for cpu in share if _node(cpu) == node]
-    affinity = _affinity(chosen, share, settings)
-    return Affinity(affinity.cpus, affinity.workers, _memory({_node(cpu) for cpu in chosen}, nodes))
+    return _affinity(chosen, share, settings)
 
 
 def _affinity(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Affinity:
@@ -251,16 +246,3 @@ def _affinity(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> A
     beside = whole - cpus
     crowded = len(beside) < max(1, settings.num_workers)
     return Affinity(tuple(sorted(cpus)), tuple(sorted(whole if crowded else beside)))
-
-
-def _memory(wanted: Iterable[int], nodes: Sequence[NumaNode]) -> tuple[int, ...]:
-    """Nodes that hold memory, nearest to ``wanted``: a node may have CPUs only."""
-    order = {node.id: position for position, node in enumerate(nodes)}
-    holding = [node for node in nodes if node.memory > 0]
-    found: set[int] = set()
-    for node in (nodes[order[number]] for number in wanted if number in order):
-        # Distances are listed by node, in the order of ids; without them the lowest id serves.
-        far = {other.id: (node.distances[order[other.id] : order[other.id] + 1] or (0,))[0] for other in holding}
-        nearest = min(holding, key=lambda other: (other.id != node.id, far[other.id], other.id), default=None)
-        found.update({nearest.id} if nearest else ())
-    return tuple(sorted(found))

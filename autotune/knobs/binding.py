@@ -1,24 +1,23 @@
-"""The CPUs and memory that each process keeps: bind it and its loader workers, and read back what is in force.
+"""The CPUs that each process keeps: bind it and its loader workers, and read back what is in force.
 
-What is promised is the process's CPU mask: the scheduler still moves threads within it. Imports no PyTorch.
+What is promised is the process's CPU mask: the scheduler still moves threads within it, and the kernel takes memory
+from the node of the thread that touches it first. Imports no PyTorch.
 
 ``python -m autotune.knobs.binding COMMAND ...`` starts one training process on its own CPUs: it binds by the plan in
-the environment and the process's local rank, then becomes ``COMMAND``. Masks and memory policies outlive that, and the
+the environment and the process's local rank, then becomes ``COMMAND``. The mask outlives that, and the
 script runs as if it had been started by itself. `autotune run` puts this before the script.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune import linux
 from autotune.knobs.affinity import BINDINGS, cpu_list, own_affinity, why_not_offered
 from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
 from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
@@ -29,16 +28,10 @@ if TYPE_CHECKING:
 TASKS = Path("/proc/self/task")
 OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """The user's own words that move threads to single CPUs within the mask; they win."""
-DEFAULT, PREFERRED, BIND = 0, 1, 2
-"""Modes of Linux's ``linux/mempolicy.h``."""
-MOST_NODES = 1024
-_WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 
 
 def bind(affinity: Affinity) -> None:
     """Keep this thread, and all that it starts from now on, on ``affinity``: call it while there is one thread.
-
-    The memory policy is taken as far as it is permitted, see `memory_note`.
 
     Raises:
         OSError: the CPUs are not this process's to use.
@@ -46,9 +39,6 @@ def bind(affinity: Affinity) -> None:
     if not hasattr(os, "sched_setaffinity"):
         raise OSError("this system has no CPU masks")
     os.sched_setaffinity(0, affinity.cpus)
-    if affinity.memory:
-        with contextlib.suppress(OSError):
-            take_memory_from(affinity.memory)
 
 
 def bind_by_plan() -> str | None:
@@ -73,57 +63,6 @@ def why_not(asked: str, affinity: Affinity | None) -> str | None:
     if narrowed or found == set(affinity.cpus):
         return None
     return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
-
-
-def memory_note(affinity: Affinity | None) -> str | None:
-    """Read back: what became of the memory policy if it is not what was asked, else None."""
-    if affinity is None or not affinity.memory:
-        return None
-    wanted = f"memory is not bound to NUMA node {cpu_list(affinity.memory)}"
-    try:
-        mode, nodes = memory_policy()
-    except OSError as error:
-        return f"{wanted}, as far as can be told: {error.strerror or error}; the CPUs are bound"
-    if (mode, nodes) == (BIND, affinity.memory):
-        return None
-    if mode == PREFERRED and set(nodes) & set(affinity.memory):
-        return f"{wanted}, only preferred there; the CPUs are bound"
-    return f"{wanted}: the kernel refused (containers need CAP_SYS_NICE); the CPUs are bound"
-
-
-def take_memory_from(nodes: Sequence[int]) -> None:
-    """Take memory from ``nodes`` only, or at least from the first of them as long as it lasts.
-
-    Raises:
-        OSError: neither is permitted here. Docker forbids it without CAP_SYS_NICE.
-    """
-    try:
-        set_memory_policy(BIND, nodes)
-    except OSError:
-        set_memory_policy(PREFERRED, nodes[:1])
-
-
-def set_memory_policy(mode: int, nodes: Sequence[int]) -> None:
-    """Choose where pages that this thread, or what it starts, touches for the first time from now on come from.
-
-    Raises:
-        OSError: not permitted, or ``nodes`` are not this process's to use.
-    """
-    mask = (ctypes.c_ulong * (MOST_NODES // _WORD))()
-    for node in nodes:
-        mask[node // _WORD] |= 1 << node % _WORD
-    linux.call("set_mempolicy", mode, mask if nodes else None, MOST_NODES + 1 if nodes else 0)
-
-
-def memory_policy() -> tuple[int, tuple[int, ...]]:
-    """Return mode and nodes in force.
-
-    Raises:
-        OSError: not permitted.
-    """
-    mode, mask = ctypes.c_int(), (ctypes.c_ulong * (MOST_NODES // _WORD))()
-    linux.call("get_mempolicy", ctypes.byref(mode), mask, MOST_NODES + 1, None, 0)
-    return mode.value, tuple(node for node in range(MOST_NODES) if mask[node // _WORD] >> node % _WORD & 1)
 
 
 def _cpus_of_threads() -> set[int]:
@@ -178,9 +117,6 @@ class _Bound(Change):
 
 
 def _start(value: str, training: Training) -> Change | None:
-    note = memory_note(training.affinity) if value != "none" else None
-    if note is not None:
-        training.note(note)
     return None if value == "none" else _Bound(value, training.affinity)
 
 
@@ -211,7 +147,7 @@ def _accelerate(plan: Plan) -> Said:
 
 BINDING = Knob(
     name="binding",
-    what="CPUs and memory that each process keeps",
+    what="CPUs that each process keeps",
     words="bound to {}",
     offered="none; cores where CPUs are left to choose from; numa with several nodes; Linux without a CPU quota",
     kind=Word(BINDINGS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import math
@@ -125,7 +124,7 @@ class Compiled(Change):
     """A model's call that is compiled for training steps of one shape, so that training waits for the compiler once.
 
     Other shapes, such as a smaller last batch, and calls without gradients run as they are. If the compiler, not the
-    model, fails, it is tried once more with an empty cache; then the plain call takes over.
+    model, fails, the plain call takes over.
     """
 
     def __init__(self, model: nn.Module, mode: str, training: Training) -> None:
@@ -135,10 +134,8 @@ class Compiled(Change):
         self.graphs = training.device.type == "cuda" and mode in CUDA_GRAPHS
         self.calls, self.others, self.recompiles = 0, 0, 0
         self._shapes: list[Any] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._failure: str | None = None
-        self._undo = contextlib.ExitStack()
-        self._undo.callback(_see_later_hooks())
+        self._undo = _see_later_hooks()
         try:
             self._compiled: Call | None = self._compile()
         except Exception as error:  # an interpreter or platform that torch.compile refuses
@@ -148,7 +145,7 @@ class Compiled(Change):
     def undo(self) -> None:
         """Let the model run as before."""
         self._layer.undo()
-        self._undo.close()
+        self._undo()
 
     def _compile(self) -> Call:
         import torch
@@ -178,7 +175,7 @@ class Compiled(Change):
             if not isinstance(error, _compiler_errors()):
                 raise
             self._failed(error)
-            return self._call(plain, *arguments, **options)
+            return plain(*arguments, **options)
         self.calls += 1
         self.recompiles += compiled_graphs() - before if self.calls > SETTLED else 0
         return _cloned(outputs) if self.graphs else outputs
@@ -196,16 +193,9 @@ class Compiled(Change):
         return shapes == self._shapes
 
     def _failed(self, error: Exception) -> None:
-        """Try once more, with an empty cache: what another process has left half written is not met again."""
-        if self._folder is not None:
-            self._compiled, self._failure = None, words(error)
-            return
+        """Run as before from now on. What a killed process has left half written fails no other compile."""
+        self._compiled, self._failure = None, words(error)
         _drop_headers(os.environ.get(CACHE_VARIABLE, ""))
-        self._folder = tempfile.TemporaryDirectory(prefix="autotune-compile-", ignore_cleanup_errors=True)
-        self._undo.callback(self._folder.cleanup)
-        self._undo.callback(use_cache(self._folder.name))
-        _forget()
-        self._compiled = self._compile()
 
     def why_not(self) -> str | None:
         """Return why training does not run compiled, or None: known after at least one forward."""
@@ -279,16 +269,6 @@ def _compiler_errors() -> tuple[type[BaseException], ...]:
     """Return what the compiler raises if it fails, and the model does not."""
     exceptions: Any = sys.modules.get("torch._dynamo.exc")
     return (exceptions.TorchDynamoException,) if exceptions is not None else ()
-
-
-def _forget() -> None:
-    """Drop what was compiled, and do without precompiled headers, which a process may have left half written."""
-    import torch
-
-    torch._dynamo.reset()
-    config: Any = sys.modules.get("torch._inductor.config")
-    if hasattr(config, "cpp_cache_precompile_headers"):
-        config.cpp_cache_precompile_headers = False
 
 
 def _drop_headers(folder: str) -> None:

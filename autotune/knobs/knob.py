@@ -46,12 +46,10 @@ class Affinity:
     Attributes:
         cpus: CPUs of its compute threads, ascending.
         workers: CPUs of its loader workers.
-        memory: NUMA nodes that its memory comes from; empty where the kernel chooses.
     """
 
     cpus: tuple[int, ...]
     workers: tuple[int, ...]
-    memory: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,6 @@ class Training:
     Attributes:
         device: of models and batches.
         affinity: the CPUs that this process was started on; None if it is not bound.
-        note: takes a sentence for the user.
         started: changes of the process as a whole, by knob.
         changes: all that were made, oldest first.
         optimizers: those that are prepared.
@@ -207,7 +204,6 @@ class Training:
 
     device: torch.device
     affinity: Affinity | None = None
-    note: Callable[[str], None] = lambda _text: None
     started: dict[str, Change] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)

@@ -6,19 +6,19 @@ Variables that the user set are kept and reported.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import UsageError
 from autotune.knobs.affinity import AffinityPlan, cpu_list
 from autotune.knobs.backend import BACKENDS, MPIEXEC
-from autotune.knobs.knob import Affinity
 from autotune.knobs.omp_wait_policy import OMP_WAIT_POLICY, own_waiting
 from autotune.knobs.settings import Settings
 from autotune.probes.facts import Inventory, Route
 
 ENTRY = "autotune.runtime.entry"
-"""Module that runs a script on a backend that PyTorch does not have, or under the watchdog."""
+"""Module that runs a script on a backend that PyTorch does not have, or with settings applied to it."""
 STARTER = "autotune.knobs.binding"
 """Module that binds a process before it becomes the script."""
 
@@ -40,6 +40,7 @@ MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "HYDI_", "MV2_COMM_WORLD_")
 INHERITED = ("LD_PRELOAD", OMP_WAIT_POLICY)
 """Variables that libraries read when they are loaded: a fork cannot change what they say."""
 _ALLOCATOR = re.compile(r"(jemalloc|tcmalloc|mimalloc)")
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def command(
     mpiexec: str = "mpiexec",
     cluster: Cluster | None = None,
     route: Route | None = None,
-    watched: bool = False,
+    applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
     """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
@@ -83,10 +84,10 @@ def command(
         cluster: several machines; this one alone if None.
         route: from this machine to the rendezvous.
         torchrun: the module that starts several processes.
-        watched: start through our entry, which watches or tunes scripts that do not use this project.
+        applies: start through our entry, which applies settings to scripts that do not use this project.
     """
     row = BACKENDS[settings.backend or "gloo"]
-    entry = ["-m", ENTRY, row.name] if row.module or watched else []
+    entry = ["-m", ENTRY, row.name] if row.module or applies else []
     if settings.processes == 1 and cluster is None:
         return [*binder, python, *entry, script, *args]
     if row.launcher == MPIEXEC:
@@ -117,18 +118,12 @@ def starter(plan: AffinityPlan, python: str) -> list[str]:
 
 
 def system_tools(plan: AffinityPlan) -> list[str]:
-    """Return the same with ``taskset`` and ``numactl``, for a machine without this package."""
-    tools = [_tool(affinity) for affinity in plan.affinities]
+    """Return the same with ``taskset``, for a machine without this package."""
+    tools = [["taskset", "-c", cpu_list(affinity.cpus)] for affinity in plan.affinities]
     if len(tools) < 2:
         return tools[0] if tools else []
     cases = " ".join(f'{rank}) set -- {" ".join(tool)} "$@";;' for rank, tool in enumerate(tools))
     return ["sh", "-c", f'case "${{LOCAL_RANK:-$MPI_LOCALRANKID}}" in {cases} esac; exec "$@"', "sh"]
-
-
-def _tool(affinity: Affinity) -> list[str]:
-    if not affinity.memory:
-        return ["taskset", "-c", cpu_list(affinity.cpus)]
-    return ["numactl", f"--physcpubind={cpu_list(affinity.cpus)}", f"--membind={cpu_list(affinity.memory)}"]
 
 
 def from_options(nodes: int | None, endpoint: str | None) -> Cluster | None:
@@ -282,9 +277,7 @@ def _interface(settings: Settings, inventory: Inventory, interface: str | None) 
     """Return the variable that names the network interface: ``interface``, or the loopback if None."""
     backend = settings.backend or ("gloo" if interface and not inventory.gpus else None)
     variable = BACKENDS[backend].interface_variable if backend else None
-    loopbacks = [found.name for found in inventory.network if found.loopback and found.up]
-    names = [interface] if interface else loopbacks
-    return {variable: names[0]} if variable and names else {}
+    return {variable: interface or LOOPBACK} if variable else {}
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, TIMEOUT_VARIABLE, overrides
+from autotune.environment import DISABLE, LEVEL, PROFILE, SCRIPT_VARIABLE, overrides
 from autotune.errors import UsageError
 from autotune.knobs import affinity as binding
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.constraints import with_processes
 from autotune.knobs.settings import Settings
 from autotune.launch.command import (
-    ENTRY,
     OUR_TORCHRUN,
     Cluster,
     Environment,
@@ -51,7 +50,6 @@ OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
 )
-UNWATCHED = "--timeout is not watched where your launch line starts as it is"
 DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 
@@ -65,7 +63,6 @@ class Wishes:
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
         cluster: the machines that train together; this one alone if None.
-        timeout: the training ends if a process takes no optimizer step for this many seconds.
         why_not: why the script starts without a profile; None if it takes one.
     """
 
@@ -74,7 +71,6 @@ class Wishes:
     task: str | None = None
     processes: int | None = None
     cluster: Cluster | None = None
-    timeout: float | None = None
     why_not: str | None = None
 
 
@@ -126,14 +122,14 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     settings, said = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
         other = OTHER_NUMBER.format(script.processes, settings.processes)
-        return _as_it_is(words, other, wishes.timeout, line=script.line)
+        return _as_it_is(words, other, line=script.line)
     order = _order(profile, level, settings)
     alone = settings.processes == 1 and wishes.cluster is None
     as_one = _as_torchrun(profile) if alone else {}
     by = (AS_ONE,) if as_one else ()
     if order is None and profile.target.script is not None and alone:
         own_settings = f"the script starts as it is: level {level} has your own settings"
-        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), wishes.timeout, as_one, script.line)
+        return _as_it_is(words, "; ".join((*(said or (own_settings,)), *by)), as_one, script.line)
     own = (
         as_one
         | dict(script.variables)
@@ -191,7 +187,7 @@ def _launch(
     route = _route(settings, cluster)
     added = environment(settings, inventory, base, interface=route.interface if route else None)
     plan, unbound = _plan(settings, inventory, added)
-    variables = added.set | own | _watching(wishes.timeout)
+    variables = added.set | own
     if plan.affinities:
         variables[binding.VARIABLE] = plan.text
     if order is not None:
@@ -205,7 +201,7 @@ def _launch(
         cluster=cluster,
         route=route,
         mpiexec=mpiexec(System()) or "mpiexec",
-        watched=wishes.timeout is not None or order is not None,
+        applies=order is not None,
     )
     start = starting(binder=starter(plan, sys.executable), torchrun=OUR_TORCHRUN)
     portable = starting(binder=system_tools(plan))
@@ -222,22 +218,14 @@ def _as_torchrun(profile: Profile) -> dict[str, str]:
 def _as_it_is(
     words: Sequence[str],
     note: str,
-    timeout: float | None = None,
     own: Mapping[str, str] = EMPTY,
     line: Sequence[str] = (),
 ) -> Launch:
     """Return the script without a profile: by the user's own launch ``line``, else with the variables ``own``."""
     if line:
-        unwatched = () if timeout is None else (UNWATCHED,)
-        return Launch(list(line), list(line), dict(os.environ), {}, (note, *unwatched))
-    variables = {**own, **_watching(timeout)}
-    watched = ["-m", ENTRY, "gloo"] if timeout is not None else []
-    start = [sys.executable, *watched, *words]
-    return Launch(start, start, os.environ | variables, variables, (note,))
-
-
-def _watching(timeout: float | None) -> dict[str, str]:
-    return {} if timeout is None else {TIMEOUT_VARIABLE: f"{timeout:g}"}
+        return Launch(list(line), list(line), dict(os.environ), {}, (note,))
+    start = [sys.executable, *words]
+    return Launch(start, start, os.environ | own, dict(own), (note,))
 
 
 def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path, tuple[str, ...]]:

@@ -113,8 +113,8 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
         replace: take the place of another profile of the same machine and target.
 
     Raises:
-        UsageError: no registry, an interrupted run's profile, one of a busy machine or with an impossible gain, or another
-            is there.
+        UsageError: no registry, an interrupted run's profile, one of a busy machine or with an impossible gain, or
+            another is there.
         ProfileError: no valid profile, or the registry cannot be read or written.
     """
     profile = file.read(path)

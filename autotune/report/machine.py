@@ -104,14 +104,6 @@ def _limits(inventory: Inventory) -> Rows:
     return [("processes", most)]
 
 
-def _network(inventory: Inventory) -> Rows:
-    rows = []
-    for interface in inventory.network:
-        words = ["up" if interface.up else "down"] + ["loopback"] * interface.loopback
-        rows.append((interface.name, ", ".join(words)))
-    return rows or [("none", "no interface found")]
-
-
 def _software(inventory: Inventory) -> Rows:
     software = inventory.software
     compiler = software.compiler or f"none: {software.compiler_reason or 'unknown why'}"
@@ -145,7 +137,6 @@ SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (
     ("Memory", _memory),
     ("GPUs", _gpus),
     ("Limits", _limits),
-    ("Network", _network),
     ("Software", _software),
     ("Backends", _backends),
     ("Notes", _notes),

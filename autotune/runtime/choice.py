@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import sys
@@ -23,7 +22,7 @@ from autotune.knobs.table import BY_NAME
 from autotune.launch.command import own_threads
 from autotune.near import did_you_mean
 from autotune.probes import budget, cpu, gpu, memory
-from autotune.probes.facts import Gpu, Inventory, ResourceLimits, Software
+from autotune.probes.facts import Inventory, ResourceLimits, Software
 from autotune.probes.system import System
 from autotune.profiles import file as profiles
 from autotune.profiles import registry
@@ -189,25 +188,10 @@ def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
         cpu=processors,
         budget=budget.probe(system, processors, frozenset(allowed) or None),
         memory=memory.probe(system),
-        gpus=_gpus(system) if torch.cuda.is_available() else (),
+        gpus=gpu.probe(system) if torch.cuda.is_available() else (),
         limits=ResourceLimits(None),
-        network=(),
         software=_software(str(torch.__version__), torch.version.cuda),
     )
-
-
-def _gpus(system: System) -> tuple[Gpu, ...]:
-    """What NVML says. Where it is missing or broken, what PyTorch says: this opens the CUDA context early."""
-    with contextlib.suppress(Exception):
-        if found := gpu.probe(system):
-            return found
-    return tuple(_by_pytorch(index) for index in range(torch.cuda.device_count()))
-
-
-def _by_pytorch(index: int) -> Gpu:
-    known = torch.cuda.get_device_properties(index)
-    size = known.total_memory
-    return Gpu(index, "", known.name, size, size, (known.major, known.minor), mig=False, node=None)
 
 
 def _software(version: str, cuda: str | None) -> Software:

@@ -1,9 +1,8 @@
 """Several processes train one model: the same parameters at the start, the same gradients in each step.
 
-On CPUs gradients are averaged after the backward pass. That takes about as long there as `DistributedDataParallel`,
-whose copies into buckets cost what they hide (decision 013 has the figures). It asks nothing of the model: freezing,
-unused parameters, several calls, losses and backward passes all work. On GPUs `DistributedDataParallel` overlaps the
-exchange with the backward pass (`autotune.runtime.overlap`).
+Gradients are averaged after the backward pass. On CPUs that takes about as long as `DistributedDataParallel`, whose
+copies into buckets cost what they hide (decision 013 has the figures). It asks nothing of the model: freezing, unused
+parameters, several calls, losses and backward passes all work.
 """
 
 from __future__ import annotations
@@ -25,11 +24,8 @@ from autotune.knobs.knob import Change, Changed
 from autotune.knobs.model_call import Call, Layered
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime.notes import Notes
-from autotune.runtime.overlap import Overlapped
 from autotune.runtime.shards import Progress
 
-OVERLAPS = ("cuda",)
-"""Devices on which gradients are exchanged during the backward pass."""
 LARGE = 2**15
 """Gradients of as many elements travel by themselves; smaller ones travel together."""
 SMALL_BUFFER = 2**16
@@ -51,14 +47,14 @@ class GradientSync:
     """All that one session's processes exchange.
 
     Attributes:
-        models: each prepared model; with its layer if gradients are exchanged during the backward pass.
+        models: each prepared model.
         optimizers: each prepared optimizer.
         stopped: gradients are not averaged: the processes come apart. To measure what the exchange takes.
     """
 
     def __init__(self, device: torch.device, progress: Progress, notes: Notes) -> None:
         self.device, self.progress, self.notes = device, progress, notes
-        self.models: dict[nn.Module, Overlapped | None] = {}
+        self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
         self.stopped = False
         self._seen: dict[int, tuple[weakref.ref[Tensor], int]] = {}
@@ -71,19 +67,15 @@ class GradientSync:
 
     # What is prepared -------------------------------------------------------------------------------------------------
 
-    def model(self, model: nn.Module, *, find_unused_parameters: bool) -> Sequence[Change]:
-        """Take rank 0's parameters and buffers, frozen ones too. Returns the layers around the call."""
+    def model(self, model: nn.Module) -> Change:
+        """Take rank 0's parameters and buffers, frozen ones too. Returns the layer around the call."""
         if isinstance(model, DistributedDataParallel):
-            return ()
+            return Change()
         self._take_rank_zero((*model.parameters(), *model.buffers()))
         if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()):
             self.notes.add(HOOKS)
-        settled, self.models[model] = Layered(model, self._around), None
-        if self.device.type not in OVERLAPS:
-            return (settled,)
-        layer = Overlapped(model, self.device, find_unused_parameters=find_unused_parameters)
-        self.models[model] = layer
-        return settled, layer
+        self.models.append(model)
+        return Layered(model, self._around)
 
     def _around(self, call: Call) -> Call:
         def called(*arguments: Any, **options: Any) -> Any:
@@ -113,16 +105,13 @@ class GradientSync:
     def _settle(self) -> None:
         """Take rank 0's values of what is new, or was written to between two steps."""
         self._settle_parameters()
-        if self.device.type not in OVERLAPS and not self.stopped:
+        if not self.stopped:
             kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
             self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b))
 
     def _settle_parameters(self) -> None:
-        """Do so for parameters; for those beside the models only, if PyTorch's module has the others."""
-        if self.stopped:
-            return
-        by_module = {id(p) for model, layer in self.models.items() if layer is not None for p in model.parameters()}
-        self._take_rank_zero(p for p in self._trained() if id(p) not in by_module)
+        if not self.stopped:
+            self._take_rank_zero(self._trained())
 
     def after_backward(self) -> None:
         """Average the gradients of everything that is prepared, but for models whose gradients stay apart."""
@@ -132,8 +121,7 @@ class GradientSync:
             self.notes.add(NOTHING)
             return
         apart = {id(p) for model in self._apart for p in model.parameters()}
-        done = {id(p) for layer in self.models.values() if layer is not None for p in layer.averaged()}
-        self.exchange([p for p in self._trained() if id(p) not in apart and id(p) not in done])
+        self.exchange([p for p in self._trained() if id(p) not in apart])
         if not self._apart:
             self._fresh.update(self.optimizers)
 
@@ -142,14 +130,10 @@ class GradientSync:
         """Gradients of ``models``, or of all, stay in this process while inside."""
         before = self._apart
         self._apart = [*before, *(list(models) or self.models)]
-        with contextlib.ExitStack() as stack:
-            for layer in (self.models.get(model) for model in self._apart):
-                if layer is not None:
-                    stack.enter_context(layer.no_sync())
-            try:
-                yield
-            finally:
-                self._apart = before
+        try:
+            yield
+        finally:
+            self._apart = before
 
     def mean(self, value: float) -> float:
         """Return the mean of ``value`` over all processes, each with the weight of its part of the batch."""
@@ -157,20 +141,13 @@ class GradientSync:
         dist.all_reduce(total)
         return float(total) / dist.get_world_size()
 
-    def stop(self) -> None:
-        """Average no gradients from now on."""
-        self.stopped = True
-        for layer in self.models.values():
-            if layer is not None:
-                layer.no_sync().__enter__()
-
     def abandon(self) -> None:
         """Answer nobody any more: this process failed, and the others must not go on with a part of the data."""
         self._done = True
 
     def finish(self) -> None:
         """Answer processes that still wait for this one, which takes no further batch."""
-        if self._done or self.stopped or self.device.type in OVERLAPS or not dist.is_initialized():
+        if self._done or self.stopped or not dist.is_initialized():
             return
         self._done = True
         if self.progress.steps:
@@ -204,8 +181,6 @@ class GradientSync:
 
     def _buffers(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return running statistics, which are averaged, and small buffers, which follow rank 0's in each step."""
-        if self.device.type in OVERLAPS:
-            return [], []
         norms: list[Tensor] = []
         others: list[Tensor] = []
         for module in self._modules():

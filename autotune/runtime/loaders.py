@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
-import resource
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -82,8 +81,6 @@ class LoaderChange(Change):
             elif own.get(name) is not value and own.get(name) != value:
                 self._put_back(name, own.get(name), value)
                 own[name] = value
-        if own["num_workers"] > 0 and self._undo:
-            self._undo.append(_raise_limit_of_open_files())
 
     def _put_back(self, name: str, before: Any, after: Any) -> None:
         absent = name not in vars(self._loader)
@@ -161,18 +158,6 @@ def batch_change(loader: DataLoader[Any], batch: int) -> LoaderChange:
 def _start_method(loader: DataLoader[Any]) -> str:
     context: Any = loader.multiprocessing_context or multiprocessing
     return str(context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0])
-
-
-def _raise_limit_of_open_files() -> Callable[[], None]:
-    """Raise the limit of open files as far as allowed: a worker's batch holds one per tensor. Return the undo."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft in (hard, resource.RLIM_INFINITY):
-        return lambda: None
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # training may go on well with the limit that there is
-        return lambda: None
-    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def reads_like(loader: DataLoader[Any], other: DataLoader[Any]) -> bool:

@@ -25,7 +25,7 @@ from autotune.knobs.knob import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
-from autotune.runtime import fingerprints, loaders, processes, sharing, watchdog
+from autotune.runtime import fingerprints, loaders, processes, sharing
 from autotune.runtime.gradient_sync import GradientSync, normalises
 from autotune.runtime.notes import Notes
 from autotune.runtime.shards import Part, Progress
@@ -97,7 +97,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self._loaders: list[DataLoader[Any]] = []
         self._in_force: dict[str, list[Change]] = {}
         self._restore = contextlib.ExitStack()
-        self._training = Training(self.device, own_affinity(os.environ), self._notes.add)
+        self._training = Training(self.device, own_affinity(os.environ))
         self.optimizers = self._training.optimizers
         try:
             self._join(init_method, timeout)
@@ -143,14 +143,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     # What the user's loop calls -----------------------------------------------------------------------------------
 
-    def prepare(self, *objects: Any, find_unused_parameters: bool = False) -> Any:
+    def prepare(self, *objects: Any) -> Any:
         """Make models, optimizers and loaders, in any order and number, ready to train; return others as they are.
 
         All stay the user's own objects. A loader's batch is the global one, over all processes.
 
         Args:
             objects: what to prepare.
-            find_unused_parameters: for several processes, if some parameters take no part in some losses.
 
         Raises:
             TypeError: a list, tuple or dictionary holds what is to be prepared: hand each over by itself.
@@ -160,7 +159,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         for kind in CONTAINED:  # models first, whatever the order
             for item in objects:
                 if isinstance(item, kind):
-                    self._prepare(item, find_unused_parameters)
+                    self._prepare(item)
                 elif kind is DataLoader and self.sync is not None:
                     self._pass_over(item)
         return objects[0] if len(objects) == 1 else objects
@@ -284,12 +283,12 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     # How things are prepared ----------------------------------------------------------------------------------------
 
-    def _prepare(self, item: Any, find_unused_parameters: bool) -> None:
+    def _prepare(self, item: Any) -> None:
         if any(item is known for known in (*self.models, *self.optimizers, *self._loaders)):
             return
         if isinstance(item, nn.Module):
             self.models.append(item)
-            self._model(item, find_unused_parameters)
+            self._model(item)
         elif isinstance(item, Optimizer):
             self.optimizers.append(item)
             self._optimizer(item)
@@ -297,13 +296,12 @@ class Session(contextlib.AbstractContextManager["Session"]):
             self._loaders.append(item)
             self._loader(item)
 
-    def _model(self, model: nn.Module, find_unused_parameters: bool) -> None:
+    def _model(self, model: nn.Module) -> None:
         if self._moves:
             model.to(self.device)
         self._change("models", fingerprints.of_model, "on_model", model)
         if self.sync is not None:
-            for layer in self.sync.model(model, find_unused_parameters=find_unused_parameters):
-                self._restore.callback(layer.undo)
+            self._restore.callback(self.sync.model(model).undo)
             if normalises(model):
                 self._notes.add("BatchNorm normalises over each process's share of a batch")
 
@@ -438,9 +436,6 @@ def load(
     """
     disabled = overrides(os.environ).disabled
     session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
-    seconds = watchdog.seconds_of(os.environ)
-    if seconds is not None:
-        session._restore.callback(watchdog.watch(seconds))
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
         atexit.register(lambda: session._close(failed=hasattr(sys, "last_value")))  # an error that nobody caught

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class Header:
         """Plain data for JSON; nothing in it names the machine's user, host or folders."""
         return {
             **vars(self),
-            "inventory": to_json(replace(self.inventory, network=())),
+            "inventory": to_json(self.inventory),
             "task": self.task.as_dict(),
             "baseline": self.baseline.as_dict(),
         }

@@ -229,9 +229,7 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
         LogicalCpu(k, package=(k % cores) * sockets // cores, core=k % cores, node=(k % cores) * sockets // cores)
         for k in range(threads)
     )
-    nodes = tuple(
-        NumaNode(n, tuple(c.id for c in logical if c.node == n), memory // sockets, (10,)) for n in range(sockets)
-    )
+    nodes = tuple(NumaNode(n, tuple(c.id for c in logical if c.node == n)) for n in range(sockets))
     features = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
     accelerators = tuple(Gpu(k, f"GPU-{k}", "simulated", 80 * GIB, 80 * GIB, (9, 0), False, 0) for k in range(gpus))
     return Inventory(
@@ -240,7 +238,6 @@ def inventory(threads: int = 2, cores: int = 2, sockets: int = 1, gpus: int = 0,
         memory=Memory(memory, memory, "MemTotal", memory, memory // 2, memory // 2, None),
         gpus=accelerators,
         limits=ResourceLimits(None),
-        network=(),
         software=Software(
             python="3.12",
             platform="linux",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from autotune.probes.facts import Allocator, Inventory, NetworkInterface
+from autotune.probes.facts import Allocator, Inventory
 from benchmarks.simulation import simulator
 
 LIBRARIES = (
@@ -15,8 +15,7 @@ LIBRARIES = (
 
 
 def inventory(**changes: Any) -> Inventory:
-    """Eight CPUs, loopback and Ethernet, jemalloc and tcmalloc."""
+    """Eight CPUs, jemalloc and tcmalloc."""
     plain = simulator.inventory(8, 8)
-    network = (NetworkInterface("eth0", True, False), NetworkInterface("lo", True, True))
-    values: dict[str, Any] = {"network": network, "software": replace(plain.software, allocators=LIBRARIES)}
+    values: dict[str, Any] = {"software": replace(plain.software, allocators=LIBRARIES)}
     return replace(plain, **{**values, **changes})

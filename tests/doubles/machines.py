@@ -131,8 +131,6 @@ def laptop() -> Machine:
                     "30 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw",
                 ]
             ),
-            **interface("lo", operstate="unknown", flags="0x9", type="772"),
-            **interface("wlp0s20f3", operstate="up", flags="0x1003", type="1"),
         }
     )
 
@@ -334,8 +332,3 @@ def disk(number: str, partition: str, whole: str, rotational: str) -> dict[str, 
         f"{folder}/../uevent": f"DEVTYPE=disk\nDEVNAME={whole}",
         f"{folder}/../queue/rotational": rotational,
     }
-
-
-def interface(name: str, **files: str) -> dict[str, str]:
-    """Files of one network interface."""
-    return {f"/sys/class/net/{name}/{file}": text for file, text in files.items()}

@@ -16,7 +16,6 @@ from autotune.probes.facts import (
     Inventory,
     LogicalCpu,
     Memory,
-    NetworkInterface,
     NumaNode,
     ResourceLimits,
     Software,
@@ -51,7 +50,7 @@ def inventory(**changes: Any) -> Inventory:
             architecture="x86_64",
             features=("avx2", "avx512f", "avx512_bf16"),
             logical=tuple(LogicalCpu(id=k, package=0, core=k // 2, node=0) for k in range(16)),
-            nodes=(NumaNode(0, tuple(range(16)), 64 * 2**30, (10,)),),
+            nodes=(NumaNode(0, tuple(range(16))),),
         ),
         "budget": CpuBudget(
             cpus=tuple(range(16)),
@@ -73,7 +72,6 @@ def inventory(**changes: Any) -> Inventory:
         ),
         "gpus": (),
         "limits": ResourceLimits(processes=None),
-        "network": (NetworkInterface("lo", True, True), NetworkInterface("eth0", True, False)),
         "software": Software(
             python="3.11.9",
             platform="linux",

@@ -1,13 +1,10 @@
-"""What the entry does in the process of a script: puts the backend in place and starts the watch.
+"""Prepare the process of a script: the backend and the settings are put in place when it imports PyTorch.
 
-It waits until the script itself imports PyTorch, which reads variables then that the script may set before:
-``OMP_NUM_THREADS``, ``TORCH_LOGS`` and others.
+Not before: PyTorch reads variables then that the script may set itself, such as ``OMP_NUM_THREADS`` or ``TORCH_LOGS``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import functools
 import importlib.abc
 import os
@@ -17,34 +14,32 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.backend import BACKENDS
 
 
 def prepare(backend: str) -> None:
-    """See that ``backend`` is in place and the watch is on once PyTorch is imported."""
-    order, timed = os.environ.pop(SCRIPT_VARIABLE, None), TIMEOUT_VARIABLE in os.environ
-    if BACKENDS[backend].module is None and not timed and order is None:
+    """Put ``backend``, and what `autotune run` applies to the script, in place once PyTorch is imported."""
+    order = os.environ.pop(SCRIPT_VARIABLE, None)
+    if BACKENDS[backend].module is None and order is None:
         return
     prepared = functools.partial(_with_torch, backend, os.getpid(), order)
     if "torch" in sys.modules:
         prepared()
-        return
-    if timed:
-        _watch_without_torch()
-    sys.meta_path.insert(0, Torch(faulthandler.cancel_dump_traceback_later if timed else lambda: None, prepared))
+    else:
+        sys.meta_path.insert(0, Torch(prepared))
 
 
 class Torch(importlib.abc.MetaPathFinder):
-    """Calls ``before`` and ``after`` around the first import of PyTorch, and then is gone."""
+    """Calls ``after`` once PyTorch has been imported, and then is gone."""
 
-    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        self.before, self.after = before, after
+    def __init__(self, after: Callable[[], None]) -> None:
+        self.after = after
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find. To look PyTorch up is not to import it yet."""
+        """Return what the other finders find. To look PyTorch up is not to import it yet."""
         if fullname != "torch":
             return None
         finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
@@ -59,7 +54,6 @@ class Torch(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module  # the class's own is seen again
-            self.before()
             original(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
@@ -79,28 +73,13 @@ def _starting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return init_process_group
 
 
-def _with_torch(backend: str, process: int, order: str | None = None) -> None:
-    """Do the work. A forked child of ``process`` is left alone: it need not be one that trains."""
+def _with_torch(backend: str, process: int, order: str | None) -> None:
+    """Do the work. Settings are left out in a forked child of ``process``: it need not be one that trains."""
     if BACKENDS[backend].module is not None:
         from autotune.runtime import processes
 
         processes.replace_init(functools.partial(_starting, processes.registered(backend)))
-    if os.getpid() != process:
-        return
-    if order is not None:
+    if order is not None and os.getpid() == process:
         from autotune.scripts.apply import Applied, Order
 
         Applied(Order.from_text(order)).install()
-    if TIMEOUT_VARIABLE in os.environ:
-        from autotune.runtime import watchdog
-
-        seconds = watchdog.seconds_of(os.environ)
-        if seconds is not None:
-            watchdog.watch(seconds)
-
-
-def _watch_without_torch() -> None:
-    """A script that hangs before it imports PyTorch ends too, and shows its stack; not without stderr or a duration."""
-    with contextlib.suppress(ValueError, OverflowError, AttributeError, RuntimeError):
-        seconds = float(os.environ.get(TIMEOUT_VARIABLE, ""))
-        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)

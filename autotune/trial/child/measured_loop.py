@@ -278,7 +278,7 @@ class MeasuredLoop:
             for optimizer in self.session.optimizers:
                 optimizer.step = _no_update  # type: ignore[method-assign]
         elif self.spec.without is Without.EXCHANGE and self.session.sync is not None:
-            self.session.sync.stop()
+            self.session.sync.stopped = True
 
     def goes_on(self) -> None:
         """Report that training goes on, twice a second at most."""

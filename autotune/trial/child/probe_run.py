@@ -14,12 +14,12 @@ import importlib
 import json
 import os
 import random
-import runpy
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -90,16 +90,15 @@ def run(script: Script, hooks: Hooks) -> Ended:
     if script.ranked and "RANK" not in os.environ:
         os.environ.update(torchrun.variables())
     adapters.silence(_text(script))
-    as_main.pose(script.written, [script.written, *script.arguments], None)
     hooks.install()
     random.seed(SEED)  # an unseeded script is the same in every trial
     numpy.random.seed(SEED)
-    sys.last_value = None
-    try:
-        status = _run_module(script.module) if script.module else as_main.run(str(script.path))
-    except SystemExit as left:
-        return Ended(None, as_main.exit_status(left.code))
-    return Ended(sys.last_value if status else None, status)
+    work: Callable[[], None]
+    if script.module:
+        work = partial(as_main.run_module, script.module, script.arguments)
+    else:
+        work = partial(as_main.run, str(script.path), [script.written, *script.arguments])
+    return Ended(*as_main.ended(work))
 
 
 def enter_isolation(script: Script, scratch: Path) -> Isolation:
@@ -115,11 +114,6 @@ def _text(script: Script) -> str:
         return script.path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _run_module(name: str) -> int:
-    sys.path[0] = os.getcwd()
-    return as_main.ended(lambda: runpy._run_module_as_main(name))  # type: ignore[attr-defined]
 
 
 def _imported(script: Script) -> Iterator[str]:

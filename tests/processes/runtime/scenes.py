@@ -19,11 +19,6 @@ from tests.torch.records import dataset, network
 Scene = Callable[[Session], list[float]]
 SCENES: dict[str, Scene] = {}
 LOSS = nn.functional.mse_loss
-NOT_OVERLAPPED = (
-    *("two heads", "inner steps", "parts that take turns"),
-    *("a batch is skipped by its loss", "a batch is skipped since a sample is broken"),
-)
-"""What `DistributedDataParallel` cannot do, and so several GPUs cannot: it raises."""
 
 
 def scene(function: Scene) -> Scene:

@@ -1,4 +1,4 @@
-"""Masks and memory policies for real, each in a process of its own; skipped, with the reason, where not permitted."""
+"""Masks for real, each in a process of its own; skipped, with the reason, where not permitted."""
 
 from __future__ import annotations
 
@@ -176,75 +176,3 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
         workers(3)
     assert calls.mock_calls == [mock.call.move(0, (4000,)), mock.call.own(3)]
     assert workers.why_not == "loader workers did not get CPUs 4000"
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-IN_CHILD = """
-import json
-from autotune.knobs.affinity import Affinity
-from autotune.knobs import binding
-try:
-    before = binding.memory_policy()
-    binding.set_memory_policy(binding.BIND, (0,))
-    bound = binding.memory_policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
-    binding.set_memory_policy(binding.PREFERRED, (0,))
-    preferred = binding.memory_policy(), binding.memory_note(Affinity((0,), (0,), (0,)))
-    binding.set_memory_policy(binding.DEFAULT, ())
-    refused = None
-    try:
-        binding.take_memory_from((1000,))
-    except OSError as error:
-        refused = error.strerror
-    print(json.dumps({"before": before, "bound": bound, "preferred": preferred, "refused": refused,
-                      "after": binding.memory_policy(), "note": binding.memory_note(Affinity((0,), (0,), (0,)))}))
-except OSError as error:
-    print(json.dumps({"errno": error.strerror or str(error)}))
-"""
-
-
-@linux
-def test_memory_policies_for_real(tmp_path: Path) -> None:
-    found = run(sys.executable, "-c", IN_CHILD, cwd=tmp_path)
-    if "errno" in found:
-        pytest.skip(f"memory policies are not permitted here: {found['errno']}")
-    assert found["before"][0] == binding.DEFAULT
-    assert found["bound"] == [[binding.BIND, [0]], None]
-    assert found["preferred"][0] == [binding.PREFERRED, [0]]
-    assert "only preferred" in found["preferred"][1]
-    assert found["refused"] == "Invalid argument"
-    assert found["after"] == [binding.DEFAULT, []]
-    assert "the kernel refused" in found["note"]
-
-
-@pytest.mark.parametrize("permitted", [(), (binding.PREFERRED,), (binding.BIND, binding.PREFERRED)])
-def test_policies_fall_back_and_cpus_stay_bound(permitted: tuple[int, ...]) -> None:
-    """Bound, else preferred, else the CPUs alone; which of them is read back."""
-    asked: list[tuple[int, tuple[int, ...]]] = []
-    force = [(binding.DEFAULT, ())]
-
-    def set_policy(mode: int, nodes: tuple[int, ...]) -> None:
-        asked.append((mode, tuple(nodes)))
-        if mode not in permitted:
-            raise PermissionError(1, "Operation not permitted")
-        force.append((mode, tuple(nodes)))
-
-    place = Affinity((0,), (0,), (1, 3))
-    with (
-        mock.patch.object(os, "sched_setaffinity", create=True),
-        mock.patch.object(binding, "set_memory_policy", set_policy),
-        mock.patch.object(binding, "memory_policy") as policy,
-    ):
-        binding.bind(place)
-        policy.return_value = force[-1]
-        note = binding.memory_note(place)
-    assert asked[0] == (binding.BIND, (1, 3))
-    assert asked[1:] == ([] if binding.BIND in permitted else [(binding.PREFERRED, (1,))])
-    words = {(): "the kernel refused", (1,): "only preferred there"}.get(permitted)
-    assert (note is None) if words is None else words in (note or "")
-
-
-def test_a_forbidden_look_is_no_error() -> None:
-    place = Affinity((0,), (0,), (1,))
-    with mock.patch.object(binding, "memory_policy", side_effect=PermissionError(1, "Operation not permitted")):
-        assert "Operation not permitted" in (binding.memory_note(place) or "")

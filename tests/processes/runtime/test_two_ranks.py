@@ -19,7 +19,7 @@ from autotune.probes.system import System
 from autotune.runtime import processes
 from autotune.runtime.entry.torchrun import free_port
 from autotune.runtime.session import Session
-from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.processes.runtime.scenes import SCENES
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,16 +78,9 @@ def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dic
 def test_two_ranks_do_what_one_process_does(scene: str, ranks: list[dict[str, Any]]) -> None:
     with Session(None, device="cpu") as session:
         expected = SCENES[scene](session)
-    for way in ("scenes", *(() if scene in NOT_OVERLAPPED else ("scenes, overlapped",))):
-        first, second = (rank[way][scene] for rank in ranks)
-        assert first == second, f"the ranks are apart: {way}"
-        torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
-
-
-def test_unused_parameters_say_what_to_write(ranks: list[dict[str, Any]]) -> None:
-    for rank in ranks:
-        assert "tuned.prepare(..., find_unused_parameters=True)" in rank["unused"][0]
-        assert rank["unused"][1:] == ["fine", "fine"]
+    first, second = (rank["scenes"][scene] for rank in ranks)
+    assert first == second, "the ranks are apart"
+    torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[str, Any]]) -> None:

@@ -9,7 +9,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -17,13 +16,10 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from autotune.knobs.settings import Settings
-from autotune.runtime import gradient_sync
 from autotune.runtime.session import Session
-from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
+from tests.processes.runtime.scenes import SCENES
 from tests.torch.records import dataset, network
 
-ON_GPUS = ("cpu",)
-"""Exchange during the backward pass, as on GPUs."""
 SETTINGS = Settings(processes=2, batch_size=32)
 
 
@@ -34,10 +30,8 @@ def main(folder: Path) -> None:
         result["place"] = [session.rank, session.world_size, session.is_main]
         result["not_applied"] = session.not_applied
         result["orders"] = orders()
-        result["scenes"] = scenes(())
-        result["scenes, overlapped"] = scenes(ON_GPUS)
+        result["scenes"] = scenes()
         result["sampler of its own"] = own_sampler()
-        result["unused"] = unused()
         result["noise"] = noise()
         result["buffers"] = buffers()
         result["split"] = split()
@@ -45,14 +39,11 @@ def main(folder: Path) -> None:
     (folder / f"rank{session.rank}.json").write_text(json.dumps(result))
 
 
-def scenes(overlaps: tuple[str, ...]) -> dict[str, list[float]]:
+def scenes() -> dict[str, list[float]]:
     """What each scene ends with, though this rank is seeded apart."""
     found = {}
     for name, scene in SCENES.items():
-        if overlaps and name in NOT_OVERLAPPED:
-            continue
-        changed = mock.patch.object(gradient_sync, "OVERLAPS", overlaps)
-        with changed, Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
+        with Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
             found[name] = scene(session)
     return found
 
@@ -145,33 +136,6 @@ def split() -> dict[str, Any]:
         loader = session.prepare(DataLoader(data, batch_size=4))
         seen = [batch["number"].tolist() for batch in loader]
         return {"seen": seen, "own": order[:8], "reason": dict(session.not_applied).get("processes")}
-
-
-class Branches(nn.Module):
-    """Half of it never takes part."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used, self.unused = network(), network()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        """The used half's output."""
-        return self.used(x)
-
-
-def unused() -> list[str]:
-    """On GPUs the error without the flag, and two steps that pass with it; on CPUs there is nothing to say."""
-    said = []
-    for overlaps, flag in ((ON_GPUS, False), (ON_GPUS, True), ((), False)):
-        with mock.patch.object(gradient_sync, "OVERLAPS", overlaps), Session(SETTINGS, device="cpu") as session:
-            model = session.prepare(Branches(), find_unused_parameters=flag)
-            try:
-                for _ in range(2):
-                    session.backward(model(dataset(4)[:][0]).sum())
-                said.append("fine")
-            except RuntimeError as error:
-                said.append(str(error))
-    return said
 
 
 if __name__ == "__main__":

@@ -137,11 +137,3 @@ def test_a_rank_that_does_not_get_its_cpus_is_not_a_result(gone: int, runner: Ru
 def test_an_unplanned_binding_is_not_a_result(runner: Runner) -> None:
     outcome = attempt(runner, Settings(batch_size=8, binding="numa"))
     assert isinstance(outcome, NotApplied), outcome
-
-
-def test_memory_that_is_not_bound_is_a_note(runner: Runner) -> None:
-    """A08: a node that is not here stands for a kernel that refuses."""
-    place = Affinity(tuple(CPUS), tuple(CPUS), (1000,))
-    outcome = attempt(runner, Settings(batch_size=8, binding="numa"), place)
-    assert isinstance(outcome, Completed), outcome
-    assert any(note.startswith("memory is not bound to NUMA node 1000") for note in outcome.notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,31 +84,16 @@ class CompilerError(Exception):
     output = "In file included from x.h\nx.cpp:3: error: one\n\nx.cpp:4: error: two\nx.cpp:5: error: three\n"
 
 
-@pytest.mark.parametrize(("failures", "runs_plain"), [(1, False), (2, True)])
-def test_a_failing_compiler_is_tried_once_more_in_an_empty_cache(
-    failures: int, runs_plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caches: list[str] = []
-
-    def backend(graph: Any, _inputs: Any) -> Any:
-        caches.append(os.environ[CACHE_VARIABLE])
-        if len(caches) <= failures:
-            raise CompilerError("C++ compile error")
-        return graph
+def test_a_failing_compiler_leaves_the_plain_call_and_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend(_graph: Any, _inputs: Any) -> Any:
+        raise CompilerError("C++ compile error")
 
     monkeypatch.setattr(compiling, "BACKEND", backend)
     model = nn.Linear(4, 2)
     change = compiled(model)
     assert torch.equal(model(torch.ones(8, 4)), model._call_impl(torch.ones(8, 4)))
-    assert len(caches) == 2
-    assert caches[0] == "/nowhere" != caches[1]
-    assert (change.why_not() is not None) == runs_plain
-    if runs_plain:
-        last = "last lines: x.cpp:3: error: one | x.cpp:4: error: two | x.cpp:5: error: three"
-        assert str(change.why_not()).endswith(last)
-    change.undo()
-    assert os.environ[CACHE_VARIABLE] == "/nowhere"
-    assert not Path(caches[1]).exists()
+    last = "last lines: x.cpp:3: error: one | x.cpp:4: error: two | x.cpp:5: error: three"
+    assert str(change.why_not()).endswith(last)
 
 
 def test_a_header_that_is_half_written_fails_one_compile_only(tmp_path: Path) -> None:

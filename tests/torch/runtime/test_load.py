@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -292,21 +291,3 @@ def test_what_is_not_proven_is_said(partial: bool, proven: bool, words: str | No
     evidence = dataclasses.replace(data.evidence, partial=partial)
     choice = decide(dataclasses.replace(data, levels=levels, evidence=evidence), "test", None, {}, inventory())
     assert [words in note for note in choice.notes] == ([True] if words else [])
-
-
-@pytest.mark.parametrize("broken", [False, True], ids=["missing", "broken"])
-def test_without_nvml_pytorch_says_what_gpus_there_are(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = SimpleNamespace(name="NVIDIA H200", total_memory=2**37, major=9, minor=0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: gpu)
-    found: dict[str, Any] = {"side_effect": RuntimeError("driver/library mismatch")} if broken else {"return_value": ()}
-    with mock.patch("autotune.probes.gpu.probe", **found):
-        here = _inventory()
-    assert [(gpu.name, gpu.memory_total, gpu.capability) for gpu in here.gpus] == [("NVIDIA H200", 2**37, (9, 0))] * 2
-    wanted = Settings(batch_size=8, pin_memory=True, precision="tf32")
-    choice = decide(profile(wanted, device="cuda"), "test", None, {}, here)
-    assert choice.settings is not None
-    assert (choice.settings.pin_memory, choice.settings.precision) == (True, "tf32")
-    unseen = decide(profile(Settings(batch_size=8), device="cuda"), "test", None, {}, inventory(gpus=0))
-    assert (unseen.device, unseen.notes) == ("cuda", ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import resource
 from collections import defaultdict, namedtuple
 from collections.abc import Iterator
 from typing import Any
@@ -205,16 +204,3 @@ def test_a_loader_whose_batches_move_stays_a_loader() -> None:
     served.undo()
     assert type(loader) is DataLoader
     assert next(iter(loader))[0].device.type == "cpu"
-
-
-def test_the_soft_limit_of_open_files_is_raised_and_put_back() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    low = min(soft, 256)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
-    try:
-        with Session(quiet(num_workers=1), device="cpu") as session:
-            session.prepare(DataLoader(Numbers()))
-            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

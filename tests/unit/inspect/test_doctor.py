@@ -95,7 +95,7 @@ def test_switches(switches: Switches, name: list[str]) -> None:
 
 
 def test_pages_wander_only_between_several_nodes() -> None:
-    nodes = tuple(NumaNode(each, (each,), 2**30, (10, 20)) for each in range(2))
+    nodes = tuple(NumaNode(each, (each,)) for each in range(2))
     found = only(replace(healthy(cpu={"nodes": nodes}), switches=Switches(numa_balancing=True)))
     assert found.name == "numa-balancing"
 

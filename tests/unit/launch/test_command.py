@@ -29,7 +29,7 @@ from autotune.probes.facts import Route
 from tests.doubles.machine import inventory
 
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
-LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1), (0,)), Affinity((2, 3), (2, 3), (1,))))
+LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
 
 def test_one_process_is_plain_python() -> None:
@@ -56,10 +56,10 @@ def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
     assert found == [*start, "autotune.runtime.entry", "ccl", "train.py"]
 
 
-def test_what_is_watched_starts_through_our_entry() -> None:
+def test_a_script_with_settings_starts_through_our_entry() -> None:
     entry = ["-m", "autotune.runtime.entry", "gloo", "train.py"]
-    assert command(Settings(), "train.py", [], "py", watched=True) == ["py", *entry]
-    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", watched=True, binder=["bind"])
+    assert command(Settings(), "train.py", [], "py", applies=True) == ["py", *entry]
+    found = command(Settings(processes=2, backend="gloo"), "train.py", [], "py", applies=True, binder=["bind"])
     assert found[-7:] == ["bind", "py", "-u", *entry]
 
 
@@ -84,7 +84,7 @@ def test_one_process() -> None:
         ["py", "-m", "autotune.knobs.binding", "py", "train.py", "x"]
     )
     assert system_tools(ALONE) == ["taskset", "-c", "0-1"]
-    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["numactl", "--physcpubind=2-3", "--membind=1"]
+    assert system_tools(AffinityPlan((0, 1), LOCAL.affinities[1:])) == ["taskset", "-c", "2-3"]
 
 
 def test_several_processes() -> None:

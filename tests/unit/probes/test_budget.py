@@ -125,23 +125,6 @@ def test_hybrid_counts(tmp_path: Path) -> None:
     assert (found.performance_cores, found.cores, found.threads) == (6, 14, 20)
 
 
-@pytest.mark.parametrize(
-    ("env", "mask", "expected"),
-    [
-        ({"SLURM_CPUS_PER_TASK": "8"}, (0,), "srun --cpus-per-task=8"),
-        ({"SLURM_JOB_ID": "1"}, (0,), "--cpus-per-task=N"),
-        ({"SLURM_CPUS_PER_TASK": "2"}, (0, 1), None),
-        ({"SLURM_CPUS_PER_TASK": "many"}, (0, 1), None),
-    ],
-)
-def test_slurm_variables_only_explain(
-    tmp_path: Path, env: dict[str, str], mask: tuple[int, ...], expected: str | None
-) -> None:
-    found = probe(plain().having(env=env, affinity=mask), tmp_path)
-    assert found.threads == len(mask)
-    assert found.hints == () if expected is None else expected in found.hints[0]
-
-
 @given(st.text(max_size=30))
 def test_a_quota_is_positive_or_refused(text: str) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Network interfaces."""
+"""Routes to other machines."""
 
 from __future__ import annotations
 
@@ -9,30 +9,7 @@ import pytest
 from autotune.probes import network
 from autotune.probes.facts import Route
 from autotune.probes.system import System
-from tests.doubles.machines import host, interface, laptop
 from tests.doubles.recorded import Recorded, Recording
-
-
-def test_laptop(tmp_path: Path) -> None:
-    lo, wlan = network.probe(laptop().at(tmp_path))
-    assert (lo.name, lo.up, lo.loopback) == ("lo", True, True)
-    assert (wlan.name, wlan.up, wlan.loopback) == ("wlp0s20f3", True, False)
-
-
-@pytest.mark.parametrize(
-    ("operstate", "flags", "up"),
-    [
-        ("up", "0x1003", True),
-        ("down", "0x1003", False),
-        ("unknown", "0x9", True),
-        ("unknown", "0x8", False),
-        ("unknown", "", False),
-    ],
-)
-def test_states(tmp_path: Path, operstate: str, flags: str, up: bool) -> None:
-    files = interface("eth0", operstate=operstate, flags=flags, type="1")
-    (found,) = network.probe(host([(0,)], cpuinfo="").having(files).at(tmp_path))
-    assert found.up == up
 
 
 class TestRoute:

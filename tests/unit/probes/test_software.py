@@ -194,14 +194,9 @@ def test_builds_without_a_question_are_survived(distributed: Any, expected: dict
     assert torch_facts.backends(distributed) == expected
 
 
-@pytest.mark.parametrize(
-    ("cxx", "reason"), [("no-such-compiler-here", "no-such-compiler-here is not installed"), ("false", "false failed")]
-)
-def test_a_compiler_that_does_not_work_has_a_reason(monkeypatch: pytest.MonkeyPatch, cxx: str, reason: str) -> None:
-    monkeypatch.setenv("CXX", cxx)
-    found, why = torch_facts.compiler()
-    assert found is None
-    assert reason in (why or "")
+def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler-here")
+    assert torch_facts.compiler() == (None, "no-such-compiler-here is not installed")
 
 
 LIB = "/usr/lib/x86_64-linux-gnu"

@@ -51,7 +51,7 @@ def test_the_machine_table_names_limits_reasons_and_hints() -> None:
 
 
 def test_unknown_facts_are_said_to_be_unknown() -> None:
-    inventory = records.inventory(network=())
+    inventory = records.inventory()
     software = replace(inventory.software, torch=None, backends=(), allocators=())
     memory = replace(inventory.memory, shm_total=None, shm_free=None, transparent_hugepages=None)
     shown = flat(machine.text(replace(inventory, software=software, memory=memory)))

@@ -106,7 +106,7 @@ def process() -> dict[str, object]:
         "stdin": [sys.stdin.encoding, sys.stdin.errors],
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(MARKS)},
-        "threads": [thread.name for thread in threading.enumerate() if thread.name != "autotune-watchdog"],
+        "threads": [thread.name for thread in threading.enumerate()],
         "folder": os.getcwd(),
     }
 

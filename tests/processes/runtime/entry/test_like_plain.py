@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environment import TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.runtime.entry import as_main
-from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI, UNREADABLE
+from tests.processes.runtime.entry.endings import DEEP, ORDERLY, UNDER_MPI
 
 ROOT = Path(__file__).resolve().parents[4]
 PROBE = Path(__file__).with_name("probe_script.py")
@@ -77,42 +75,21 @@ def test_a_script_sees_what_plain_python_shows() -> None:
     compare(seen(python(*words, entry="gloo")), seen(python(*words)))
 
 
-@pytest.mark.torch
-def test_a_watched_script_sees_it_too_once_it_imports_torch() -> None:
-    words, watched = (PROBE, "torch", "three threads"), {TIMEOUT_VARIABLE: "60"}
-    compare(seen(python(*words, entry="gloo", **watched)), seen(python(*words, **watched)))
-
-
-def test_where_python_reads_no_variables_only_the_stack_differs() -> None:
-    words = ("-E", PROBE, "workers")
-    compare(seen(python(*words, entry="gloo")), seen(python(*words)), but=("stack: files",))
-
-
 @pytest.mark.mpi
 @pytest.mark.torch
 def test_under_mpi_a_script_sees_the_same_but_for_what_mpi_brings() -> None:
     words = (PROBE, "torch", "workers")
     ours, plain = seen(python(*words, entry="mpi", mpi=True)), seen(python(*words, mpi=True))
-    # Lines must come at once; mpi4py finds its library by a finder; our frames stand below.
-    compare(ours, plain, but=("buffering: stdout", "interpreter: finders", "stack: files"))
+    # Lines must come at once; mpi4py finds its library by a finder; our frames stand below; runpy makes the module.
+    made = ("annotations", "builtins", "loader", "order", "plain")
+    but = ("buffering: stdout", "interpreter: finders", "stack: files", *(f"module: {name}" for name in made))
+    compare(ours, plain, but)
 
 
-@pytest.mark.parametrize("name", [*NATIVE, *DEEP])
+@pytest.mark.parametrize("name", [*ORDERLY, *DEEP])
 def test_a_script_ends_like_under_plain_python(tmp_path: Path, name: str) -> None:
     script = written(tmp_path / "script.py", {**ORDERLY, **DEEP}[name])
     assert python(script, entry="gloo") == python(script)
-
-
-@pytest.mark.parametrize("name", ORDERLY)
-def test_a_script_that_our_process_runs_ends_the_same(tmp_path: Path, name: str) -> None:
-    script = written(tmp_path / "script.py", ORDERLY[name])
-    assert python("-S", script, entry="gloo") == python("-S", script)
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_script_that_cannot_be_read_fails_with_a_syntax_error(tmp_path: Path, name: str) -> None:
-    ended = python("-S", written(tmp_path / "script.py", UNREADABLE[name]), entry="gloo")
-    assert (ended.code, ended.out.count("SyntaxError: "), "autotune" in ended.out) == (1, 1, False)
 
 
 @pytest.mark.mpi
@@ -123,7 +100,7 @@ def test_under_mpi_a_script_ends_the_same(tmp_path: Path, name: str) -> None:
     script = written(tmp_path / "script.py", ORDERLY[name])
     ours, plain = python(script, entry="mpi", mpi=True), python(script, mpi=True)
     assert (ours.code, ours.err) == (plain.code, plain.err)
-    assert ours.out == plain.out.replace("handler\n", "")
+    assert ours.out == plain.out
 
 
 def written(path: Path, text: str | bytes) -> Path:
@@ -132,27 +109,24 @@ def written(path: Path, text: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("flags", [(), ("-E",)])
 @pytest.mark.parametrize(
     "script", ["s.py", "./s.py", "a b/é.py", "a b/../s.py", "link.py", "folder", "./folder/", "s.zip", "none.py"]
 )
-def test_any_way_to_name_a_script(tmp_path: Path, script: str, flags: tuple[str, ...]) -> None:
+def test_any_way_to_name_a_script(tmp_path: Path, script: str) -> None:
     written(tmp_path / "s.py", SHOW)
     written(tmp_path / "a b" / "é.py", SHOW)
     (tmp_path / "link.py").symlink_to("a b/é.py")
     written(tmp_path / "folder" / "__main__.py", SHOW + "1 / 0\n")
     with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive:
         archive.writestr("__main__.py", SHOW + "sys.exit(3)\n")
-    words = (*flags, script, "x")
-    ours = python(*words, entry="gloo", folder=tmp_path)
-    assert ours == python(*words, folder=tmp_path)
+    ours = python(script, "x", entry="gloo", folder=tmp_path)
+    assert ours == python(script, "x", folder=tmp_path)
     assert (ours.code == 2) == (script == "none.py")
 
 
 @pytest.mark.parametrize(
     "flags",
-    ["-O", "-OO", "-W error", "-X utf8", "-X dev", "-u", "-B", "-s", "-I", "-b -v"]
-    + ["-P"] * (sys.version_info >= (3, 11)),
+    ["-O", "-OO", "-W error", "-X utf8", "-X dev", "-u", "-B", "-s", "-b -v"] + ["-P"] * (sys.version_info >= (3, 11)),
 )
 def test_flags_of_the_interpreter_reach_the_script(tmp_path: Path, flags: str) -> None:
     script = written(tmp_path / "script.py", f"{SHOW}print(sys._xoptions, sys.warnoptions, __debug__, sys.orig_argv)\n")
@@ -199,17 +173,3 @@ def test_the_users_own_customisation_is_kept(tmp_path: Path, text: str) -> None:
     ours, plain = python(script, entry="gloo", **path).out, python(script, **path).out
     assert ours.replace(plain, "", 1) in ("", plain.replace(plain.splitlines()[-1] + "\n", "")), "the entry's own start"
     assert ours.endswith(plain)
-
-
-def test_a_compiled_script_is_refused_where_our_process_runs_it(tmp_path: Path) -> None:
-    ended = python("-S", written(tmp_path / "script.pyc", ""), entry="gloo")
-    assert ended.code == 1
-    assert ended.out.endswith("script.pyc is compiled; under mpiexec only source runs, give the .py file\n")
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [(None, 0), (True, 1), (7, 7), (256, 0), (-1, 255), (2**31, 0), (2**64 + 3, 255), ("words", 1), (2.0, 1)],
-)
-def test_the_status_that_a_parent_sees(code: object, status: int) -> None:
-    assert as_main.exit_status(code) == status

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environment import SCRIPT_VARIABLE, TIMEOUT_VARIABLE
+from autotune.environment import SCRIPT_VARIABLE
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.launch.command import ENTRY
-from autotune.runtime import watchdog
-from autotune.runtime.entry import prelude, startup
+from autotune.runtime.entry import startup
 from autotune.scripts.apply import Order
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -22,7 +21,7 @@ LOOKS = """
 import importlib.util, sys
 from autotune.runtime.entry.prelude import Torch
 finders = list(sys.meta_path)
-sys.meta_path.insert(0, Torch(lambda: print("before"), lambda: print("after", sys.modules["torch"].ready)))
+sys.meta_path.insert(0, Torch(lambda: print("after", sys.modules["torch"].ready)))
 print(importlib.util.find_spec("torch").name, importlib.util.find_spec("torchvision"))
 import json
 import torch.nn
@@ -49,7 +48,7 @@ def test_the_first_import_of_torch_is_waited_for_not_a_look_at_it(tmp_path: Path
     (folder / "nn.py").write_text("print('nn')\n")
     done = run("-c", LOOKS, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     loader = {"name": "torch", "path": str(folder / "__init__.py")}
-    assert done.stdout == f"torch None\nbefore\ntorch\nafter 1\nnn\ntorch\n{loader} 1\n", done.stderr
+    assert done.stdout == f"torch None\ntorch\nafter 1\nnn\ntorch\n{loader} 1\n", done.stderr
 
 
 def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> None:
@@ -58,34 +57,6 @@ def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> No
     order = Order(Settings(malloc="keep"), Settings(), Fingerprint(), device="cpu")
     done = run("-m", ENTRY, "gloo", str(script), **{SCRIPT_VARIABLE: order.as_text()})
     assert done.stdout == "load\n", done.stderr
-
-
-def test_a_script_that_hangs_before_it_imports_torch_ends_too(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import signal\ndef hang():\n    signal.pause()\nhang()\n")
-    done = run("-m", ENTRY, "gloo", str(script), **{TIMEOUT_VARIABLE: "0.2"})
-    assert done.returncode == 1
-    assert f'File "{script}", line 3 in hang' in done.stderr
-    assert "autotune" not in done.stderr.replace(str(tmp_path), "")
-
-
-@pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", "nan"])
-def test_what_is_no_duration_watches_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TIMEOUT_VARIABLE, text)
-    monkeypatch.setattr(watchdog, "watch", lambda seconds: pytest.fail("watched"))
-    prelude._watch_without_torch()
-    prelude._with_torch("gloo", os.getpid())
-
-
-@pytest.mark.parametrize(("process", "watched"), [(os.getpid(), [30.0]), (os.getpid() + 1, [])], ids=["own", "another"])
-def test_only_the_process_of_the_script_is_watched(
-    process: int, watched: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[float] = []
-    monkeypatch.setenv(TIMEOUT_VARIABLE, "30")
-    monkeypatch.setattr(watchdog, "watch", found.append)
-    prelude._with_torch("gloo", process)
-    assert found == watched
 
 
 @pytest.mark.parametrize("own", [None, "", "/a:b:"])
