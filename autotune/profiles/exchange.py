@@ -182,32 +182,6 @@ def offer(what: str | None, source: str | None, to: Path | None, sha256: str | N
     return Offer(profile, shown, digest, path, notes)
 
 
-def removal(what: str, source: str | None) -> tuple[Registry, str]:
-    """Return the registry and the file in it that ``what`` names; nothing is removed.
-
-    Args:
-        what: a profile's file, or ``<machine key>/<target>`` in the registry ``source``.
-        source: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
-
-    Raises:
-        UsageError: ``what`` is none of them.
-        ProfileError: it is not there.
-    """
-    path = Path(what)
-    if source is None and path.suffix == SUFFIX:
-        there = Registry(path.parent.parent)
-    elif len(path.parts) == 2 and not (source is None and path.is_file()):
-        there = Registry(_registries(source, "--from")[0])
-    else:
-        raise UsageError(f"{what}: is no profile. Name a {SUFFIX} file, or MACHINE-KEY/TARGET and --from REGISTRY")
-    key, own = path.parent.name, path.name.removesuffix(SUFFIX) + SUFFIX
-    if not key or safe_name(key) != key or own.startswith("."):
-        raise UsageError(f"{what}: is no profile of a registry: those are called MACHINE-KEY/TARGET{SUFFIX}")
-    if there.read(f"{key}/{own}") is None:
-        raise ProfileError(f"{there.source(f'{key}/{own}')}: no such profile")
-    return there, f"{key}/{own}"
-
-
 def _registries(text: str | None, option: str) -> tuple[Place, ...]:
     """Return the registry ``text``; all that the environment names if None; an empty ``text`` names none."""
     found = named_places(os.environ) if text is None else (place(text),) if text.strip() else ()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
+from autotune.probes.system import System
 from autotune.profiles.format import (
     Ceiling,
     Evidence,
@@ -264,3 +270,24 @@ def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str
     sizes = {answer.settings.batch_size for answer in answers.values()} - {own}
     if context.task.has_batch_norm and sizes:
         yield notes.batch_norm(own, sorted(sizes))
+
+
+def keep_compiled(compiled: Path) -> None:
+    """Add what lies in ``compiled`` to the compile cache of the training that follows: its first step then compiles
+    nothing. Names are hashes of the content, so nothing is replaced.
+
+    Raises nothing: without it the first step of the training compiles, which is all there is to lose.
+    """
+    cache = System().cache_folder()
+    if cache is not None:
+        kept, ignore = cache / COMPILED_FOLDER, shutil.ignore_patterns("locks")
+        with contextlib.suppress(OSError):
+            shutil.copytree(compiled, kept, ignore=ignore, copy_function=_copy, dirs_exist_ok=True)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file that is missing, under its name only once it is whole: a training may read it meanwhile."""
+    if not os.path.exists(target):
+        partial = f"{target}.{os.getpid()}.partial"
+        shutil.copy2(source, partial)
+        os.replace(partial, target)

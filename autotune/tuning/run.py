@@ -16,7 +16,6 @@ from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
@@ -34,13 +33,12 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
-from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
 from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
-from autotune.tuning.result import advised, evidence_of, partial_answers, profile_of, proven_answers
+from autotune.tuning.result import advised, evidence_of, keep_compiled, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
@@ -104,9 +102,7 @@ def run(
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
         neighbours = Neighbours()
         observe = on_the_same_cpus(inventory, neighbours.observing(observe))
-        host = _Host(
-            options, inventory, runner, schedule, observe, path, neighbours, earlier_profile(target, inventory)
-        )
+        host = _Host(options, inventory, runner, schedule, observe, path, neighbours)
         return _run_phases(host)
 
 
@@ -137,7 +133,7 @@ def _run_phases(host: _Host) -> Result:
         spaces={},
         observe=host.observe,
         record=host.study.record,
-        new_search=partial(_new_search, host),
+        new_search=partial(Planner, seed=host.options.seed),
         settle=comparison.settle,
     )
     state.resume([*known, *baseline.trials])
@@ -181,7 +177,6 @@ class _Host:
     Attributes:
         path: of the profile; the study's journal lies beside it.
         neighbours: counts what other processes use meanwhile.
-        earlier: what an earlier run found.
         bound: what bounds a step of the baseline; None if that was not measured.
         notes: what the user should know of the baseline.
         bench, study: where trials run and where they are kept; known after the probe run.
@@ -194,7 +189,6 @@ class _Host:
     observe: Observer
     path: Path
     neighbours: Neighbours
-    earlier: Earlier
     bound: Bound | None = None
     notes: list[str] = field(default_factory=list)
     bench: TrialBench = field(init=False)
@@ -305,11 +299,6 @@ def _compiled(host: _Host, state: RunState, context: Context) -> Context:
     return context
 
 
-def _new_search(host: _Host, space: Space, start: Settings, thorough: bool) -> Planner:
-    known = host.earlier.settings.get(space.level, ())
-    return Planner(space, start, thorough, seed=host.options.seed, known=known)
-
-
 def _result(
     host: _Host,
     state: RunState,
@@ -333,7 +322,6 @@ def _result(
         partial=ended is not None,
         warnings=(
             *([notes.disturbed(apart)] if apart else []),
-            *host.earlier.notes,
             *host.notes,
             *comparison.notes(state.chosen.values()),
             *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
