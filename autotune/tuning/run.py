@@ -38,7 +38,7 @@ from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
-from autotune.tuning.result import advised, evidence_of, keep_compiled, partial_answers, profile_of, proven_answers
+from autotune.tuning.result import evidence_of, keep_compiled, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
@@ -314,8 +314,6 @@ def _result(
     load, levels = host.load(), tuple(state.spaces)
     state.rounds, apart = undisturbed(state.rounds)
     answers = partial_answers(state, levels) if ended else proven_answers(state, levels)
-    if not ended:
-        answers = advised(state, answers, host.schedule.elapsed)
     evidence = replace(
         evidence_of(state, context, (*state.spaces[LEVELS[-1]].left_out, *comparison.later)),
         seconds=round(host.schedule.elapsed, 1),

@@ -194,4 +194,3 @@ def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
     near = find(here(NEAR), [bucket])
     assert near is not None
     assert (near.verdict, near.local().is_file()) == (COMPATIBLE, True)
-    assert one.names() == [f"{NEAR.key}/other.yaml"]

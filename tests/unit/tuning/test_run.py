@@ -87,7 +87,7 @@ class TestAnswers:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["amp"].settings == results["max"].settings == FASTER
-        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+        assert results["amp"].reason is Reason.SAME
 
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
@@ -241,19 +241,13 @@ class TestRefusedPrecision:
             speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
         )
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
-        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+        assert results["amp"].reason is Reason.SAME
 
     def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
         products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
         bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
         results = proven_answers(run(make(bench, listed(amp=[products, alone]))), LEVELS)
         assert (results["amp"].reason, results["amp"].failure) == (Reason.PRECISION_FAILED, "oops")
-
-    def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
-        both = OWN.but(precision="bf16", channels_last=True)
-        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
-        results = proven_answers(run(make(bench, listed(amp=[both]))), LEVELS)
-        assert (results["amp"].reason, results["amp"].beside) == (Reason.PRECISION_UNCLEAR, ("channels_last",))
 
 
 class TestWhatWasTried:
@@ -267,10 +261,7 @@ class TestWhatWasTried:
     def test_it_is_where_it_was(self) -> None:
         bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
         results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
-        assert [(results[level].reason, results[level].trials) for level in ("amp", "max")] == [
-            (Reason.SAME, 2),
-            (Reason.SAME, 1),
-        ]
+        assert [results[level].reason for level in ("amp", "max")] == [Reason.SAME] * 2
 
 
 class TestRace:
