@@ -88,21 +88,6 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Bytes of one process.
-
-    Attributes:
-        step: most that a step holds beyond what was there before: activations, gradients, temporary tensors.
-        peak: resident on the host, or allocated on a device.
-    """
-
-    parameters: int = 0
-    optimizer_state: int = 0
-    step: int = 0
-    peak: int = 0
-
-
-@dataclass(frozen=True)
 class Inspection:
     """One trial's look at a training step.
 
@@ -124,7 +109,6 @@ class Inspection:
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
     roofline: Roofline = Roofline()
-    sizes: Sizes = Sizes()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
@@ -134,7 +118,6 @@ class Inspection:
             "places": {Part(name): Place(**place) for name, place in data["places"].items()},
             "loader": Bound(data["loader"]),
             "roofline": Roofline(**data["roofline"]),
-            "sizes": Sizes(**data["sizes"]),
         }
         return cls(**{**data, **parts})
 
@@ -170,7 +153,6 @@ class Diagnosis:
         inspection: what one trial measured of the parts.
         neighbours: processors that others kept busy.
         threads: of each process, that fit this machine beside what runs there; None if today's do.
-        largest_batch: global batch that fits with 10 % headroom, predicted; None if unknown.
         notes: what the user should know.
     """
 
@@ -183,5 +165,4 @@ class Diagnosis:
     inspection: Inspection
     neighbours: float
     threads: int | None = None
-    largest_batch: int | None = None
     notes: tuple[str, ...] = ()

@@ -12,15 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import profile
 
-from autotune.inspect.inspection import Bound, Inspection, Part, Roofline, Sizes
+from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
 from autotune.inspect.step_clock import StackWatch, step_clock
-from autotune.knobs.optimizer_impl import parameters_of
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, peak_memory, synchronize
-from autotune.trial.child.task import tensor_bytes
+from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
@@ -54,19 +51,10 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         pace: seconds of a step.
     """
     found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
-    peak = peak_memory(loop.session.device)
     rates = _machine_rates(loop)
     loop.goes_on()
-    operators, most = yield from _profiled(loop, pace)
-    optimizers = loop.session.optimizers
-    state = [value for each in optimizers for entry in each.state.values() for value in entry.values()]
-    sizes = Sizes(
-        parameters=sum(map(tensor_bytes, parameters_of(*optimizers))),
-        optimizer_state=sum(tensor_bytes(value) for value in state if isinstance(value, Tensor)),
-        step=most,
-        peak=peak,
-    )
-    return asdict(replace(found, roofline=roofline(operators, found.step_seconds, rates), sizes=sizes))
+    operators = yield from _profiled(loop, pace)
+    return asdict(replace(found, roofline=roofline(operators, found.step_seconds, rates)))
 
 
 @dataclass(frozen=True)
@@ -127,8 +115,8 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
     return ran, waited, read
 
 
-def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
-    """Return the operators of a step's passes by PyTorch's profiler, and the most bytes that the step holds."""
+def _profiled(loop: MeasuredLoop, pace: float) -> Steps[list[Operator]]:
+    """Return the operators of a step's passes by PyTorch's profiler."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
     with _profile() as profiler:
         began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -138,15 +126,12 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
     loop.goes_on()
     size = 2 if loop.spec.settings.precision in ("bf16", "fp16") else 4
     found: dict[tuple[Any, ...], Operator] = {}
-    held = most = 0
-    for event in sorted(profiler.events(), key=lambda each: each.time_range.start):
-        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
-        held += allocated
-        most = max(most, held)
+    for event in profiler.events():
         if "::" not in event.name or event.name.startswith("autograd::"):
             continue
         shapes = tuple(tuple(shape) for shape in event.input_shapes or () if shape and isinstance(shape[0], int))
         key = event.name, shapes, _is_called_by(event, OTHERS)
+        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
         own = found.setdefault(key, Operator(event.name))
         # The profiler's time on a CPU goes on while the thread has none.
         micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
@@ -160,7 +145,7 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
         )
     share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
     passes = (each for (_, _, elsewhere), each in found.items() if not elsewhere)
-    return [replace(each, fresh=share * each.fresh) for each in passes], most
+    return [replace(each, fresh=share * each.fresh) for each in passes]
 
 
 def _profile() -> profile:

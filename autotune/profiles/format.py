@@ -190,8 +190,6 @@ class Evidence:
     not_offered: tuple[NotOffered, ...] = ()
     warnings: tuple[str, ...] = ()
     ceiling: Ceiling | None = None
-    why: str = ""
-    """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
     beside: Annotated[str, OMITTED] = ""
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
 

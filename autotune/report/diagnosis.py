@@ -87,7 +87,6 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *_section("Step", _step(found)),
         *_section("At most", _bounds(found)),
         *_section("Limits", _limits(found)),
-        *_section("Memory", _memory(found)),
         *_section("Note", found.notes),
     ]
     return "\n".join(rows)
@@ -101,12 +100,6 @@ def as_json(name: str, found: Diagnosis) -> str:
     return json.dumps(asdict(found) | words | {"verdict": judged.bound, "used": used})
 
 
-def meaning(bound: str) -> str:
-    """Return ``update-bound: the optimizer's ...``, for the value of a `Bound`; other text as it is."""
-    known = {each.value: words for each, words in MEANINGS.items()}
-    return f"{bound.partition(':')[0]}: {known[bound]}" if bound in known else bound
-
-
 def sentence(found: Diagnosis) -> str:
     """Return the verdict, where most of that time goes, and what else takes much of a step."""
     judged = found.verdict
@@ -114,7 +107,7 @@ def sentence(found: Diagnosis) -> str:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
-    words = meaning(judged.bound.value)
+    words = f"{judged.bound.value.partition(':')[0]}: {MEANINGS[judged.bound]}"
     if judged.bound is Bound.LOOP:
         words = f"loop-bound: {NAMES[Part.LOOP]}: {judged.shares[Part.LOOP]:.0%}"
     if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
@@ -174,17 +167,6 @@ def _limits(found: Diagnosis) -> Iterator[str]:
     )
     if roofline.clear_share >= 0.05:
         yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
-
-
-def _memory(found: Diagnosis) -> Iterator[str]:
-    sizes = found.inspection.sizes
-    yield (
-        f"peak {formatting.size(sizes.peak)} in each process: parameters {formatting.size(sizes.parameters)},"
-        f" optimizer state {formatting.size(sizes.optimizer_state)}, activations, gradients and temporary tensors of a"
-        f" step {formatting.size(sizes.step)}"
-    )
-    if found.largest_batch is not None:
-        yield f"largest batch that fits with 10 % headroom: about {found.largest_batch} samples (predicted)"
 
 
 def _time(seconds: float) -> str:

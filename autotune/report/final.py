@@ -12,7 +12,6 @@ from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.diagnosis import meaning
 from autotune.report.levels import HEADLINES, Standing, batch_note, changed, recommended, standing, to_apply, verdict
 from autotune.report.notes import load_named
 from autotune.stats.load import QUIET, Load
@@ -79,7 +78,6 @@ def _lines(
         _section("Beside", [beside] if beside else [], 3),
         _machine(inventory),
         _baseline(profile),
-        _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),
         [""],
         _levels(profile, deep),
         _ceiling(profile),

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import Interrupted, LaunchError, NothingUsable
-from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
-from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
@@ -114,7 +112,6 @@ def _run_phases(host: _Host) -> Result:
     known = host.study.trials()
     baseline = _baseline(host, task, known)
     host.notes += baseline.notes
-    host.bound = _bound(host, baseline)
     comparison = Comparison(baseline.settings, partial(_compare, host), host.inventory)
     context = Context(
         host.inventory,
@@ -177,7 +174,6 @@ class _Host:
     Attributes:
         path: of the profile; the study's journal lies beside it.
         neighbours: counts what other processes use meanwhile.
-        bound: what bounds a step of the baseline; None if that was not measured.
         notes: what the user should know of the baseline.
         bench, study: where trials run and where they are kept; known after the probe run.
     """
@@ -189,15 +185,9 @@ class _Host:
     observe: Observer
     path: Path
     neighbours: Neighbours
-    bound: Bound | None = None
     notes: list[str] = field(default_factory=list)
     bench: TrialBench = field(init=False)
     study: Study = field(init=False)
-
-    @property
-    def is_short(self) -> bool:
-        """True if the run has no time for facts that it can do without."""
-        return self.schedule.budget < MATRIX_RATE_BUDGET
 
     def load(self) -> Load:
         """Return what others took so far."""
@@ -213,7 +203,7 @@ class _Host:
 
 def _matrix_rates(host: _Host) -> dict[str, float]:
     """Return rates of matrix products by precision; empty if the run is too short to measure them."""
-    if host.is_short:
+    if host.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
     host.observe(StageStarted("measuring matrix products"))
     return matrix_rates()
@@ -261,15 +251,6 @@ def _trial(host: _Host, stage: str, settings: Settings, seconds: float | None = 
     outcome = host.bench.measure(settings, 0.0, deadline)
     host.study.record(Trial(settings, outcome, LEVELS[0], stage))
     return outcome
-
-
-def _bound(host: _Host, baseline: Baseline) -> Bound | None:
-    """Return what bounds a step of the baseline; None if that cannot be measured in this run."""
-    measured = baseline.outcome.measurement
-    if host.is_short or measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
-        return None
-    host.observe(StageStarted("each part of a step"))
-    return quick_verdict(host.bench, baseline.settings, host.schedule.deadline)
 
 
 def _compare(host: _Host, settings: Settings) -> Outcome:
@@ -324,7 +305,6 @@ def _result(
             *comparison.notes(state.chosen.values()),
             *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
         ),
-        why=host.bound.value if host.bound is not None else "",
         beside=notes.load_note(load),
     )
     written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))

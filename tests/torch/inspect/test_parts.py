@@ -63,9 +63,6 @@ def test_every_part_is_measured(sessions: list[Session]) -> None:
     assert all(block[part] > 0 for block in found.blocks for part in (Part.LOADER, Part.PASSES, Part.UPDATE))
     assert found.step_seconds > 0
     assert found.items == BATCH
-    assert found.sizes.parameters == sum(p.numel() for p in model.parameters()) * 4
-    assert found.sizes.optimizer_state >= 2 * found.sizes.parameters, "AdamW keeps two moments"
-    assert found.sizes.peak > found.sizes.step >= found.sizes.parameters, "gradients at least"
     shares = (found.roofline.matrix_share, found.roofline.copy_share, found.roofline.clear_share)
     assert all(0 <= share <= 1 for share in shares)
     assert found.roofline.overhead > 0

@@ -163,7 +163,7 @@ def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
 
 
 def test_what_is_usual_may_be_left_out() -> None:
-    lines = ("    note: ''", "  partial: false", "  ceiling: null", "  why: ''")
+    lines = ("    note: ''", "  partial: false", "  ceiling: null")
     assert all(line in TEXT for line in lines)
     short = "\n".join(line for line in TEXT.splitlines() if line not in lines)
     assert file.parse(short, "p.yaml") == profile()
