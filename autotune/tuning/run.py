@@ -31,7 +31,7 @@ from autotune.trial.paths import StudyPaths
 from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
-from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
+from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
 from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
@@ -234,8 +234,7 @@ def _baseline(host: _Host, task: TaskFacts, known: list[Trial]) -> Baseline:
     """Find the baseline's settings, and let the bench compare all others with them."""
     bench = host.bench
     host.observe(BaselineKnown(bench.baseline, task.unit))
-    host.observe(TrialStarted(bench.baseline))
-    host.observe(StageStarted("baseline"))
+    host.observe(StageStarted("baseline", bench.baseline))
     baseline = settle_baseline(bench.baseline, known, partial(_trial, host, "baseline"))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
