@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -63,16 +62,8 @@ class Proposal:
     give_up_below: float = 0.0
 
 
-class Search(Protocol):
-    """Who proposes next."""
-
-    def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
-        expected to gain enough, or none are left."""
-
-
 class Planner:
-    """The project's own `Search` of one level. Pure: what it proposes follows from its arguments and the history alone,
+    """The search of one level. Pure: what it proposes follows from its arguments and the history alone,
     so that resuming is exact.
 
     Args:
@@ -91,7 +82,8 @@ class Planner:
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
     def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        """See `Search.propose`."""
+        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
+        expected to gain enough, or none are left."""
         if all(trial.settings != self._start for trial in history):
             return Proposal(self._start, "baseline")
         if not any(o.rate and o.settings in self._space for o in history):

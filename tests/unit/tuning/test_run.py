@@ -15,7 +15,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.history import Trial
-from autotune.search.planner import Search, rank
+from autotune.search.planner import rank
 from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
@@ -92,7 +92,7 @@ class TestAnswers:
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
-        def search(space: Space, start: Settings, thorough: bool) -> Search:
+        def search(space: Space, start: Settings, thorough: bool) -> Listed:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
@@ -102,7 +102,7 @@ class TestAnswers:
     def test_what_time_is_left_is_searched_thoroughly(self) -> None:
         asked = []
 
-        def search(space: Space, start: Settings, thorough: bool) -> Search:
+        def search(space: Space, start: Settings, thorough: bool) -> Listed:
             asked.append((space.level, thorough))
             return Listed([])
 
