@@ -81,6 +81,9 @@ class TuneOptions(TargetOptions):
     train_time: Annotated[
         str | None, typer.Option(help="How long you will train: on CPUs, lets compile compete. 10h")
     ] = None
+    wait_quiet: Annotated[
+        str | None, typer.Option(help="Wait at most so long until other processes are quiet: 10m. Not in the budget.")
+    ] = None
     fix: Annotated[list[str] | None, typer.Option(help="Pin a knob: --fix num_workers=2. Repeatable.")] = None
     only: Annotated[
         list[str] | None, typer.Option(help="Let only these knobs move: --only threads,num_workers. Repeatable.")
@@ -106,6 +109,7 @@ def tune(options: TuneOptions) -> None:
         seed=options.seed,
         resume=options.resume,
         train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
+        wait_quiet=seconds(options.wait_quiet, "--wait-quiet") if options.wait_quiet else None,
         fix=dict(read_fixed(text) for text in options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )

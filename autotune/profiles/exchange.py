@@ -113,12 +113,17 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
         replace: take the place of another profile of the same machine and target.
 
     Raises:
-        UsageError: no registry, an interrupted run's profile, one with an impossible gain, or another is there.
+        UsageError: no registry, another is there, or the profile is of an interrupted run or a busy machine, or has an
+            impossible gain.
         ProfileError: no valid profile, or the registry cannot be read or written.
     """
     profile = file.read(path)
     if profile.evidence.partial:
         raise UsageError(f"{path}: comes from an interrupted run and nothing in it is proven: tune again")
+    if profile.evidence.busy:
+        raise UsageError(
+            f"{path}: was measured on a busy machine: tune again when nothing else runs (--wait-quiet 10m)"
+        )
     if impossible := profile.impossible():
         gain = f"{profile.levels[impossible[0]].speedup.value:.0f}x"
         raise UsageError(f"{path}: {gain} ({impossible[0]}) is not possible there: tune again when nothing else runs")

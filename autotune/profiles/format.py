@@ -192,6 +192,8 @@ class Evidence:
     ceiling: Ceiling | None = None
     beside: Annotated[str, OMITTED] = ""
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
+    busy: Annotated[bool, OMITTED] = False
+    """True if they took more than half of the CPUs: the figures are not the machine's, and are not shared."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ REASONS = {
     Reason.NOT_REACHED: "not reached within the budget: a longer --budget tries it",
     Reason.INTERRUPTED: "interrupted before the proof",
 }
+BUSY = "measured on a busy machine"
 NAMED = 2
 """Processes that are named; the others are summed up."""
 
@@ -71,6 +72,8 @@ def _load(load: Load, parts: Sequence[str]) -> str:
     if not (parts or guests):
         return ""
     words = ", ".join([*parts, *guests])
+    if load.is_busy:
+        return f"{BUSY}: {words} of {load.threads} CPUs. Measure again when it is quiet (tune --wait-quiet 10m waits)"
     return f"{words} of {load.threads} CPUs while this was measured: the figures hold for that load"
 
 

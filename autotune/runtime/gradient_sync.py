@@ -164,6 +164,10 @@ class GradientSync:
             if layer is not None:
                 layer.no_sync().__enter__()
 
+    def abandon(self) -> None:
+        """Answer nobody any more: this process failed, and the others must not go on with a part of the data."""
+        self._done = True
+
     def finish(self) -> None:
         """Answer processes that still wait for this one, which takes no further batch."""
         if self._done or self.stopped or self.device.type in OVERLAPS or not dist.is_initialized():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,13 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Leave the process group and put everything back that was changed. Random numbers are never touched."""
         self._restore.close()
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        self._close(failed=kind is not None)
+
+    def _close(self, *, failed: bool) -> None:
+        """Close. A process that failed answers no other: those would train on without its share of the data."""
+        if failed and self.sync is not None:
+            self.sync.abandon()
         self.close()
 
     def __repr__(self) -> str:
@@ -436,7 +443,7 @@ def load(
         session._restore.callback(watchdog.watch(seconds))
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
-        atexit.register(session.close)
+        atexit.register(lambda: session._close(failed=hasattr(sys, "last_value")))  # an error that nobody caught
     return session
 
 

@@ -13,6 +13,8 @@ SERVICES = 0.01
 """...and share of the CPUs: large machines have many services of their own."""
 BUSY_CPUS = 0.5
 """A round is disturbed from so many processors on that others keep busy."""
+MOST_OF_A_MACHINE = 0.5
+"""A machine is busy from this share of the CPUs on that others take: figures are no property of it any more."""
 ENOUGH_REPLICATES, ENOUGH_ROUNDS = 2, 4
 """Of quiet and of disturbed rounds, before they are separated."""
 COLLAPSE = 1.5
@@ -56,6 +58,11 @@ class Load:
     def cpus(self) -> float:
         """Processors that others of either kind kept busy."""
         return self.taken + self.stolen
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True if figures measured meanwhile are those of a busy machine."""
+        return self.cpus > MOST_OF_A_MACHINE * self.threads
 
     def is_mentioned(self, cpus: float) -> bool:
         """Return True for more than a machine's own services take."""

@@ -14,12 +14,15 @@ from autotune.probes.facts import Cpu, CpuBudget, Inventory
 from autotune.probes.processes import Process, below, cpu_time, may_use, processes, taken
 from autotune.probes.system import System
 from autotune.stats.load import MENTIONED, Load, Neighbour
+from autotune.stats.proof import QUIET_CPUS
 from autotune.tuning.events import Event, Observer
 
 SAMPLE_SECONDS = 5.0
 """Between two looks at all processes, at least..."""
 SAMPLE_SHARE = 0.01
 """...and looks take no more than this share of the time: machines with many cores have thousands of processes."""
+QUIET_SECONDS = 5.0
+"""How long other processes must be quiet before a run that waits for it begins."""
 Key = tuple[int, float]
 
 
@@ -136,6 +139,22 @@ class Neighbours:
         if before is None:
             return process.seconds, process.ended
         return process.seconds - before.seconds, process.ended - before.ended
+
+
+def wait_until_quiet(
+    most: float,
+    threads: int,
+    measure: Callable[[], Neighbours] = Neighbours,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when other processes took little of the CPUs for `QUIET_SECONDS`, or after ``most`` seconds."""
+    deadline = clock() + most
+    while (left := deadline - clock()) > 0:
+        neighbours = measure()
+        sleep(min(QUIET_SECONDS, left))
+        if neighbours.load(threads).cpus <= QUIET_CPUS:
+            return
 
 
 def _key(process: Process) -> Key:

@@ -49,6 +49,8 @@ class Options:
     seed: int = 0
     resume: bool = False
     train_seconds: float | None = None
+    wait_quiet: float | None = None
+    """Seconds to wait at most until other processes are quiet; not counted in the budget."""
     fix: Mapping[str, Any] | None = None
     """Knobs fixed to a value."""
     only: Sequence[str] = ()

@@ -32,7 +32,7 @@ from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
-from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus
+from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
@@ -81,7 +81,7 @@ def run(
         target: the task file or script.
         options: what the user asked for.
         observe: called with every event.
-        started: on the monotonic clock; the budget counts from here, but for waiting until another run has ended.
+        started: on the monotonic clock; the budget counts from here, but for waiting until other processes are done.
         paths: the run's scratch folder, if the task file lies in it already; a new one if None.
 
     Raises:
@@ -96,7 +96,10 @@ def run(
     path = path or places.own_place(machine_type(inventory).key, target.name)
     asked = time.monotonic()
     with open_runner(target, inventory, options.seed, options.seconds(), observe, paths) as runner:
-        waited = time.monotonic() - asked  # for another run: none of this one's budget
+        if options.wait_quiet:
+            observe(StageStarted("waiting until other processes are quiet"))
+            wait_until_quiet(options.wait_quiet, inventory.budget.threads)
+        waited = time.monotonic() - asked  # for other processes: none of this run's budget
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
         neighbours = Neighbours()
         observe = on_the_same_cpus(inventory, neighbours.observing(observe))
@@ -305,6 +308,7 @@ def _result(
             *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
         ),
         beside=notes.load_note(load),
+        busy=load.is_busy,
     )
     written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
     profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)

@@ -17,6 +17,7 @@ from autotune.launch.command import command
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
 from autotune.runtime import processes
+from autotune.runtime.entry.torchrun import free_port
 from autotune.runtime.session import Session
 from tests.processes.runtime.scenes import NOT_OVERLAPPED, SCENES
 
@@ -183,3 +184,45 @@ def test_each_local_rank_has_its_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert processes.own_device(target, environment) == wanted
+
+
+FAILS = """
+import os
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import autotune
+
+def train(tuned):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.ones(400, 4)), batch_size=4)
+    model, optimizer, loader = tuned.prepare(model, optimizer, loader)
+    for step, (inputs,) in enumerate(loader):
+        if step == 3 and os.environ["RANK"] == "1":
+            raise KeyError("sample 12")
+        tuned.backward(model(inputs).mean())
+        optimizer.step()
+        print("step", step)
+
+if sys.argv[1] == "in a block":
+    with autotune.load() as tuned:
+        train(tuned)
+else:
+    train(autotune.load())
+"""
+
+
+@pytest.mark.parametrize("how", ["in a block", "to the end"])
+def test_no_process_trains_on_when_another_failed(how: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(FAILS)
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    own = os.environ | meeting | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, str(tmp_path / "script.py"), how]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(line, env=own | {"RANK": str(rank)}, **pipes) for rank in (0, 1)]
+    ends = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [1, 1], ends
+    assert "KeyError: 'sample 12'" in ends[1][1]
+    assert ends[0][0].count("step") <= 4

@@ -207,6 +207,13 @@ def test_an_interrupted_runs_profile_is_not_shared(say: Say, saved: Path, tmp_pa
     assert (code, "interrupted run" in err) == (2, True)
 
 
+def test_a_profile_of_a_busy_machine_is_not_shared(say: Say, saved: Path) -> None:
+    one = profiles.read(saved)
+    profiles.write(saved, replace(one, evidence=replace(one.evidence, busy=True)))
+    code, _out, err = say("profiles", "push", saved, "--to", "shared")
+    assert (code, "measured on a busy machine" in err, Path("shared").exists()) == (2, True, False)
+
+
 def test_a_gain_that_is_not_possible_is_not_shared(say: Say, saved: Path) -> None:
     """Seen: 173x of one knob, measured beside a load of 12 on two CPUs, could be shared."""
     one = profiles.read(saved)

@@ -59,14 +59,14 @@ def test_the_figures_are_the_profiles() -> None:
 
 
 def test_neighbours_are_named_first_by_name_on_the_users_own_terminal() -> None:
-    load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=2)
+    load = Load(1.14, 0.0, (Neighbour(123, "python", 19, 0.94), Neighbour(7, "", 0, 0.2)), threads=4)
     profile = records.profile()
     profile = replace(profile, evidence=replace(profile.evidence, beside=load_note(load)))
     first, second, *rest = final.text(profile, records.inventory(), PATH, load).splitlines()[1:]
-    assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 2 CPUs"
+    assert first == "Beside    python (pid 123, nice 19) took 0.9, other processes took 0.2 of 4 CPUs"
     assert second == "          while this was measured: the figures hold for that load"
     assert not any("other processes" in line for line in rest)
-    assert text(profile).splitlines()[1].startswith("Beside    other processes took 1.1 of 2 CPUs")
+    assert text(profile).splitlines()[1].startswith("Beside    other processes took 1.1 of 4 CPUs")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.report import notes
+from autotune.report.notes import BUSY
 from autotune.stats.decide import Answer, Reason
 from autotune.stats.load import Disturbed, Load, Neighbour
 from autotune.stats.proof import IDENTITY, Proof
@@ -14,20 +15,21 @@ PYTHON = Neighbour(123, "python", 0, 0.91)
 MAKE = Neighbour(7, "make", 19, 0.3)
 FOREIGN = Neighbour(9, "", 0, 0.4)
 TAIL = "of 2 CPUs while this was measured: the figures hold for that load"
+QUIET = "of 2 CPUs. Measure again when it is quiet (tune --wait-quiet 10m waits)"
 
 
 @pytest.mark.parametrize(
     ("taken", "guests", "neighbours", "words"),
     [
         (0.91, 0.0, (PYTHON,), f"python (pid 123) took 0.9 {TAIL}"),
-        (1.21, 0.0, (MAKE, PYTHON), f"python (pid 123) took 0.9, make (pid 7, nice 19) took 0.3 {TAIL}"),
-        (1.31, 0.0, (PYTHON, FOREIGN), f"python (pid 123) took 0.9, other processes took 0.4 {TAIL}"),
-        (1.91, 0.0, (MAKE,), f"make (pid 7, nice 19) took 0.3, other processes took 1.6 {TAIL}"),
+        (1.21, 0.0, (MAKE, PYTHON), f"{BUSY}: python (pid 123) took 0.9, make (pid 7, nice 19) took 0.3 {QUIET}"),
+        (1.31, 0.0, (PYTHON, FOREIGN), f"{BUSY}: python (pid 123) took 0.9, other processes took 0.4 {QUIET}"),
+        (1.91, 0.0, (MAKE,), f"{BUSY}: make (pid 7, nice 19) took 0.3, other processes took 1.6 {QUIET}"),
         (0.4, 0.0, (FOREIGN,), f"other processes took 0.4 {TAIL}"),
-        (1.9, 0.0, (), f"other processes took 1.9 {TAIL}"),
+        (1.9, 0.0, (), f"{BUSY}: other processes took 1.9 {QUIET}"),
         (0.3, 0.0, (PYTHON,), f"other processes took 0.3 {TAIL}"),
         (0.0, 0.25, (), f"the hypervisor's other guests took 0.2 {TAIL}"),
-        (0.91, 0.25, (PYTHON,), f"python (pid 123) took 0.9, the hypervisor's other guests took 0.2 {TAIL}"),
+        (0.91, 0.25, (PYTHON,), f"{BUSY}: python (pid 123) took 0.9, the hypervisor's other guests took 0.2 {QUIET}"),
         (0.05, 0.0, (), ""),
     ],
 )
@@ -39,7 +41,7 @@ def test_the_users_own_are_named_and_the_rest_summed_up(
 
 
 def test_the_note_of_a_shared_profile_names_nobody() -> None:
-    assert notes.load_note(Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2)) == f"other processes took 1.6 {TAIL}"
+    assert notes.load_note(Load(1.61, 0.0, (PYTHON, MAKE, FOREIGN), 2)) == f"{BUSY}: other processes took 1.6 {QUIET}"
 
 
 def test_a_large_machines_own_services_are_not_worth_a_word() -> None:

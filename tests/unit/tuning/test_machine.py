@@ -10,10 +10,10 @@ import pytest
 from autotune.errors import MachineChanged
 from autotune.probes.facts import CpuBudget
 from autotune.probes.system import System
-from autotune.report.notes import load_named
+from autotune.report.notes import BUSY, load_named
 from autotune.stats.load import Load, Neighbour
 from autotune.tuning.events import Event, StageStarted, ignore
-from autotune.tuning.machine import SAMPLE_SECONDS, Neighbours, budget_now, on_the_same_cpus
+from autotune.tuning.machine import SAMPLE_SECONDS, Neighbours, budget_now, on_the_same_cpus, wait_until_quiet
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.proc import TUNER, ProcTree, Row
 
@@ -48,14 +48,16 @@ def test_processes_that_were_never_seen_alive_count(tmp_path: Path) -> None:
     machine.at(10.0, 19.0, Row(20, seconds=2.0))
     load = found.load(2)
     assert load.taken == pytest.approx(1.9)
-    assert load_named(load).startswith("python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
+    assert load_named(load).startswith(f"{BUSY}: python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
 
 
 def test_who_started_them_is_named(tmp_path: Path) -> None:
     machine = Machine(tmp_path, Row(20, ended=50.0, name="make"), Row(21, 20, 40.0, name="cc1"))
     found = machine.neighbours()
     machine.at(10.0, 18.0, Row(20, ended=108.0, name="make"))
-    assert load_named(found.load(2)).startswith("make (pid 20) took 1.8 of 2 CPUs"), "cc1's 40 s were before the run"
+    assert load_named(found.load(2)).startswith(f"{BUSY}: make (pid 20) took 1.8 of 2 CPUs"), (
+        "cc1's 40 s were before the run"
+    )
 
 
 def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended(tmp_path: Path) -> None:
@@ -105,6 +107,19 @@ def test_little_and_elsewhere_are_not_named(tmp_path: Path) -> None:
     found = machine.neighbours()
     machine.at(10.0, 0.9, Row(20, seconds=0.9), Row(30, seconds=10.0, cpus="2-3"))
     assert found.load(2) == Load(pytest.approx(0.09), 0.0, (), 2)
+
+
+@pytest.mark.parametrize(
+    ("busy_until", "most", "waited"), [(0.0, 600.0, 5.0), (12.0, 600.0, 20.0), (900.0, 18.0, 18.0)]
+)
+def test_waits_until_others_are_quiet(busy_until: float, most: float, waited: float, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+
+    def sleep(seconds: float) -> None:
+        machine.at(machine.now + seconds, 2 * min(machine.now + seconds, busy_until))
+
+    wait_until_quiet(most, 2, machine.neighbours, lambda: machine.now, sleep)
+    assert machine.now == waited
 
 
 INVENTORY = inventory(4, 4)
