@@ -74,17 +74,12 @@ class Roofline:
         overhead: seconds that calling operators takes, whatever they compute.
         compute, bandwidth: seconds of operators that computing or memory traffic bounds, without the calls.
         other: seconds of operators that neither explains.
-        matrix_share, copy_share: of this machine's rates, reached over the whole step, 0..1.
-        clear_share: of the step, in which the kernel clears new memory.
     """
 
     overhead: float = 0.0
     compute: float = 0.0
     bandwidth: float = 0.0
     other: float = 0.0
-    matrix_share: float = 0.0
-    copy_share: float = 0.0
-    clear_share: float = 0.0
 
 
 @dataclass(frozen=True)

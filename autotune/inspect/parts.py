@@ -39,8 +39,6 @@ OTHERS = ("Optimizer.", "enumerate(DataLoader)")
 """How the names begin under which the profiler shows what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
 """In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
-CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
-"""The profiler counts operations of the forward pass only; the backward pass takes twice as many."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -54,7 +52,7 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
     rates = _machine_rates(loop)
     loop.goes_on()
     operators = yield from _profiled(loop, pace)
-    return asdict(replace(found, roofline=roofline(operators, found.step_seconds, rates)))
+    return asdict(replace(found, roofline=roofline(operators, rates)))
 
 
 @dataclass(frozen=True)
@@ -175,20 +173,13 @@ class Rates:
     cleared: float
 
 
-def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -> Roofline:
-    """Return what bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
-
-    Args:
-        operators: of the passes of one step.
-        step_seconds: wall time of the step.
-        rates: of this machine.
-    """
+def roofline(operators: Iterable[Operator], rates: Rates) -> Roofline:
+    """Return what bounds ``operators`` of the passes of one step, on a machine with these ``rates``."""
     seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
-    flops = moved = cleared = 0.0
     for each in operators:
         calling = min(each.seconds, each.calls * rates.call_seconds)
-        counted = each.flops / rates.flops * (WITH_BACKWARD if each.name.startswith(CONVOLUTION) else 1)
-        computing = max(counted, each.seconds if any(name in each.name for name in UNCOUNTED) else 0.0)
+        uncounted = any(name in each.name for name in UNCOUNTED)
+        computing = each.seconds if uncounted else each.flops / rates.flops
         traffic = each.bytes / rates.copied + each.fresh / rates.cleared
         kind = "compute" if computing >= traffic else "bandwidth"
         if max(computing, traffic) < EXPLAINS * each.seconds:
@@ -197,11 +188,7 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling
-        flops += counted
-        moved += min(each.bytes / rates.copied, each.seconds)
-        cleared += min(each.fresh / rates.cleared, each.seconds)
-    step = max(step_seconds, sum(seconds.values()), 1e-9)
-    return Roofline(**seconds, matrix_share=min(1.0, flops / step), copy_share=moved / step, clear_share=cleared / step)
+    return Roofline(**seconds)
 
 
 @torch.no_grad()

@@ -165,17 +165,10 @@ class NotOffered:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the hardware can do at most, measured, and what the task asks of it."""
+    """The rates of large matrix products on the whole budget, measured, in 1e9 floating-point operations per second."""
 
     fp32_gflops: Rate
-    """Rate of large matrix products on the whole budget, in 1e9 floating-point operations per second."""
     bf16_gflops: Rate
-    flops_per_item: Rate
-
-    def share(self, rate: float, precision: str) -> float:
-        """Return the share of the matrix rate that ``rate`` items per second use."""
-        most = self.bf16_gflops if precision == "bf16" else self.fp32_gflops
-        return rate * self.flops_per_item / (most * 1e9) if most > 0 else 0.0
 
 
 @dataclass(frozen=True)

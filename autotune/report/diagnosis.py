@@ -86,7 +86,6 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *_section("Try", [ADVICE[bound]] if bound in ADVICE else []),
         *_section("Step", _step(found)),
         *_section("At most", _bounds(found)),
-        *_section("Limits", _limits(found)),
         *_section("Note", found.notes),
     ]
     return "\n".join(rows)
@@ -94,10 +93,9 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
 
 def as_json(name: str, found: Diagnosis) -> str:
     """Return one JSON object."""
-    judged, roofline = found.verdict, found.inspection.roofline
+    judged = found.verdict
     words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
-    used = {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share}
-    return json.dumps(asdict(found) | words | {"verdict": judged.bound, "used": used})
+    return json.dumps(asdict(found) | words | {"verdict": judged.bound})
 
 
 def sentence(found: Diagnosis) -> str:
@@ -157,16 +155,6 @@ def bound(gain: Proof) -> str:
     value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
     high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
     return f"{value} ({gain.low:.2f} to {high})"
-
-
-def _limits(found: Diagnosis) -> Iterator[str]:
-    roofline = found.inspection.roofline
-    yield (
-        f"{roofline.matrix_share:.0%} of the rate of matrix products that these threads reach here,"
-        f" {roofline.copy_share:.0%} of the memory bandwidth"
-    )
-    if roofline.clear_share >= 0.05:
-        yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
 
 
 def _time(seconds: float) -> str:

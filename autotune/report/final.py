@@ -80,7 +80,6 @@ def _lines(
         _baseline(profile),
         [""],
         _levels(profile, deep),
-        _ceiling(profile),
         _changes(profile, changes),
         _batch(profile),
         [""],
@@ -134,20 +133,6 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         lines.append(cut(first, formatting.WIDTH))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
-
-
-def _ceiling(profile: Profile) -> list[str]:
-    """Return how near the recommended level comes to what matrix products reach on this machine."""
-    ceiling, result = profile.evidence.ceiling, profile.level()
-    if ceiling is None or result.settings.precision not in ("fp32", "bf16"):
-        return []
-    before = ceiling.share(profile.baseline_rate, profile.baseline.precision)
-    after = ceiling.share(result.rate, result.settings.precision)
-    if max(before, after) > 1:
-        return []  # the matrix rate was measured while something else ran
-    best = recommended(profile)
-    used = f"{before:.0%} of this machine's matrix rate"
-    return [_row("Limit", f"{used} before, {after:.0%} at level {best}" if best else used)]
 
 
 def _changes(profile: Profile, most: int) -> list[str]:

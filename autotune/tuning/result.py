@@ -179,20 +179,14 @@ def _level_result(level: str, answer: Answer) -> LevelResult:
 
 def evidence_of(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
     """Return what was tried and what was not; the rest is the caller's to add."""
+    rates = context.gflops
     return Evidence(
         trials=len(state.history),
         seconds=0.0,
         failures=tuple(_failures(state)),
         not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
-        ceiling=ceiling(context.gflops, context.task.flops_per_item),
+        ceiling=Ceiling(rates["fp32"], rates.get("bf16", 0.0)) if "fp32" in rates else None,
     )
-
-
-def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
-    """Return the machine's matrix rate and the operations of an item; None if either is unknown."""
-    if not flops_per_item or "fp32" not in rates:
-        return None
-    return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
 
 
 def _recommended(answers: Mapping[str, Answer], highest: str) -> str:

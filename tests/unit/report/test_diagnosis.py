@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.inspect.doctor import Finding
-from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
+from autotune.inspect.inspection import Bound, Diagnosis, Part
 from autotune.inspect.verdict import conclude
 from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, sentence, text
 from autotune.report.formatting import WIDTH
@@ -70,13 +70,6 @@ def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:
     assert whole.index("a free loader") < whole.index("a free update")
 
 
-def test_memory_that_is_cleared_in_each_step_is_shown() -> None:
-    found = diagnosis()
-    assert "clearing" not in shown(found)
-    looked = replace(found.inspection, roofline=Roofline(clear_share=0.4))
-    assert "clearing new memory takes 40% of a step" in shown(replace(found, inspection=looked))
-
-
 def test_an_open_interval_has_words() -> None:
     assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
 
@@ -94,7 +87,6 @@ def test_json_has_plain_names() -> None:
     assert found["target"] == "model"
     assert found["shares"]["loader"] == pytest.approx(0.6, rel=1e-3)
     assert set(found["bounds"]["loader"]) == {"value", "low", "high", "confidence", "rounds"}
-    assert found["used"] == {"compute": 0.0, "memory bandwidth": 0.0}
     assert found["settings"]["threads"] == BASELINE.threads
 
 

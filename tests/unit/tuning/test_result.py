@@ -172,23 +172,6 @@ class TestProfile:
         assert not read.level("safe").proven
 
 
-class TestCeiling:
-    @pytest.mark.parametrize(
-        ("gflops", "flops", "expected"),
-        [
-            ({"fp32": 100.0, "bf16": 400.0}, 1e6, (100.0, 400.0, 1e6)),
-            ({"fp32": 100.0}, 1e6, (100.0, 0.0, 1e6)),
-            ({"fp32": 100.0}, 0.0, None),
-            ({}, 1e6, None),
-        ],
-    )
-    def test_needs_both_the_machines_rate_and_the_tasks_work(
-        self, gflops: dict[str, float], flops: float, expected: tuple[float, ...] | None
-    ) -> None:
-        found = result.ceiling(gflops, flops)
-        assert (None if found is None else tuple(vars(found).values())) == expected
-
-
 class TestBatchNorm:
     @pytest.mark.parametrize(
         ("has", "sizes", "words"),
