@@ -214,9 +214,6 @@ class RunOptions:
     nproc: Annotated[int | None, typer.Option(help="Processes on each machine, in place of the profile's.")] = None
     nnodes: Annotated[int | None, typer.Option(help="Machines that train together; start this on each.")] = None
     rdzv_endpoint: Annotated[str | None, typer.Option(help="HOST:PORT where they meet, the same on all.")] = None
-    tune_if_missing: Annotated[
-        bool, typer.Option("--tune-if-missing", help="Tune first if no profile fits; others that start wait.")
-    ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print environment and command; start nothing.")] = False
 
 
@@ -229,8 +226,6 @@ def run(options: RunOptions) -> None:
     cluster = from_options(options.nnodes, options.rdzv_endpoint)
     check_slurm(os.environ)
     script = line.script(options.script, options.context.args, module=options.module)
-    if options.tune_if_missing and (options.profile or options.task or cluster or options.dry_run):
-        raise UsageError("--tune-if-missing: give no --profile, --target, --dry-run or machines with it")
     from autotune.launch.prepare import Wishes, prepare
 
     wishes = Wishes(
@@ -239,7 +234,6 @@ def run(options: RunOptions) -> None:
         task=options.task,
         processes=options.nproc,
         cluster=cluster,
-        why_not=_tuned_if_missing(script) if options.tune_if_missing else None,
     )
     launch = prepare(script, wishes)
     for note in launch.notes:
@@ -248,23 +242,6 @@ def run(options: RunOptions) -> None:
         print(launch.shell())
     else:
         launch.start()
-
-
-def _tuned_if_missing(script: Script) -> str | None:
-    """Tune ``script`` if it has no profile. Returns why it trains without one, if it does."""
-    from autotune.report import final
-    from autotune.report.live import live_view
-    from autotune.tuning import run
-    from autotune.tuning.if_missing import tune_if_missing
-    from autotune.tuning.options import Options
-
-    def tune(target: Script) -> None:
-        started, options = time.monotonic(), Options()
-        with live_view(options.seconds(), started) as observe:
-            result = run.run(target, options, observe, started)
-        say(final.text(result.profile, result.inventory, result.path, result.load, script=_started(target)))
-
-    return tune_if_missing(script, tune, say)
 
 
 @dataclass(frozen=True, kw_only=True)

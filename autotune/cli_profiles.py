@@ -125,16 +125,13 @@ def list_profiles() -> None:
 @profiles_app.command("match")
 def match(
     target: Annotated[str | None, typer.Argument(help="The task's name, or a profile (.yaml).")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show every field: the profile's, this machine's.")
-    ] = False,
 ) -> None:
     """Say which profile `autotune.load()` would take here, and how well it fits."""
     from autotune.profiles import exchange
     from autotune.report import profile as words
 
     found = exchange.fit(target)
-    print(words.matched(found, explain))
+    print(words.matched(found))
     if not found.applied:
         raise typer.Exit(4)
 
@@ -175,17 +172,3 @@ def pull(
         print(file.write(found.path, found.profile))
     except ProfileError as error:
         raise ProfileError(f"{error}. Choose another place: --to FOLDER") from error
-
-
-@profiles_app.command("rm")
-def rm(
-    what: Annotated[str, typer.Argument(help="A profile (.yaml), or MACHINE-KEY/TARGET.")],
-    source: Annotated[str | None, typer.Option("--from", help="Folder or URL of the registry.")] = None,
-    yes: YesOption = False,
-) -> None:
-    """Remove a profile from a registry."""
-    from autotune.profiles import exchange
-
-    registry, name = exchange.removal(what, source)
-    confirm(f"Remove {name} from {registry.shown}?", yes)
-    registry.remove(name)

@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autotune.inspect.inspection import Bound, Diagnosis, Inspection, Part
-from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of, verdict
+from autotune.inspect.inspection import Diagnosis, Inspection, Part
+from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
-from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.report.notes import load_named
@@ -29,8 +28,8 @@ from autotune.tuning.runner import check_not_a_rank, open_runner
 MEASURED_BY = "autotune.inspect.parts:parts"
 PROBE_SHARE, INSPECTION_SHARE = 0.25, 0.3
 """Shares of the time that is left."""
-MOST_SECONDS, QUICK_SECONDS = 3.0, 1.0
-"""Longest inspection, and longest one within a tuning run."""
+MOST_SECONDS = 3.0
+"""Longest inspection."""
 END_SECONDS = 1.5
 """Kept for ending all processes."""
 WORTH_REMOVING = 0.05
@@ -38,11 +37,8 @@ WORTH_REMOVING = 0.05
 REMOVABLE = {each.value for each in Without}
 MOST_GENERATIONS = 24
 ROUNDS, BLOCK_SECONDS = 2, 0.12
-HEADROOM = 0.1
 BATCHES = "batches"
 """Scripts whose steps are known by a loader's batches can run without a part (`TaskFacts.script`)."""
-QUICK_STEP_SECONDS = 0.05
-"""Steps that take longer are not inspected within a tuning run."""
 
 
 def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
@@ -86,22 +82,8 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     return replace(
         found,
         threads=fewer[0].threads if fewer is not None else None,
-        largest_batch=largest_batch(found, facts, inventory),
         notes=(*filter(None, [load_named(load)]), *notes),
     )
-
-
-def largest_batch(found: Diagnosis, facts: TaskFacts, inventory: Inventory) -> int | None:
-    """Predict the global batch that fits with 10 % headroom, by what a sample of today's batch takes. None if that is
-    unknown, and for scripts, which keep theirs."""
-    if facts.script is not None or facts.samples is None:
-        return None
-    settings, sizes = found.settings, found.inspection.sizes
-    on_gpu = facts.device == "cuda" and inventory.gpus
-    limit = inventory.gpus[0].memory_total if on_gpu else inventory.memory.limit // settings.processes
-    each = max(1.0, (sizes.step - sizes.parameters) / settings.batch_size)
-    fits = int(settings.batch_size + ((1 - HEADROOM) * limit - sizes.peak) / each)
-    return max(0, min(facts.samples, fits * settings.processes))
 
 
 def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, ...]]:
@@ -164,13 +146,3 @@ def _rounds(
         observe(RoundFinished(dict.fromkeys(rounds[-1].rates, len(rounds))))
         longest = max(longest, time.monotonic() - begun)
     return rounds
-
-
-def quick_verdict(bench: TrialBench, settings: Settings, deadline: float) -> Bound | None:
-    """Return what bounds a step of ``settings``, by one more trial; None if it cannot be told."""
-    _, data = bench.inspect(settings, MEASURED_BY, QUICK_SECONDS, deadline)
-    if not data:
-        return None
-    inspection = Inspection.from_dict(data)
-    found = verdict(bounds(inspection), inspection, settings, inspection.neighbours).bound
-    return found if found.told else None

@@ -74,32 +74,12 @@ class Roofline:
         overhead: seconds that calling operators takes, whatever they compute.
         compute, bandwidth: seconds of operators that computing or memory traffic bounds, without the calls.
         other: seconds of operators that neither explains.
-        matrix_share, copy_share: of this machine's rates, reached over the whole step, 0..1.
-        clear_share: of the step, in which the kernel clears new memory.
     """
 
     overhead: float = 0.0
     compute: float = 0.0
     bandwidth: float = 0.0
     other: float = 0.0
-    matrix_share: float = 0.0
-    copy_share: float = 0.0
-    clear_share: float = 0.0
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Bytes of one process.
-
-    Attributes:
-        step: most that a step holds beyond what was there before: activations, gradients, temporary tensors.
-        peak: resident on the host, or allocated on a device.
-    """
-
-    parameters: int = 0
-    optimizer_state: int = 0
-    step: int = 0
-    peak: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +104,6 @@ class Inspection:
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
     roofline: Roofline = Roofline()
-    sizes: Sizes = Sizes()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
@@ -134,7 +113,6 @@ class Inspection:
             "places": {Part(name): Place(**place) for name, place in data["places"].items()},
             "loader": Bound(data["loader"]),
             "roofline": Roofline(**data["roofline"]),
-            "sizes": Sizes(**data["sizes"]),
         }
         return cls(**{**data, **parts})
 
@@ -170,7 +148,6 @@ class Diagnosis:
         inspection: what one trial measured of the parts.
         neighbours: processors that others kept busy.
         threads: of each process, that fit this machine beside what runs there; None if today's do.
-        largest_batch: global batch that fits with 10 % headroom, predicted; None if unknown.
         notes: what the user should know.
     """
 
@@ -183,5 +160,4 @@ class Diagnosis:
     inspection: Inspection
     neighbours: float
     threads: int | None = None
-    largest_batch: int | None = None
     notes: tuple[str, ...] = ()

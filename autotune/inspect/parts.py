@@ -12,15 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import profile
 
-from autotune.inspect.inspection import Bound, Inspection, Part, Roofline, Sizes
+from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
 from autotune.inspect.step_clock import StackWatch, step_clock
-from autotune.knobs.optimizer_impl import parameters_of
 from autotune.trial import process_tree
-from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, peak_memory, synchronize
-from autotune.trial.child.task import tensor_bytes
+from autotune.trial.child.measured_loop import CpuContention, MeasuredLoop, Steps, synchronize
 
 BLOCKS = (3, 8)
 """Blocks of steps on the clock, at least and at most."""
@@ -42,8 +39,6 @@ OTHERS = ("Optimizer.", "enumerate(DataLoader)")
 """How the names begin under which the profiler shows what the update and the loader call."""
 UNCOUNTED = ("conv", "rnn", "lstm", "gru", "attention")
 """In names of operators that compute, and whose operations the profiler counts elsewhere or not at all."""
-CONVOLUTION, WITH_BACKWARD = "aten::conv", 3
-"""The profiler counts operations of the forward pass only; the backward pass takes twice as many."""
 
 
 def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
@@ -54,19 +49,10 @@ def parts(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         pace: seconds of a step.
     """
     found = yield from _clocked(loop, pace, CLOCK_SHARE * loop.spec.max_seconds)
-    peak = peak_memory(loop.session.device)
     rates = _machine_rates(loop)
     loop.goes_on()
-    operators, most = yield from _profiled(loop, pace)
-    optimizers = loop.session.optimizers
-    state = [value for each in optimizers for entry in each.state.values() for value in entry.values()]
-    sizes = Sizes(
-        parameters=sum(map(tensor_bytes, parameters_of(*optimizers))),
-        optimizer_state=sum(tensor_bytes(value) for value in state if isinstance(value, Tensor)),
-        step=most,
-        peak=peak,
-    )
-    return asdict(replace(found, roofline=roofline(operators, found.step_seconds, rates), sizes=sizes))
+    operators = yield from _profiled(loop, pace)
+    return asdict(replace(found, roofline=roofline(operators, rates)))
 
 
 @dataclass(frozen=True)
@@ -127,8 +113,8 @@ def _used(pids: Iterable[int]) -> tuple[float, float, float]:
     return ran, waited, read
 
 
-def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], int]]:
-    """Return the operators of a step's passes by PyTorch's profiler, and the most bytes that the step holds."""
+def _profiled(loop: MeasuredLoop, pace: float) -> Steps[list[Operator]]:
+    """Return the operators of a step's passes by PyTorch's profiler."""
     steps = loop.agree(max(1, min(MOST_PROFILED, int(PROFILED_SECONDS / max(pace, 1e-6)))))
     with _profile() as profiler:
         began, faults = time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -138,15 +124,12 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
     loop.goes_on()
     size = 2 if loop.spec.settings.precision in ("bf16", "fp16") else 4
     found: dict[tuple[Any, ...], Operator] = {}
-    held = most = 0
-    for event in sorted(profiler.events(), key=lambda each: each.time_range.start):
-        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
-        held += allocated
-        most = max(most, held)
+    for event in profiler.events():
         if "::" not in event.name or event.name.startswith("autograd::"):
             continue
         shapes = tuple(tuple(shape) for shape in event.input_shapes or () if shape and isinstance(shape[0], int))
         key = event.name, shapes, _is_called_by(event, OTHERS)
+        allocated = event.self_cpu_memory_usage + event.self_device_memory_usage
         own = found.setdefault(key, Operator(event.name))
         # The profiler's time on a CPU goes on while the thread has none.
         micros = max(running * event.self_cpu_time_total, event.self_device_time_total)
@@ -160,7 +143,7 @@ def _profiled(loop: MeasuredLoop, pace: float) -> Steps[tuple[list[Operator], in
         )
     share = min(1.0, cleared / steps / max(1.0, sum(each.fresh for each in found.values())))
     passes = (each for (_, _, elsewhere), each in found.items() if not elsewhere)
-    return [replace(each, fresh=share * each.fresh) for each in passes], most
+    return [replace(each, fresh=share * each.fresh) for each in passes]
 
 
 def _profile() -> profile:
@@ -190,20 +173,13 @@ class Rates:
     cleared: float
 
 
-def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -> Roofline:
-    """Return what bounds ``operators``. Of each no more counts than its own time, so that no share is above 1.
-
-    Args:
-        operators: of the passes of one step.
-        step_seconds: wall time of the step.
-        rates: of this machine.
-    """
+def roofline(operators: Iterable[Operator], rates: Rates) -> Roofline:
+    """Return what bounds ``operators`` of the passes of one step, on a machine with these ``rates``."""
     seconds = dict.fromkeys(("overhead", "compute", "bandwidth", "other"), 0.0)
-    flops = moved = cleared = 0.0
     for each in operators:
         calling = min(each.seconds, each.calls * rates.call_seconds)
-        counted = each.flops / rates.flops * (WITH_BACKWARD if each.name.startswith(CONVOLUTION) else 1)
-        computing = max(counted, each.seconds if any(name in each.name for name in UNCOUNTED) else 0.0)
+        uncounted = any(name in each.name for name in UNCOUNTED)
+        computing = each.seconds if uncounted else each.flops / rates.flops
         traffic = each.bytes / rates.copied + each.fresh / rates.cleared
         kind = "compute" if computing >= traffic else "bandwidth"
         if max(computing, traffic) < EXPLAINS * each.seconds:
@@ -212,11 +188,7 @@ def roofline(operators: Iterable[Operator], step_seconds: float, rates: Rates) -
             kind = "overhead"
         seconds["overhead"] += calling
         seconds[kind] += each.seconds - calling
-        flops += counted
-        moved += min(each.bytes / rates.copied, each.seconds)
-        cleared += min(each.fresh / rates.cleared, each.seconds)
-    step = max(step_seconds, sum(seconds.values()), 1e-9)
-    return Roofline(**seconds, matrix_share=min(1.0, flops / step), copy_share=moved / step, clear_share=cleared / step)
+    return Roofline(**seconds)
 
 
 @torch.no_grad()

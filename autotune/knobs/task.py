@@ -35,7 +35,6 @@ class TaskFacts:
     """What rates count: ``samples``, or ``items`` where the task counts its own."""
     device: str
     """``cpu`` or ``cuda``."""
-    flops_per_item: float = 0.0
     """Floating-point operations of forward and backward per item, matrix products and convolutions; 0 if unknown."""
     current: Mapping[str, Any]
     """``CURRENT`` of the task file, checked."""
@@ -67,7 +66,6 @@ class TaskFacts:
         note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
         return replace(
             facts,
-            flops_per_item=told.get("flops_per_item", facts.flops_per_item),
             why_not_several=facts.why_not_several or told.get("why_not_several"),
             warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
         )

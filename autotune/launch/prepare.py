@@ -63,7 +63,6 @@ class Wishes:
         task: whose profile is taken; the script's own if None.
         processes: how many on each machine, instead of the profile's number; the global batch stays.
         cluster: the machines that train together; this one alone if None.
-        why_not: why the script starts without a profile; None if it takes one.
     """
 
     profile: Path | None = None
@@ -71,7 +70,6 @@ class Wishes:
     task: str | None = None
     processes: int | None = None
     cluster: Cluster | None = None
-    why_not: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,8 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
     words = (*(["-m", script.module] if script.module else [script.written]), *script.arguments)
     if wishes.processes is not None and wishes.processes < 1:
         raise UsageError(f"--nproc {wishes.processes}: must be at least 1")
-    if wishes.why_not or outside.disabled:
-        return _as_it_is(words, wishes.why_not or DISABLED, line=script.line)
+    if outside.disabled:
+        return _as_it_is(words, DISABLED, line=script.line)
     if script.hides_us:
         return _as_it_is(words, f"the script starts as it is: {script.hides_us}", line=script.line)
     inventory = probe()

@@ -113,8 +113,8 @@ def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:
         replace: take the place of another profile of the same machine and target.
 
     Raises:
-        UsageError: no registry, an interrupted run's profile, one of a busy machine or with an impossible gain, or
-            another is there.
+        UsageError: no registry, another is there, or the profile is of an interrupted run or a busy machine, or has an
+            impossible gain.
         ProfileError: no valid profile, or the registry cannot be read or written.
     """
     profile = file.read(path)
@@ -185,32 +185,6 @@ def offer(what: str | None, source: str | None, to: Path | None, sha256: str | N
     profile = file.parse(content, shown)
     path = default_path(profile.key, profile.target.name, to or user_folder())
     return Offer(profile, shown, digest, path, notes)
-
-
-def removal(what: str, source: str | None) -> tuple[Registry, str]:
-    """Return the registry and the file in it that ``what`` names; nothing is removed.
-
-    Args:
-        what: a profile's file, or ``<machine key>/<target>`` in the registry ``source``.
-        source: a folder or URL; the first entry of ``AUTOTUNE_PROFILES`` if None.
-
-    Raises:
-        UsageError: ``what`` is none of them.
-        ProfileError: it is not there.
-    """
-    path = Path(what)
-    if source is None and path.suffix == SUFFIX:
-        there = Registry(path.parent.parent)
-    elif len(path.parts) == 2 and not (source is None and path.is_file()):
-        there = Registry(_registries(source, "--from")[0])
-    else:
-        raise UsageError(f"{what}: is no profile. Name a {SUFFIX} file, or MACHINE-KEY/TARGET and --from REGISTRY")
-    key, own = path.parent.name, path.name.removesuffix(SUFFIX) + SUFFIX
-    if not key or safe_name(key) != key or own.startswith("."):
-        raise UsageError(f"{what}: is no profile of a registry: those are called MACHINE-KEY/TARGET{SUFFIX}")
-    if there.read(f"{key}/{own}") is None:
-        raise ProfileError(f"{there.source(f'{key}/{own}')}: no such profile")
-    return there, f"{key}/{own}"
 
 
 def _registries(text: str | None, option: str) -> tuple[Place, ...]:

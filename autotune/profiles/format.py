@@ -165,17 +165,10 @@ class NotOffered:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the hardware can do at most, measured, and what the task asks of it."""
+    """The rates of large matrix products on the whole budget, measured, in 1e9 floating-point operations per second."""
 
     fp32_gflops: Rate
-    """Rate of large matrix products on the whole budget, in 1e9 floating-point operations per second."""
     bf16_gflops: Rate
-    flops_per_item: Rate
-
-    def share(self, rate: float, precision: str) -> float:
-        """Return the share of the matrix rate that ``rate`` items per second use."""
-        most = self.bf16_gflops if precision == "bf16" else self.fp32_gflops
-        return rate * self.flops_per_item / (most * 1e9) if most > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -190,8 +183,6 @@ class Evidence:
     not_offered: tuple[NotOffered, ...] = ()
     warnings: tuple[str, ...] = ()
     ceiling: Ceiling | None = None
-    why: str = ""
-    """Why the baseline's step is as slow as it is: one sentence; empty if that was not measured."""
     beside: Annotated[str, OMITTED] = ""
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
     busy: Annotated[bool, OMITTED] = False

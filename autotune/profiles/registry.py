@@ -99,19 +99,6 @@ class Registry:
 
         _in_time(work, _joined(self.url, name))
 
-    def remove(self, name: str) -> None:
-        """Remove the file ``name``, and the folder of its machine if that is empty then."""
-        self.check_writable()
-        if self.url:
-            _in_time(lambda files, path: files.rm_file(path), _joined(self.url, name))
-            return
-        try:
-            self.path(name).unlink()
-        except OSError as error:
-            raise ProfileError(f"{self.source(name)}: cannot be removed ({reason_of(error)})") from error
-        with contextlib.suppress(OSError):
-            self.path(name).parent.rmdir()
-
     def names(self) -> list[str]:
         """Return the names of all profiles, sorted. A folder that is missing has none."""
         found: list[str] = []

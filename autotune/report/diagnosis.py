@@ -86,8 +86,6 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
         *_section("Try", [ADVICE[bound]] if bound in ADVICE else []),
         *_section("Step", _step(found)),
         *_section("At most", _bounds(found)),
-        *_section("Limits", _limits(found)),
-        *_section("Memory", _memory(found)),
         *_section("Note", found.notes),
     ]
     return "\n".join(rows)
@@ -95,16 +93,9 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
 
 def as_json(name: str, found: Diagnosis) -> str:
     """Return one JSON object."""
-    judged, roofline = found.verdict, found.inspection.roofline
+    judged = found.verdict
     words = {"target": name, "sentence": sentence(found), "shares": judged.shares, "settings": found.settings.as_dict()}
-    used = {"compute": roofline.matrix_share, "memory bandwidth": roofline.copy_share}
-    return json.dumps(asdict(found) | words | {"verdict": judged.bound, "used": used})
-
-
-def meaning(bound: str) -> str:
-    """Return ``update-bound: the optimizer's ...``, for the value of a `Bound`; other text as it is."""
-    known = {each.value: words for each, words in MEANINGS.items()}
-    return f"{bound.partition(':')[0]}: {known[bound]}" if bound in known else bound
+    return json.dumps(asdict(found) | words | {"verdict": judged.bound})
 
 
 def sentence(found: Diagnosis) -> str:
@@ -114,7 +105,7 @@ def sentence(found: Diagnosis) -> str:
         doubt = DOUBTS[judged.bound].format(neighbours=found.neighbours)
         return f"cannot tell: {judged.shares[judged.part]:.0%} of a step is {NAMES[judged.part]}, but {doubt}"
     place = found.inspection.places.get(judged.part)
-    words = meaning(judged.bound.value)
+    words = f"{judged.bound.value.partition(':')[0]}: {MEANINGS[judged.bound]}"
     if judged.bound is Bound.LOOP:
         words = f"loop-bound: {NAMES[Part.LOOP]}: {judged.shares[Part.LOOP]:.0%}"
     if place is not None and judged.bound in (Bound.LOOP, Bound.MAIN_PROCESS):
@@ -164,27 +155,6 @@ def bound(gain: Proof) -> str:
     value = formatting.times(gain.value) if math.isfinite(gain.value) else "any"
     high = f"{gain.high:.2f}" if math.isfinite(gain.high) else "any"
     return f"{value} ({gain.low:.2f} to {high})"
-
-
-def _limits(found: Diagnosis) -> Iterator[str]:
-    roofline = found.inspection.roofline
-    yield (
-        f"{roofline.matrix_share:.0%} of the rate of matrix products that these threads reach here,"
-        f" {roofline.copy_share:.0%} of the memory bandwidth"
-    )
-    if roofline.clear_share >= 0.05:
-        yield f"clearing new memory takes {roofline.clear_share:.0%} of a step: freed memory goes back to the kernel"
-
-
-def _memory(found: Diagnosis) -> Iterator[str]:
-    sizes = found.inspection.sizes
-    yield (
-        f"peak {formatting.size(sizes.peak)} in each process: parameters {formatting.size(sizes.parameters)},"
-        f" optimizer state {formatting.size(sizes.optimizer_state)}, activations, gradients and temporary tensors of a"
-        f" step {formatting.size(sizes.step)}"
-    )
-    if found.largest_batch is not None:
-        yield f"largest batch that fits with 10 % headroom: about {found.largest_batch} samples (predicted)"
 
 
 def _time(seconds: float) -> str:

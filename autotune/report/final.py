@@ -12,7 +12,6 @@ from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.diagnosis import meaning
 from autotune.report.levels import HEADLINES, Standing, batch_note, changed, recommended, standing, to_apply, verdict
 from autotune.report.notes import load_named
 from autotune.stats.load import QUIET, Load
@@ -79,10 +78,8 @@ def _lines(
         _section("Beside", [beside] if beside else [], 3),
         _machine(inventory),
         _baseline(profile),
-        _section("Why", [meaning(profile.evidence.why)] if profile.evidence.why else [], 3),
         [""],
         _levels(profile, deep),
-        _ceiling(profile),
         _changes(profile, changes),
         _batch(profile),
         [""],
@@ -136,20 +133,6 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         lines.append(cut(first, formatting.WIDTH))
         lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
-
-
-def _ceiling(profile: Profile) -> list[str]:
-    """Return how near the recommended level comes to what matrix products reach on this machine."""
-    ceiling, result = profile.evidence.ceiling, profile.level()
-    if ceiling is None or result.settings.precision not in ("fp32", "bf16"):
-        return []
-    before = ceiling.share(profile.baseline_rate, profile.baseline.precision)
-    after = ceiling.share(result.rate, result.settings.precision)
-    if max(before, after) > 1:
-        return []  # the matrix rate was measured while something else ran
-    best = recommended(profile)
-    used = f"{before:.0%} of this machine's matrix rate"
-    return [_row("Limit", f"{used} before, {after:.0%} at level {best}" if best else used)]
 
 
 def _changes(profile: Profile, most: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A tuning run in progress, on standard error: a small panel on a terminal, else one line per event in a log.
+"""A tuning run in progress, on standard error: on a terminal one line that changes, else a line now and then in a log.
 
 Nothing here refreshes by itself: a thread that draws would disturb what is being measured.
 """
@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from autotune.knobs.settings import Settings
@@ -21,7 +19,6 @@ from autotune.lines import cut
 from autotune.report import formatting
 from autotune.tuning.events import Event, Observer
 
-BAR = 30
 MAX_REASON = 120
 LINE_SECONDS = 10.0
 """Between two lines of a log, at least."""
@@ -53,19 +50,10 @@ def advanced(progress: RunProgress, event: Event) -> RunProgress:
     return replace(progress, **vars(event))
 
 
-def render(progress: RunProgress) -> RenderableType:
-    """Return a compact panel."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, text in _rows(progress):
-        table.add_row(name, Text(text, overflow="ellipsis", no_wrap=name != "trying"))
-    return Panel(table, title="autotune", title_align="left", subtitle=_bar(progress) or None, width=formatting.WIDTH)
-
-
 def line(progress: RunProgress) -> str:
-    """Return the same on one line, for logs."""
-    parts = [f"[{formatting.duration(progress.elapsed)}] {progress.stage}"]
+    """Return where the run stands, on one line."""
+    budget = f" of {formatting.duration(progress.budget)}" if progress.budget else ""
+    parts = [f"[{formatting.duration(progress.elapsed)}{budget}] {progress.stage}"]
     if progress.trials:
         parts.append(formatting.count(progress.trials, "trial"))
     if progress.trying is not None:
@@ -79,27 +67,12 @@ def line(progress: RunProgress) -> str:
     return " | ".join(parts)
 
 
-def _rows(progress: RunProgress) -> list[tuple[str, str]]:
-    rows = [("stage", f"{progress.stage}, {formatting.count(progress.trials, 'trial')} done")]
-    if progress.trying is not None:
-        rows.append(("trying", formatting.tried(progress.trying, progress.baseline)))
-    rows.append(("best", _best(progress).removeprefix("best ")))
-    if progress.best is not None:
-        rows.append(("", formatting.tried(progress.best, progress.baseline)))
-    if progress.rounds:
-        rows.append(("rounds", _rounds(progress)))
-    if progress.failures:
-        rows.append(("failed", _failures(progress)))
-    return rows
-
-
 def _best(progress: RunProgress) -> str:
-    if progress.baseline_rate is None:
-        return "measuring your settings first"
-    baseline = f"your settings {formatting.rate(progress.baseline_rate, progress.unit)}"
-    if progress.best_rate is None or progress.baseline_rate <= 0:
+    own = progress.baseline_rate or 0.0
+    baseline = f"your settings {formatting.rate(own, progress.unit)}"
+    if progress.best_rate is None or own <= 0:
         return baseline
-    ratio = formatting.times(progress.best_rate / progress.baseline_rate)
+    ratio = formatting.times(progress.best_rate / own)
     return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
 
 
@@ -110,14 +83,6 @@ def _rounds(progress: RunProgress) -> str:
 def _failures(progress: RunProgress) -> str:
     last = f", last: {cut(' '.join(progress.last_failure.split()), MAX_REASON)}" if progress.last_failure else ""
     return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
-
-
-def _bar(progress: RunProgress) -> Text:
-    if progress.budget <= 0:
-        return Text("")
-    done = round(min(1.0, progress.elapsed / progress.budget) * BAR)
-    left = formatting.duration(progress.budget - progress.elapsed)
-    return Text(f"{'#' * done}{'.' * (BAR - done)} {left} left")
 
 
 class _Console(Console):
@@ -138,15 +103,15 @@ def live_view(budget: float, started: float) -> Iterator[Observer]:
     console = _Console(stderr=True)
     progress = RunProgress(stage="probing the machine", baseline=Settings(), unit="samples", budget=budget)
     said: RunProgress | None = None
-    panel = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
-    with panel as live:
+    screen = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
+    with screen as live:
 
         def observe(event: Event) -> None:
             nonlocal progress, said
             progress = replace(advanced(progress, event), elapsed=time.monotonic() - started)
             with suppress(OSError):  # a log on a full disk, a terminal that was closed
                 if live is not None:
-                    live.update(render(progress), refresh=True)
+                    live.update(Text(line(progress)), refresh=True)
                 elif _is_news(said, progress):
                     said = progress
                     console.print(line(progress), markup=False, highlight=False, soft_wrap=True)

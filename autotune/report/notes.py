@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.stats.decide import Advice, Answer, Reason
+from autotune.stats.decide import Answer, Reason
 from autotune.stats.load import MENTIONED, Disturbed, Load, Neighbour
 
 NOTHING_FASTER = {
@@ -12,12 +12,8 @@ NOTHING_FASTER = {
     "amp": "mixed precision brought no gain: same settings as safe",
     "max": "another batch size brought no gain: same settings as amp",
 }
-TRIED_NOT_FASTER = {
-    "safe": "nothing is faster than your settings in {tried}",
-    "amp": "mixed precision brought no gain in {tried}: same settings as safe",
-    "max": "another batch size brought no gain in {tried}: same settings as amp",
-}
 NOT_TRIED = {
+    "safe": "nothing but your own settings was tried",
     "amp": "mixed precision was not tried: same settings as safe",
     "max": "no other batch size was tried: same settings as amp",
 }
@@ -25,7 +21,6 @@ REASONS = {
     Reason.TOO_FEW_ROUNDS: "not proven within the budget",
     Reason.NOISY: "faster in single trials, but by less than they vary; a longer --budget may prove it",
     Reason.ALL_FAILED: "all that was tried failed",
-    Reason.OWN_SETTINGS_ONLY: "nothing but your own settings was tried",
     Reason.NOT_REACHED: "not reached within the budget: a longer --budget tries it",
     Reason.INTERRUPTED: "interrupted before the proof",
 }
@@ -35,36 +30,19 @@ NAMED = 2
 
 
 def level_note(level: str, answer: Answer) -> str:
-    """Return why ``level`` adds nothing of its own, and what a longer budget would bring; empty if there is nothing."""
-    advice = _advice(answer.advice) if answer.advice is not None else ""
-    return "; ".join(filter(None, (_reason(level, answer), advice)))
-
-
-def _reason(level: str, answer: Answer) -> str:
-    values, proof = " ".join(answer.values), answer.proof
+    """Return why ``level`` adds nothing of its own; empty if it does."""
+    proof = answer.proof
     if answer.reason is Reason.SAME:
-        if not answer.trials:
-            return NOTHING_FASTER[level]
-        race = " and a race" if answer.raced else ""
-        return TRIED_NOT_FASTER[level].format(tried=f"{answer.trials} trial{'s' * (answer.trials != 1)}{race}")
+        return NOTHING_FASTER[level]
     if answer.reason is Reason.UNPROVEN and proof is not None:
         high = f"{proof.high:.2f}" if proof.high < 1000 else "anything"
-        return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {high})"
+        more = "; a longer --budget may decide" if proof.undecided else ""
+        return f"{proof.value:.2f}x measured, but not proven ({proof.low:.2f} to {high}){more}"
     if answer.reason is Reason.NOT_TRIED:
         return NOT_TRIED[level]
     if answer.reason is Reason.PRECISION_FAILED:
-        return f"no {values}: {answer.failure}"
-    if answer.reason is Reason.PRECISION_UNCLEAR:
-        return (
-            f"{values} was tried only with {', '.join(answer.beside)}, and that failed; a longer --budget tries it"
-            f" alone: {answer.failure}"
-        )
+        return f"{' '.join(answer.values)} was tried and failed: {answer.failure}"
     return REASONS.get(answer.reason, "")
-
-
-def _advice(advice: Advice) -> str:
-    purpose = "narrow it" if advice.narrows else "decide"
-    return f"about {advice.seconds} s more would {purpose} (--budget {advice.budget})"
 
 
 def load_note(load: Load) -> str:

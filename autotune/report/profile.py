@@ -12,7 +12,6 @@ from autotune.errors import ProfileError
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
-from autotune.profiles.match import Comparison
 from autotune.profiles.records import as_data
 from autotune.report import formatting
 from autotune.report.final import failure_groups, not_offered_groups
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from autotune.tuning.check import CheckResult
 
 EVERYTHING = 10_000
-WIDE = 110
-"""Columns of the comparison with a machine."""
 CHECKED = {
     "holds": "holds",
     "fails": "does NOT hold here: tune again",
@@ -157,25 +154,15 @@ def _words(fact: object) -> str:
     return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else formatting.value(fact)
 
 
-def matched(found: Fit, explain: bool) -> str:
-    """Return which profile fits and how well; with ``explain`` field by field."""
-    lines = list(found.notes)
-    if found.comparison is not None:
-        clamped = [f"clamped {line}" for line in found.clamped]
-        why = [explained(found)] if explain else [*filter(None, [found.comparison.sentence]), *clamped]
-        inner = [*(why if explain else (f"  {line}" for line in why)), *(f"  {line}" for line in found.grown)]
-        return "\n".join([f"{found.source} ({found.comparison.verdict})", *inner, *(f"  {line}" for line in lines)])
-    return "\n".join([lines[0], *(f"  {line}" for line in lines[1:])])
-
-
-def explained(found: Fit) -> str:
-    """Return the comparison as a table, and below it what would be clamped."""
-    comparison = found.comparison or Comparison("", ())
-    table = _table("field", "profile", "here", "verdict")
-    for row in comparison.rows:
-        table.add_row(*(Text(cell) for cell in (row.field, row.theirs, row.here, row.verdict)))
-    lines = [Text(f"clamped  {line}") for line in found.clamped]
-    return formatting.plain(Group(table, Text(f"verdict  {comparison.verdict}"), *lines), WIDE)
+def matched(found: Fit) -> str:
+    """Return which profile fits and how well."""
+    if found.comparison is None:
+        first, *lines = found.notes
+    else:
+        first = f"{found.source} ({found.comparison.verdict})"
+        clamped = (f"clamped {line}" for line in found.clamped)
+        lines = [*filter(None, [found.comparison.sentence]), *clamped, *found.grown, *found.notes]
+    return "\n".join([first, *(f"  {line}" for line in lines)])
 
 
 def checked(result: CheckResult) -> str:

@@ -22,7 +22,7 @@ class Trial:
         settings: what ran.
         outcome: how it ended.
         level: the level that was searched then.
-        stage: why it ran: ``baseline``, ``again``, ``known``, ``design``, ``moves`` or ``model``.
+        stage: why it ran: ``baseline``, ``again``, ``design``, ``moves`` or ``model``.
         seconds: when it ended, since the end of the first trial; known of trials read from a journal.
     """
 
@@ -65,6 +65,15 @@ class History:
         found = [measurement for trial, measurement in self.measured() if trial.settings == settings]
         return found[-1] if found else None
 
+    def ratio(self, ours: Settings, theirs: Settings) -> tuple[float, float] | None:
+        """Return the ratio of two rates by their last trials, and its relative standard error; None if one was not
+        measured, or both are the same."""
+        one, other = self.of(ours), self.of(theirs)
+        if one is None or other is None or ours == theirs:
+            return None
+        errors = [each.relative_error if each.relative_error < 1 else 1.0 for each in (one, other)]
+        return one.rate / other.rate, math.hypot(*errors)
+
 
 def first_measured(trials: Sequence[Trial]) -> tuple[Settings, Measurement] | None:
     """Return the first trial that was measured; None if there is none."""
@@ -84,41 +93,3 @@ def trial_noise(trials: Sequence[Trial]) -> float:
     squares = sum((log - sum(logs) / len(logs)) ** 2 for logs in repeats.values() for log in logs)
     spare = sum(len(logs) - 1 for logs in repeats.values())
     return math.sqrt((USUAL_REPEATS * USUAL_NOISE**2 + squares) / (USUAL_REPEATS + spare))
-
-
-@dataclass(frozen=True)
-class Effect:
-    """The effect of one knob.
-
-    Attributes:
-        knob: its name.
-        alone: rate with its value in the baseline, over the baseline's; None if that was not tried.
-        kept: rate of the winner, over that of the winner with the baseline's value; None if that was not tried.
-        error: relative standard error of these, by single trials.
-    """
-
-    knob: str
-    alone: float | None
-    kept: float | None
-    error: float
-
-
-def effects(history: History, baseline: Settings, winner: Settings) -> tuple[Effect, ...]:
-    """Return the effect of each knob that the ``winner`` changes, as far as the run tried it."""
-    found = []
-    for knob, (value, before) in winner.difference(baseline).items():
-        alone = _ratio(history, baseline.but(**{knob: value}), baseline)
-        kept = _ratio(history, winner, winner.but(**{knob: before}))
-        errors = [each[1] for each in (alone, kept) if each]
-        if errors:
-            found.append(Effect(knob, alone and alone[0], kept and kept[0], max(errors)))
-    return tuple(found)
-
-
-def _ratio(history: History, ours: Settings, theirs: Settings) -> tuple[float, float] | None:
-    """Return the ratio of two rates and its relative error; None if one was not measured, or both are the same."""
-    one, other = history.of(ours), history.of(theirs)
-    if one is None or other is None or ours == theirs:
-        return None
-    errors = [each.relative_error if each.relative_error < 1 else 1.0 for each in (one, other)]
-    return one.rate / other.rate, (errors[0] ** 2 + errors[1] ** 2) ** 0.5

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -63,16 +62,8 @@ class Proposal:
     give_up_below: float = 0.0
 
 
-class Search(Protocol):
-    """Who proposes next."""
-
-    def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
-        expected to gain enough, or none are left."""
-
-
 class Planner:
-    """The project's own `Search` of one level. Pure: what it proposes follows from its arguments and the history alone,
+    """The search of one level. Pure: what it proposes follows from its arguments and the history alone,
     so that resuming is exact.
 
     Args:
@@ -80,14 +71,10 @@ class Planner:
         start: the baseline, or the best of the level below.
         thorough: look further if expected gains are small, instead of stopping.
         seed: of the candidates' sampling.
-        known: settings that were good before, on this machine or one like it. They are tried first.
     """
 
-    def __init__(
-        self, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0, known: Sequence[Settings] = ()
-    ) -> None:
+    def __init__(self, space: Space, start: Settings, thorough: bool = False, *, seed: int = 0) -> None:
         self._thorough = thorough
-        self._known = tuple(dict.fromkeys(map(space.conformed, known)))
         self._space = space
         self._start = start
         self._seed = seed
@@ -95,15 +82,12 @@ class Planner:
         self._all = tuple(space.enumerate()) if combinations(space) <= SMALL else None
 
     def propose(self, history: Sequence[Trial]) -> Proposal | None:
-        """See `Search.propose`."""
+        """Return the next trial after ``history``, which has the run's trials of all levels; None if no settings are
+        expected to gain enough, or none are left."""
         if all(trial.settings != self._start for trial in history):
             return Proposal(self._start, "baseline")
         if not any(o.rate and o.settings in self._space for o in history):
             return None
-        tried = {trial.settings for trial in history}
-        for settings in self._known:
-            if settings not in tried and settings in self._space:
-                return Proposal(settings, "known")
         model = Surrogate(history, Prior(self._space, history), trial_noise(history), self._device)
         best = rank(history, self._space, 3, model=model, baseline=True)
         avoid = Forbidden(history)
@@ -184,8 +168,8 @@ class Planner:
         return min((s for s in near if not avoid(s)), key=lambda s: math.dist(extent(s), middle), default=None)
 
     def _own(self, history: Sequence[Trial]) -> list[Trial]:
-        """Return this level's trials, without those that an earlier run proposed."""
-        return [o for o in history if o.level == self._space.level and o.settings not in self._known]
+        """Return this level's trials."""
+        return [o for o in history if o.level == self._space.level]
 
     def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
         if self._all is not None:

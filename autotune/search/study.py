@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import timedelta
 from pathlib import Path
@@ -46,7 +45,12 @@ class Study:
 
     def __init__(self, path: Path | None = None, name: str = "autotune") -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        storage: BaseStorage = InMemoryStorage() if path is None else JournalStorage(Journal(path))
+        storage: BaseStorage = InMemoryStorage()
+        if path is not None:
+            with contextlib.suppress(OSError):
+                _mend(path)
+            storage = JournalStorage(JournalFileBackend(str(path)))
+        self._full = False
         self.optuna = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
         for trial in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self.optuna.tell(trial.number, state=TrialState.FAIL)
@@ -63,11 +67,21 @@ class Study:
         )
         if isinstance(outcome, Completed) and frozen.datetime_complete is not None:
             frozen.datetime_start = frozen.datetime_complete - timedelta(seconds=outcome.seconds)
-        self.optuna.add_trial(frozen)
+        self._write(lambda: self.optuna.add_trial(frozen))
 
     def keep_rounds(self, rounds: Sequence[Round]) -> None:
         """Keep the rounds of the proof: reports show them as they came."""
-        self.optuna.set_user_attr(ROUNDS, [[turn.replicate, dict(turn.rates)] for turn in rounds])
+        kept = [[turn.replicate, dict(turn.rates)] for turn in rounds]
+        self._write(lambda: self.optuna.set_user_attr(ROUNDS, kept))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write to the journal until it takes no more (a full disk): the run goes on, and ``--resume`` knows what came
+        before."""
+        if not self._full:
+            try:
+                write()
+            except OSError:
+                self._full = True
 
     def trials(self) -> list[Trial]:
         """Return all finished trials, oldest first."""
@@ -164,45 +178,6 @@ def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
     if isinstance(knob.kind, Count):
         return IntDistribution(knob.kind.least, knob.kind.most)
     return CategoricalDistribution(knob.kind.values)
-
-
-class Journal(JournalFileBackend):
-    """Optuna's journal file. From the first entry on that the file does not take, entries are kept in memory: the run
-    goes on, and ``--resume`` knows what came before."""
-
-    def __init__(self, path: Path) -> None:
-        with contextlib.suppress(OSError):
-            _mend(path)
-        super().__init__(str(path))
-        self._path = path
-        self._in_file: int | None = None
-        self._kept: list[dict[str, Any]] = []
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add entries at the end."""
-        if self._in_file is None and self._written(logs):
-            return
-        if self._in_file is None:
-            self._in_file = sum(1 for _ in super().read_logs(0))
-        self._kept += json.loads(json.dumps(logs))
-
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Yield entries from this number on."""
-        if self._in_file is None or log_number_from < self._in_file:
-            yield from super().read_logs(log_number_from)
-        if self._in_file is not None:
-            yield from self._kept[max(0, log_number_from - self._in_file) :]
-
-    def _written(self, logs: list[dict[str, Any]]) -> bool:
-        """Return True if the file took ``logs``; otherwise it holds nothing of them."""
-        size = os.path.getsize(self._path)
-        try:
-            super().append_logs(logs)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.truncate(self._path, size)
-            return False
-        return True
 
 
 def _mend(path: Path) -> None:

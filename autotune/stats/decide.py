@@ -26,7 +26,7 @@ class Verdict(str, Enum):
 
 
 class Reason(str, Enum):
-    """Why a level has no gain of its own. `autotune.report.answers` has the words."""
+    """Why a level has no gain of its own. `autotune.report.notes` has the words."""
 
     NONE = ""
     SAME = "same"
@@ -37,14 +37,11 @@ class Reason(str, Enum):
     NOISY = "noisy"
     """Faster in single trials, by less than they vary."""
     ALL_FAILED = "all failed"
-    OWN_SETTINGS_ONLY = "own settings only"
     NOT_REACHED = "not reached"
     """The budget ended before any trial of the level."""
     NOT_TRIED = "not tried"
-    """No trial changed what the level is named for: the precision, the global batch."""
+    """No trial changed what the level is named for: the precision, the global batch; at ``safe`` nothing else ran."""
     PRECISION_FAILED = "precision failed"
-    PRECISION_UNCLEAR = "precision unclear"
-    """The precision failed in every trial, always beside other changes that never ran either."""
     INTERRUPTED = "interrupted"
 
 
@@ -60,21 +57,6 @@ VERDICTS = {
 
 
 @dataclass(frozen=True)
-class Advice:
-    """How much more time would settle what is open.
-
-    Attributes:
-        seconds: beyond what the run took.
-        budget: of a run that has them.
-        narrows: True if the gain is proven, and its interval would be narrow.
-    """
-
-    seconds: int
-    budget: int
-    narrows: bool
-
-
-@dataclass(frozen=True)
 class Answer:
     """The result for one level.
 
@@ -85,10 +67,8 @@ class Answer:
         proven: True if the level, or the one that it carries, is proven faster.
         reason: why it has no gain of its own; `Reason.NONE` if it has.
         proof: the comparison that did not suffice (`Reason.UNPROVEN`).
-        trials, raced: what was tried of what the level is named for, and whether a race had some of it.
-        values, beside: of a precision that failed, and the changes that were always beside it.
+        values: of a precision that failed.
         failure: reason of the failed trial.
-        advice: on a longer budget.
     """
 
     settings: Settings
@@ -97,12 +77,8 @@ class Answer:
     proven: bool
     reason: Reason = Reason.NONE
     proof: Proof | None = None
-    trials: int = 0
-    raced: bool = False
     values: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
     failure: str = ""
-    advice: Advice | None = None
 
     @property
     def verdict(self) -> Verdict:

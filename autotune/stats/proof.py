@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -214,28 +214,8 @@ def to_decide(rounds: Sequence[Round], candidate: str, reference: str) -> int | 
     always = found.means[0] > math.log(MIN_GAIN)
 
     def decided(count: int) -> bool:
-        return _reach(LOWER_ERROR, count) * deviation <= distance or (always and _by_luck(count) is not None)
+        reach = student_quantile(1 - FUTURE_SHARE * LOWER_ERROR, count) / math.sqrt(count)
+        return reach * deviation <= distance or (always and _by_luck(count) is not None)
 
-    return _first(decided, found.replicates)
-
-
-def to_narrow(rounds: Sequence[Round], candidate: str, reference: str) -> int | None:
-    """Return the replicates after which the interval would be narrow; None: hardly ever."""
-    found = measured(rounds, candidate, reference)
-    if found is None:
-        return None
-    deviation = math.sqrt(found.variance)
-    return _first(
-        lambda count: (_reach(LOWER_ERROR, count) + _reach(UPPER_ERROR, count)) / 2 * deviation <= NARROW,
-        found.replicates,
-    )
-
-
-def _reach(error: float, replicates: int) -> float:
-    """Return the standard deviations of one replicate from the centre to the interval's end."""
-    return student_quantile(1 - FUTURE_SHARE * error, replicates) / math.sqrt(replicates)
-
-
-def _first(enough: Callable[[int], bool], after: int) -> int | None:
-    """Start at the first planned analysis: a single replicate does not show its scatter."""
-    return next((count for count in range(max(after + 1, min(ANALYSES)), MOST_REPLICATES) if enough(count)), None)
+    after = max(found.replicates + 1, min(ANALYSES))  # a single replicate does not show its scatter
+    return next((count for count in range(after, MOST_REPLICATES) if decided(count)), None)

@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
-from autotune.tuning.events import Observer, StageStarted, TrialStarted
+from autotune.tuning.events import Observer, StageStarted
 from autotune.tuning.options import compiled_budget, first_compile_seconds
 
 NO_SLOWER = 0.95
@@ -111,8 +111,8 @@ def compile_once(
     trial, new = next((each for each in history if each.settings == settings), None), None
     if trial is None:
         follows = "" if given is not None else "; the length of the run follows what it takes"
-        observe(TrialStarted(settings))
-        observe(StageStarted(f"compiling the model once ({settings.compile}), up to {limit:.0f} s{follows}"))
+        stage = f"compiling the model once ({settings.compile}), up to {limit:.0f} s{follows}"
+        observe(StageStarted(stage, settings))
         trial = new = Trial(settings, measure(settings, limit), space.level, "compile")
     took = compile_seconds(trial.outcome)
     budget = context.budget_seconds

@@ -17,9 +17,10 @@ class Event:
 
 @dataclass(frozen=True)
 class StageStarted(Event):
-    """Another part of the run has begun; ``stage`` names it, in plain words."""
+    """Another part of the run has begun; ``stage`` names it, in plain words. It may begin with a trial."""
 
     stage: str
+    trying: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,6 @@ class TrialFinished(Event):
     best_rate: float | None
     failures: int
     last_failure: str
-
-
-@dataclass(frozen=True)
-class RaceStarted(Event):
-    """Candidates are about to run side by side."""
-
-    stage: str = "race between candidates"
-    trying: None = None
-
-
-@dataclass(frozen=True)
-class ProofStarted(Event):
-    """The proof has begun."""
-
-    stage: str = "proof"
-    trying: None = None
 
 
 @dataclass(frozen=True)

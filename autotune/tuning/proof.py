@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import still_open, wide
 from autotune.stats.proof import ANALYSES, BASELINE, Round, to_decide, typical_rate
-from autotune.tuning.events import ProofStarted, ReplicateFinished, RoundFinished
+from autotune.tuning.events import ReplicateFinished, RoundFinished, StageStarted
 from autotune.tuning.schedule import (
     BLOCK_SECONDS,
     PROOF_MARGIN,
@@ -36,7 +36,7 @@ def prove(state: RunState) -> None:
     if not state.chosen:
         return
     candidates = _affordable(state, {BASELINE: state.baseline, **state.chosen})
-    state.observe(ProofStarted())
+    state.observe(StageStarted("proof"))
     for replicates in ANALYSES:
         candidates = _run_replicates(state, candidates, replicates - state.replicates)
         going_on = still_open(state.chosen, state.rounds)

@@ -13,7 +13,7 @@ from functools import partial
 
 from autotune.knobs.settings import Settings
 from autotune.stats.proof import typical_rate
-from autotune.tuning.events import RaceStarted
+from autotune.tuning.events import StageStarted
 from autotune.tuning.proof import run_replicate
 from autotune.tuning.schedule import proof_seconds, replicate_seconds, rounds_per_replicate
 from autotune.tuning.state import RunState
@@ -144,7 +144,7 @@ def _runners(state: RunState, candidates: Ranked) -> list[Settings]:
 
 def _rung(state: RunState, runners: Sequence[Settings]) -> dict[Settings, float]:
     """Run ``runners`` side by side once, and return items per second; 0 for settings that failed."""
-    state.observe(RaceStarted())
+    state.observe(StageStarted("race between candidates"))
     names = {str(number): settings for number, settings in enumerate(runners)}
     rounds = run_replicate(state, 0, names, rounds_per_replicate(state), BLOCK_SECONDS)
     state.race_rounds += rounds

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
+from autotune.probes.system import System
 from autotune.profiles.format import (
     Ceiling,
     Evidence,
@@ -24,20 +30,14 @@ from autotune.profiles.format import (
 )
 from autotune.report import notes
 from autotune.search.history import Trial
-from autotune.stats.decide import Advice, Answer, Reason, decide
-from autotune.stats.outcome import NotApplied
-from autotune.stats.proof import BASELINE, CONFIDENCE, WIDE, Proof, compare, to_decide, to_narrow
-from autotune.tuning.schedule import PROOF_MARGIN, replicate_seconds
+from autotune.stats.decide import Answer, Reason, decide
+from autotune.stats.proof import BASELINE, CONFIDENCE, Proof, compare
 from autotune.tuning.state import RunState
 
 FASTER = 1.05
 """From this ratio on, a level that was faster in trials is not reported as without gain."""
 KNOWN_FOR = {"amp": "precision", "max": "global_batch"}
 """What levels are named for."""
-MOST_ADVISED_SECONDS = 900.0
-"""More than this nobody waits for."""
-BUDGET_STEP = 30
-"""Budgets are advised in steps of this."""
 
 
 def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
@@ -57,23 +57,16 @@ def _without_candidate(state: RunState, level: str, found: Answer) -> Answer:
     """Return the answer for a ``level`` without a candidate in the proof, by trials and by a race if there was one."""
     tried = state.tried(level)
     if not tried:
-        return replace(found, reason=_why_untried(state, level))
+        searched = any(trial.level == level for trial in state.history)
+        higher = level in KNOWN_FOR and _named(state, level)
+        return replace(found, reason=Reason.NOT_TRIED if searched and not higher else Reason.NOT_REACHED)
     raced = not state.raced.isdisjoint(tried)
     if not raced and max(map(state.estimate, tried)) > FASTER * max(_known_rates(state)):
         return replace(found, reason=Reason.NOISY)
     named = _named(state, level)
-    trials = sum(trial.outcome.measured for trial in named)
-    if not trials:
+    if not any(trial.outcome.measured for trial in named):
         return replace(found, reason=Reason.ALL_FAILED if named else Reason.NOT_TRIED)
-    return replace(found, reason=Reason.SAME, trials=trials, raced=raced)
-
-
-def _why_untried(state: RunState, level: str) -> Reason:
-    if not any(trial.level == level for trial in state.history):
-        return Reason.NOT_REACHED
-    if all(trial.settings == state.baseline for trial in state.history):
-        return Reason.OWN_SETTINGS_ONLY
-    return Reason.NOT_REACHED if level not in KNOWN_FOR or _named(state, level) else Reason.NOT_TRIED
+    return found
 
 
 def _named(state: RunState, level: str) -> list[Trial]:
@@ -94,32 +87,13 @@ def _known_rates(state: RunState) -> Iterator[float]:
 
 
 def _with_failed_precision(state: RunState, found: Answer) -> Answer:
-    """Return why a lower precision never ran, though it was tried; ``found`` if one did or none was tried.
-
-    A failure of several settings at once is no fault of the precision if others of them never ran either.
-    """
+    """Return why a lower precision never ran, though it was tried; ``found`` if one did or none was tried."""
     lower = [trial for trial in state.history if lower_precision(trial.settings, state.baseline)]
     tried = [trial for trial in lower if trial.settings.precision != state.baseline.precision] or lower
     if not tried or any(trial.outcome.measured for trial in tried):
         return found
-    last = tried[-1].outcome
     values = tuple(map(str, lower_precision(tried[-1].settings, state.baseline)))
-    beside = tuple(_always_beside(tried, state))
-    unclear = beside and not (isinstance(last, NotApplied) and last.knob not in beside)
-    reason = Reason.PRECISION_UNCLEAR if unclear else Reason.PRECISION_FAILED
-    return replace(found, reason=reason, values=values, beside=beside, failure=last.reason)
-
-
-def _always_beside(failed: Sequence[Trial], state: RunState) -> list[str]:
-    """Return knobs of lower levels whose values were part of all ``failed`` trials and of none that ran."""
-    ran = {change for each in state.history if each.outcome.measured for change in _changes(each, state.baseline)}
-    common = set.intersection(*(_changes(each, state.baseline) for each in failed))
-    own = {knob.name for knob in KNOBS if knob.level == "amp"}
-    return sorted(name for name, _ in common - ran if name not in own)
-
-
-def _changes(trial: Trial, baseline: Settings) -> set[tuple[str, object]]:
-    return {(name, mine) for name, (mine, _) in trial.settings.difference(baseline).items()}
+    return replace(found, reason=Reason.PRECISION_FAILED, values=values, failure=tried[-1].outcome.reason)
 
 
 def lower_precision(settings: Settings, baseline: Settings) -> list[str]:
@@ -139,30 +113,6 @@ def partial_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]
         ratio = Proof(own / rate if rate else 1.0, low=0.0, high=math.inf, confidence=CONFIDENCE, rounds=0)
         answers[level] = Answer(settings, own, ratio, proven=False, reason=Reason.INTERRUPTED)
     return answers
-
-
-def advised(state: RunState, answers: Mapping[str, Answer], seconds: float) -> dict[str, Answer]:
-    """Return ``answers`` with advice on the budget that would settle what is open, ``seconds`` after the start."""
-    return {
-        level: replace(answer, advice=_advice(state, state.chosen[level], level, answer, seconds))
-        if level in state.chosen
-        else answer
-        for level, answer in answers.items()
-    }
-
-
-def _advice(state: RunState, chosen: Settings, level: str, answer: Answer, seconds: float) -> Advice | None:
-    narrows = answer.proven and answer.settings == chosen
-    if narrows:
-        wanted = to_narrow(state.rounds, level, BASELINE) if answer.speedup.half_width > WIDE else None
-    else:
-        wanted = to_decide(state.rounds, level, BASELINE) if compare(state.rounds, level, BASELINE).undecided else None
-    if wanted is None:
-        return None
-    extra = PROOF_MARGIN * (wanted - state.replicates) * replicate_seconds(state, [state.baseline, chosen])
-    if not 0 < extra <= MOST_ADVISED_SECONDS:
-        return None
-    return Advice(math.ceil(extra), BUDGET_STEP * math.ceil((seconds + extra) / BUDGET_STEP), narrows)
 
 
 def profile_of(
@@ -229,20 +179,14 @@ def _level_result(level: str, answer: Answer) -> LevelResult:
 
 def evidence_of(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
     """Return what was tried and what was not; the rest is the caller's to add."""
+    rates = context.gflops
     return Evidence(
         trials=len(state.history),
         seconds=0.0,
         failures=tuple(_failures(state)),
         not_offered=tuple(NotOffered(item.knob, item.value, item.reason) for item in left_out),
-        ceiling=ceiling(context.gflops, context.task.flops_per_item),
+        ceiling=Ceiling(rates["fp32"], rates.get("bf16", 0.0)) if "fp32" in rates else None,
     )
-
-
-def ceiling(rates: Mapping[str, float], flops_per_item: float) -> Ceiling | None:
-    """Return the machine's matrix rate and the operations of an item; None if either is unknown."""
-    if not flops_per_item or "fp32" not in rates:
-        return None
-    return Ceiling(rates["fp32"], rates.get("bf16", 0.0), flops_per_item)
 
 
 def _recommended(answers: Mapping[str, Answer], highest: str) -> str:
@@ -264,3 +208,24 @@ def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str
     sizes = {answer.settings.batch_size for answer in answers.values()} - {own}
     if context.task.has_batch_norm and sizes:
         yield notes.batch_norm(own, sorted(sizes))
+
+
+def keep_compiled(compiled: Path) -> None:
+    """Add what lies in ``compiled`` to the compile cache of the training that follows: its first step then compiles
+    nothing. Names are hashes of the content, so nothing is replaced.
+
+    Raises nothing: without it the first step of the training compiles, which is all there is to lose.
+    """
+    cache = System().cache_folder()
+    if cache is not None:
+        kept, ignore = cache / COMPILED_FOLDER, shutil.ignore_patterns("locks")
+        with contextlib.suppress(OSError):
+            shutil.copytree(compiled, kept, ignore=ignore, copy_function=_copy, dirs_exist_ok=True)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file that is missing, under its name only once it is whole: a training may read it meanwhile."""
+    if not os.path.exists(target):
+        partial = f"{target}.{os.getpid()}.partial"
+        shutil.copy2(source, partial)
+        os.replace(partial, target)

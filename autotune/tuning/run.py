@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import Interrupted, LaunchError, NothingUsable
-from autotune.inspect.diagnose import QUICK_STEP_SECONDS, quick_verdict
-from autotune.inspect.inspection import Bound
 from autotune.knobs.baseline import baseline_settings
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
-from autotune.knobs.space import Space
 from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
@@ -33,13 +30,12 @@ from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
-from autotune.tuning.earlier import Earlier, earlier_profile, keep_compiled
-from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, TrialStarted, ignore
+from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
 from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
-from autotune.tuning.result import advised, evidence_of, partial_answers, profile_of, proven_answers
+from autotune.tuning.result import evidence_of, keep_compiled, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
@@ -104,9 +100,7 @@ def run(
         schedule = Schedule(time.monotonic, started + waited, options.seconds())
         neighbours = Neighbours()
         observe = on_the_same_cpus(inventory, neighbours.observing(observe))
-        host = _Host(
-            options, inventory, runner, schedule, observe, path, neighbours, earlier_profile(target, inventory)
-        )
+        host = _Host(options, inventory, runner, schedule, observe, path, neighbours)
         return _run_phases(host)
 
 
@@ -118,7 +112,6 @@ def _run_phases(host: _Host) -> Result:
     known = host.study.trials()
     baseline = _baseline(host, task, known)
     host.notes += baseline.notes
-    host.bound = _bound(host, baseline)
     comparison = Comparison(baseline.settings, partial(_compare, host), host.inventory)
     context = Context(
         host.inventory,
@@ -137,7 +130,7 @@ def _run_phases(host: _Host) -> Result:
         spaces={},
         observe=host.observe,
         record=host.study.record,
-        new_search=partial(_new_search, host),
+        new_search=partial(Planner, seed=host.options.seed),
         settle=comparison.settle,
     )
     state.resume([*known, *baseline.trials])
@@ -181,8 +174,6 @@ class _Host:
     Attributes:
         path: of the profile; the study's journal lies beside it.
         neighbours: counts what other processes use meanwhile.
-        earlier: what an earlier run found.
-        bound: what bounds a step of the baseline; None if that was not measured.
         notes: what the user should know of the baseline.
         bench, study: where trials run and where they are kept; known after the probe run.
     """
@@ -194,16 +185,9 @@ class _Host:
     observe: Observer
     path: Path
     neighbours: Neighbours
-    earlier: Earlier
-    bound: Bound | None = None
     notes: list[str] = field(default_factory=list)
     bench: TrialBench = field(init=False)
     study: Study = field(init=False)
-
-    @property
-    def is_short(self) -> bool:
-        """True if the run has no time for facts that it can do without."""
-        return self.schedule.budget < MATRIX_RATE_BUDGET
 
     def load(self) -> Load:
         """Return what others took so far."""
@@ -219,7 +203,7 @@ class _Host:
 
 def _matrix_rates(host: _Host) -> dict[str, float]:
     """Return rates of matrix products by precision; empty if the run is too short to measure them."""
-    if host.is_short:
+    if host.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
     host.observe(StageStarted("measuring matrix products"))
     return matrix_rates()
@@ -250,8 +234,7 @@ def _baseline(host: _Host, task: TaskFacts, known: list[Trial]) -> Baseline:
     """Find the baseline's settings, and let the bench compare all others with them."""
     bench = host.bench
     host.observe(BaselineKnown(bench.baseline, task.unit))
-    host.observe(TrialStarted(bench.baseline))
-    host.observe(StageStarted("baseline"))
+    host.observe(StageStarted("baseline", bench.baseline))
     baseline = settle_baseline(bench.baseline, known, partial(_trial, host, "baseline"))
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
@@ -267,15 +250,6 @@ def _trial(host: _Host, stage: str, settings: Settings, seconds: float | None = 
     outcome = host.bench.measure(settings, 0.0, deadline)
     host.study.record(Trial(settings, outcome, LEVELS[0], stage))
     return outcome
-
-
-def _bound(host: _Host, baseline: Baseline) -> Bound | None:
-    """Return what bounds a step of the baseline; None if that cannot be measured in this run."""
-    measured = baseline.outcome.measurement
-    if host.is_short or measured is None or measured.step_seconds > QUICK_STEP_SECONDS:
-        return None
-    host.observe(StageStarted("each part of a step"))
-    return quick_verdict(host.bench, baseline.settings, host.schedule.deadline)
 
 
 def _compare(host: _Host, settings: Settings) -> Outcome:
@@ -305,11 +279,6 @@ def _compiled(host: _Host, state: RunState, context: Context) -> Context:
     return context
 
 
-def _new_search(host: _Host, space: Space, start: Settings, thorough: bool) -> Planner:
-    known = host.earlier.settings.get(space.level, ())
-    return Planner(space, start, thorough, seed=host.options.seed, known=known)
-
-
 def _result(
     host: _Host,
     state: RunState,
@@ -325,20 +294,16 @@ def _result(
     load, levels = host.load(), tuple(state.spaces)
     state.rounds, apart = undisturbed(state.rounds)
     answers = partial_answers(state, levels) if ended else proven_answers(state, levels)
-    if not ended:
-        answers = advised(state, answers, host.schedule.elapsed)
     evidence = replace(
         evidence_of(state, context, (*state.spaces[LEVELS[-1]].left_out, *comparison.later)),
         seconds=round(host.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=(
             *([notes.disturbed(apart)] if apart else []),
-            *host.earlier.notes,
             *host.notes,
             *comparison.notes(state.chosen.values()),
             *([notes.fresh_processes(host.bench.no_fork_reason)] if host.bench.no_fork_reason else []),
         ),
-        why=host.bound.value if host.bound is not None else "",
         beside=notes.load_note(load),
         busy=load.is_busy,
     )

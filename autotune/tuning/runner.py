@@ -60,7 +60,7 @@ def open_runner(
         Interrupted: on SIGINT or SIGTERM.
     """
     system = System()
-    waiting = acquire(patience, lambda pid: observe(StageStarted(f"waiting for {_other_run(pid)}")))
+    waiting = acquire(patience, lambda: observe(StageStarted("waiting for another tuning run")))
     with interrupt_on_signals(), waiting:
         remove_abandoned()
         origin = _working_folder()
@@ -130,25 +130,13 @@ def default_file() -> Path:
     return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
 
 
-def holder(file: Path | None = None) -> int | None:
-    """Return the process id of the lock's holder; None if nobody holds it, or the kernel does not list locks."""
-    try:
-        inode = str((file or default_file()).stat().st_ino)
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    fields = [line.split() for line in locks]
-    pids = [int(each[4]) for each in fields if each[1] == "FLOCK" and each[5].split(":")[-1] == inode]
-    return next((pid for pid in pids if pid > 0), None)  # 0 and -1: a process of another PID namespace
-
-
 @contextlib.contextmanager
-def acquire(timeout: float, on_wait: Callable[[int | None], None], file: Path | None = None) -> Iterator[None]:
+def acquire(timeout: float, on_wait: Callable[[], None], file: Path | None = None) -> Iterator[None]:
     """Hold the lock for the ``with`` block.
 
     Args:
         timeout: seconds to wait at most; 0 does not wait.
-        on_wait: called once, with the holder's process id, if the lock is taken.
+        on_wait: called once if the lock is taken.
         file: another lock file than the machine's.
 
     Raises:
@@ -164,23 +152,19 @@ def acquire(timeout: float, on_wait: Callable[[int | None], None], file: Path | 
         lock.release()
 
 
-def _take(lock: FileLock, timeout: float, on_wait: Callable[[int | None], None], file: Path) -> None:
+def _take(lock: FileLock, timeout: float, on_wait: Callable[[], None], file: Path) -> None:
     try:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            on_wait(holder(file))
+            on_wait()
             lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
         raise NothingUsable(
-            f"{_other_run(holder(file)).capitalize()} has held this machine for {timeout:g} s. Timed trials must not"
+            f"another tuning run has held this machine for {timeout:g} s. Timed trials must not"
             " overlap: wait for it, end it, or give a longer --budget."
         ) from None
     except OSError as error:
         raise LaunchError(
             f"{file}: the lock for timed trials cannot be opened ({error.strerror}). Remove it, or set TMPDIR."
         ) from error
-
-
-def _other_run(pid: int | None) -> str:
-    return "another tuning run" + (f" (process {pid})" if pid else "")

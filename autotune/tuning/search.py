@@ -48,15 +48,14 @@ def search(state: RunState) -> None:
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
     searching = state.new_search(space, start, thorough)
-    stage: StageStarted | None = StageStarted(f"searching: {space.level}")
+    begun = False
     while not _is_over(state, share) or _must_be_tried(state, space.level):
         proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
-        if stage is not None:
-            state.observe(stage)
-            stage = None
-        state.observe(TrialStarted(proposal.settings))
+        started = TrialStarted(proposal.settings)
+        state.observe(started if begun else StageStarted(f"searching: {space.level}", proposal.settings))
+        begun = True
         before = state.schedule.clock()
         outcome = state.bench.measure(proposal.settings, proposal.give_up_below, state.schedule.deadline)
         state.trial_seconds.append(state.schedule.clock() - before)

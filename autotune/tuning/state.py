@@ -4,47 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial, first_measured, trial_noise
-from autotune.search.planner import Planner, Search, rank
-from autotune.stats.outcome import Completed, Outcome
+from autotune.search.planner import Planner, rank
+from autotune.stats.outcome import Completed
 from autotune.stats.proof import BASELINE, Round, typical_rate
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.tuning.events import Observer, ignore
 
 FINISH_SECONDS = 1.0
 """Kept back from the budget for ending the last trial and writing the profile."""
 BASELINE_SHARE, LEAST_PATIENCE, MOST_PATIENCE = 0.4, 10.0, 60.0
 """The baseline's first trial may show no sign of life for this share of the budget, within these seconds."""
-
-
-class Contest(Protocol):
-    """One replicate: candidates that are resident in memory.
-
-    Attributes:
-        neighbours: processors that other processes kept busy during the last round, on average.
-        cpu_wait: largest CPU wait share of a candidate during the last round.
-    """
-
-    neighbours: float
-    cpu_wait: float
-
-    def round(self, seconds: float) -> dict[str, float]:
-        """Run one block of each, in random order: items per second by name. A candidate that ended is left out."""
-
-
-class Bench(Protocol):
-    """Where settings are measured."""
-
-    def measure(self, settings: Settings, give_up_below: float, deadline: float, /) -> Outcome:
-        """Run one trial, and judge it."""
-
-    def contest(self, candidates: Mapping[str, Settings], deadline: float, /) -> AbstractContextManager[Contest]:
-        """Return a context manager that gives a `Contest` of warm, paused candidates."""
 
 
 class Schedule:
@@ -117,14 +91,14 @@ class RunState:
     """One tuning run after its baseline. The result is made of it, whether the run was complete or interrupted."""
 
     baseline: Settings
-    bench: Bench
+    bench: TrialBench
     schedule: Schedule
     spaces: Mapping[str, Space]
     """Feasible settings by level, lowest first."""
     observe: Observer = ignore
     record: Callable[[Trial], None] = _unrecorded
     """Keeps a trial for ``--resume``."""
-    new_search: Callable[[Space, Settings, bool], Search] = Planner
+    new_search: Callable[[Space, Settings, bool], Planner] = Planner
     """``(space, start, thorough)``: the search of one level."""
     rank: Callable[[Sequence[Trial], Space, int], Sequence[Settings]] = rank
     """``(history, space, count)``: the best settings measured so far, best first."""

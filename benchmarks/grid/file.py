@@ -23,7 +23,7 @@ from benchmarks.grid.plan import HELD, spaces
 from benchmarks.simulation.recorded import recorded_inventory
 
 FOLDER = Path(__file__).parent.parent / "grids"
-FORMER_FACTS = {"workers_refused": None, "processes_refused": "why_not_several"}
+FORMER_FACTS = {"flops_per_item": None, "workers_refused": None, "processes_refused": "why_not_several"}
 """Facts of a task that older grids call otherwise; None where nobody asks any more."""
 DROPPED_KNOBS = {"persistent_workers", "data_parallel", "accumulation"}
 """Knobs of older grids, whose value was neutral or followed from the others'."""

@@ -63,7 +63,7 @@ class Answer:
 
 
 class Replayed:
-    """See `autotune.tuning.tools.Bench`: hands out recorded generations, one for each contest."""
+    """See `autotune.trial.parent.trial_bench.TrialBench`: hands out recorded generations, one for each contest."""
 
     def __init__(self, generations: Sequence[Generation], roles: Mapping[str, str]) -> None:
         self.left, self.roles = deque(generations), roles
@@ -83,7 +83,7 @@ class Replayed:
 
 
 class Turns:
-    """See `autotune.tuning.tools.Contest`."""
+    """See `autotune.trial.parent.trial_bench.TrialContest`."""
 
     def __init__(self, turns: Iterator[Turn], roles: Mapping[str, str]) -> None:
         self.turns, self.roles, self.neighbours, self.cpu_wait = turns, roles, 0.0, 0.0

@@ -106,7 +106,7 @@ def sooner_rows(world: World, levels: Sequence[str], seeds: int) -> list[dict[st
 
 def _qualities(runs: Sequence[Run], modelled: bool, name: str) -> dict[str, Any]:
     marks = TRIALS if modelled else MARKS
-    ours = name in ("ours", "warm")
+    ours = name == "ours"
     found = {}
     for mark in marks:
         trials = [mark if modelled else sum(at <= mark for at in run.clock) for run in runs]

@@ -90,7 +90,7 @@ def tune(world: World, seed: int, budget: float | None = None) -> Tuned:
 
 
 class Bench:
-    """See `autotune.tuning.state.Bench`."""
+    """See `autotune.trial.parent.trial_bench.TrialBench`."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -107,7 +107,7 @@ class Bench:
 
 
 class Contest:
-    """See `autotune.tuning.state.Contest`."""
+    """See `autotune.trial.parent.trial_bench.TrialContest`."""
 
     neighbours = cpu_wait = 0.0
 

@@ -19,8 +19,6 @@ from benchmarks.replay.world import Draws, World
 
 DEPENDENT = ("batch_size", "backend", "prefetch_factor")
 """Knobs that follow from others or exist only beside others."""
-EARLIER = 10_000
-"""Added to the seed of the run whose profile a warm start begins with: other draws, another drift."""
 MOST_IDLE = 200
 """Infeasible and repeated draws cost a sampler nothing here; so many in a row say that it has nothing new."""
 
@@ -81,10 +79,7 @@ def after(trials: int) -> Stop:
 
 def staged(run: Run, seed: int, stop: Stop) -> None:
     """Our own search."""
-    _planned(run, Planner(run.world.spaces[run.level], _baseline(run), seed=seed, thorough=True), stop)
-
-
-def _planned(run: Run, planner: Planner, stop: Stop) -> None:
+    planner = Planner(run.world.spaces[run.level], _baseline(run), seed=seed, thorough=True)
     while not stop(run):
         began = time.perf_counter()
         proposal = planner.propose(run.history)
@@ -92,14 +87,6 @@ def _planned(run: Run, planner: Planner, stop: Stop) -> None:
         if proposal is None:
             return
         run.try_(proposal.settings, proposal.give_up_below)
-
-
-def warm(run: Run, seed: int, stop: Stop) -> None:
-    """Our own search once more, on another day: it begins with what a whole run before has found."""
-    space = run.world.spaces[run.level]
-    before = search("ours", run.world, run.level, EARLIER + seed, stop)
-    planner = Planner(space, _baseline(run), seed=seed, thorough=True, known=rank(before.history, space, 1))
-    _planned(run, planner, stop)
 
 
 def random(run: Run, seed: int, stop: Stop) -> None:
@@ -148,7 +135,6 @@ def exhaustive(run: Run, seed: int, stop: Stop) -> None:
 Strategy = Callable[[Run, int, Stop], None]
 STRATEGIES: dict[str, Strategy] = {
     "ours": staged,
-    "warm": warm,
     "random": random,
     "tpe": tpe,
     "gp": gp,

@@ -14,7 +14,7 @@ from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.history import Trial
-from autotune.search.planner import Planner, Proposal, Search
+from autotune.search.planner import Planner, Proposal
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome
 from autotune.stats.proof import ANALYSES
@@ -27,7 +27,7 @@ MACHINE = machines.default_best()
 OWN = MACHINE.context.baseline
 SPACES = {level: MACHINE.space(level) for level in LEVELS}
 Rate = Callable[[Settings], float]
-NewSearch = Callable[[Space, Settings, bool], Search]
+NewSearch = Callable[[Space, Settings, bool], Any]
 
 
 @dataclass
@@ -133,7 +133,7 @@ def listed(**by_level: Sequence[Settings]) -> NewSearch:
 def wandering(seed: int, count: int = 8) -> NewSearch:
     """A search that proposes random moves from where it starts."""
 
-    def search(space: Space, start: Settings, thorough: bool) -> Search:
+    def search(space: Space, start: Settings, thorough: bool) -> Any:
         draw = random.Random(f"{seed} {space.level}")
         moves = [settings for _, settings in space.moves(start, far=True)]
         return Listed([] if thorough else draw.sample(moves, min(count, len(moves))))

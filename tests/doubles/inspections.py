@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.inspect.inspection import CLOCKED, Inspection, Part, Place, Roofline, Sizes
+from autotune.inspect.inspection import CLOCKED, Inspection, Part, Place, Roofline
 from autotune.knobs.task import TaskFacts
 from autotune.stats.proof import Proof, Round
 
 COMPUTES = Roofline(overhead=0.001, compute=0.006, bandwidth=0.001)
-SIZES = Sizes(parameters=100, optimizer_state=200, step=6500, peak=10_000)
 PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
 
 
@@ -32,7 +31,6 @@ def inspection(*, noise: tuple[float, ...] = (-0.01, 0.0, 0.01, 0.0), **changes:
         "items": 10.0,
         "roofline": COMPUTES,
         "places": PLACES,
-        "sizes": SIZES,
     }
     return Inspection(**(values | changes))
 

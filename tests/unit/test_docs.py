@@ -232,7 +232,7 @@ def whole_profile() -> dict[str, Any]:
     made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
     target = replace(made.target, script="steps", compared=compared)
-    evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0, 1.0), beside="others took 1.0 of 2 CPUs")
+    evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True)
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
     return replace(
         made, target=target, levels=levels, evidence=evidence, written=Written("0.1.0", "2026-11-22")

@@ -14,7 +14,7 @@ from autotune.trial.child.measured_loop import MeasuredLoop, Result, Steps
 from autotune.trial.child.measuring import Tuner, comparing, measuring, warming
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.step_recorder import StepRecorder
-from autotune.trial.child.task import LoadedTask, check_split, facts, flops_per_item, load
+from autotune.trial.child.task import LoadedTask, check_split, facts, load
 from autotune.trial.messages import (
     Resume,
     TrialReport,
@@ -119,7 +119,6 @@ def run_rank(
 def _describe(task: LoadedTask, seed: int, connection: UnixConnection) -> None:
     """Send the facts, and then what the user's step shows: a crash of that must not cost what was sent."""
     connection.send({"event": "facts", "facts": facts(task, seed).as_dict()})
-    connection.send({"event": "step_facts", "flops_per_item": flops_per_item(task, seed)})
     why_not, note = check_split(task, seed)
     connection.send({"event": "step_facts", "why_not_several": why_not, "note": note})
 

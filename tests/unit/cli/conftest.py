@@ -16,7 +16,7 @@ from autotune.probes import inventory as probes
 from autotune.probes.facts import Inventory
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
-from autotune.tuning import check, if_missing
+from autotune.tuning import check
 from benchmarks.simulation.simulator import inventory
 from tests.doubles.profiles import BASELINE, profile
 
@@ -59,7 +59,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Inventory:
 
 def set_machine(monkeypatch: pytest.MonkeyPatch, found: Inventory) -> None:
     """Let every command find the machine ``found``."""
-    for room in (probes, prepare, exported, check, if_missing):
+    for room in (probes, prepare, exported, check):
         monkeypatch.setattr(room, "probe", lambda *_: found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,9 @@ import pytest
 
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
-from autotune.inspect.diagnose import contenders, diagnose, largest_batch, quick_verdict
+from autotune.inspect.diagnose import contenders, diagnose
 from autotune.inspect.inspection import Bound, Part
-from autotune.inspect.verdict import QUARTER, STEP, conclude
+from autotune.inspect.verdict import QUARTER, STEP
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
 from autotune.stats.load import QUIET
@@ -198,35 +198,3 @@ def test_a_command_ends_by_the_deadline() -> None:
     began = time.monotonic()
     assert System(deadline=began + 0.2).run(["sleep", "30"]).returncode == 124
     assert time.monotonic() - began < 10
-
-
-@pytest.mark.parametrize(
-    ("found", "bound"),
-    [(asdict(inspection(update=0.7)), Bound.UPDATE), (asdict(inspection(noise=(0.0,))), None), ({}, None)],
-    ids=["told", "cannot tell", "failed"],
-)
-def test_one_trial_gives_a_quick_verdict(found: dict[str, Any], bound: Bound | None) -> None:
-    bench: Any = SimpleNamespace(inspect=lambda *_: (None, found))
-    assert quick_verdict(bench, OWN, float("inf")) is bound
-
-
-@pytest.mark.parametrize(
-    ("changes", "limit", "processes", "expected"),
-    [
-        ({}, 20_000, 1, 10 + 12),
-        ({"samples": 12}, 20_000, 1, 12),
-        ({}, 40_000, 2, 2 * 22),
-        ({}, 10_000, 1, 8),
-        ({}, 100, 1, 0),
-        ({"samples": None}, 20_000, 1, None),
-        ({"script": "batches"}, 20_000, 1, None),
-    ],
-    ids=["predicted", "all data", "of all processes", "too large today", "nothing fits", "a stream", "a script"],
-)
-def test_a_tenth_of_the_memory_stays_free(
-    changes: dict[str, Any], limit: int, processes: int, expected: int | None
-) -> None:
-    """A sample takes 640 bytes of a step: its largest sum without what does not grow with the batch."""
-    found = conclude(OWN.but(processes=processes), facts(), inspection(), ())
-    machine = replace(inventory(), gpus=(), memory=replace(inventory().memory, limit=limit))
-    assert largest_batch(found, facts(**changes), machine) == expected

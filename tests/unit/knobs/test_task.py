@@ -57,25 +57,23 @@ def test_unknown_facts_are_refused() -> None:
 
 SHARED = replace(FACTS, why_not_several=None)
 FIRST = {"event": "facts", "facts": SHARED.as_dict()}
-COUNTED = {"event": "step_facts", "flops_per_item": 12.5}
 FAILED = unchecked("the step failed, or takes too long")
 
 
 @pytest.mark.parametrize(
-    ("later", "flops", "refused", "notes"),
+    ("later", "refused", "notes"),
     [
-        ([COUNTED, {"event": "step_facts", "why_not_several": None, "note": None}], 12.5, None, ()),
-        ([COUNTED, {"event": "step_facts", "why_not_several": "a sum", "note": None}], 12.5, "a sum", ()),
-        ([COUNTED, {"event": "step_facts", "why_not_several": None, "note": "random"}], 12.5, None, ("random",)),
-        ([COUNTED], 12.5, None, (FAILED,)),
-        ([], 0.0, None, (FAILED,)),
+        ([{"event": "step_facts", "why_not_several": None, "note": None}], None, ()),
+        ([{"event": "step_facts", "why_not_several": "a sum", "note": None}], "a sum", ()),
+        ([{"event": "step_facts", "why_not_several": None, "note": "random"}], None, ("random",)),
+        ([], None, (FAILED,)),
     ],
 )
-def test_what_the_step_tells_is_added_as_far_as_it_came(
-    later: list[dict[str, Any]], flops: float, refused: str | None, notes: tuple[str, ...]
+def test_what_the_step_tells_is_added_if_it_came(
+    later: list[dict[str, Any]], refused: str | None, notes: tuple[str, ...]
 ) -> None:
     facts = TaskFacts.from_events([FIRST, *later])
-    assert facts == replace(SHARED, flops_per_item=flops, why_not_several=refused, warnings=(*SHARED.warnings, *notes))
+    assert facts == replace(SHARED, why_not_several=refused, warnings=(*SHARED.warnings, *notes))
 
 
 def test_what_is_refused_already_needs_no_check() -> None:

@@ -250,7 +250,6 @@ def test_no_host_user_path_or_uuid_is_exported(tmp_path: Path) -> None:
         failures=(Failure("crashed", talk, {"threads": talk}),),
         not_offered=(NotOffered("compile", talk, talk),),
         warnings=(talk,),
-        why=talk,
     )
     told = profile(evidence=evidence, levels={"safe": level, "amp": level, "max": level}, software={"blas": talk})
     text = file.write(tmp_path / "p.yaml", told).read_text("utf-8")

@@ -163,7 +163,7 @@ def test_as_dict_is_plain_data_in_the_order_of_the_file() -> None:
 
 
 def test_what_is_usual_may_be_left_out() -> None:
-    lines = ("    note: ''", "  partial: false", "  ceiling: null", "  why: ''")
+    lines = ("    note: ''", "  partial: false", "  ceiling: null")
     assert all(line in TEXT for line in lines)
     short = "\n".join(line for line in TEXT.splitlines() if line not in lines)
     assert file.parse(short, "p.yaml") == profile()
@@ -180,11 +180,6 @@ def test_an_unknown_level() -> None:
         profile().level("fast")
     with pytest.raises(UsageError, match=r"--level sfae: the profile has safe, amp, max; did you mean safe\?"):
         profile().checked_level("sfae")
-
-
-def test_share_of_the_ceiling() -> None:
-    ceiling = Ceiling(100.0, 200.0, 1e9)
-    assert (ceiling.share(50.0, "fp32"), ceiling.share(50.0, "bf16")) == (0.5, 0.25)
 
 
 # Any profile ----------------------------------------------------------------------------------------------------------
@@ -219,7 +214,7 @@ evidences = st.builds(
     not_offered=st.lists(st.builds(NotOffered, names, scalars | words, words), max_size=3).map(tuple),
     warnings=st.lists(words, max_size=3).map(tuple),
     partial=st.booleans(),
-    ceiling=st.none() | st.builds(Ceiling, rates, rates, rates),
+    ceiling=st.none() | st.builds(Ceiling, rates, rates),
     beside=words | st.just(""),
 )
 targets = st.builds(
@@ -288,7 +283,7 @@ def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: 
     usual = Settings(threads=8, batch_size=64)
     level = replace(profile().level(), settings=usual.but(**own))
     one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
-    one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0, 1e6)))
+    one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0)))
     assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.inspect.doctor import Finding
-from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
+from autotune.inspect.inspection import Bound, Diagnosis, Part
 from autotune.inspect.verdict import conclude
-from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
+from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, sentence, text
 from autotune.report.formatting import WIDTH
 from tests.doubles.inspections import facts, gain, inspection, rounds
 from tests.doubles.results import BASELINE
@@ -19,7 +19,7 @@ from tests.doubles.results import BASELINE
 def diagnosis(**parts: float) -> Diagnosis:
     """Of a step in which parts take these shares."""
     found = conclude(BASELINE, facts(), inspection(**parts), rounds())
-    return replace(found, threads=1, largest_batch=4096)
+    return replace(found, threads=1)
 
 
 def shown(found: Diagnosis) -> str:
@@ -37,7 +37,6 @@ def test_says_what_bounds_the_step_and_what_each_part_could_bring() -> None:
         "loader 60%, forward and backward 30%, update 10%",
         "a free loader: 2.50x (",
         "a free update: 1.11x (",
-        "largest batch that fits with 10 % headroom: about 4096 samples (predicted)",
     ):
         assert words in shown(diagnosis(loader=0.6, update=0.1))
 
@@ -71,13 +70,6 @@ def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:
     assert whole.index("a free loader") < whole.index("a free update")
 
 
-def test_memory_that_is_cleared_in_each_step_is_shown() -> None:
-    found = diagnosis()
-    assert "clearing" not in shown(found)
-    looked = replace(found.inspection, roofline=Roofline(clear_share=0.4))
-    assert "clearing new memory takes 40% of a step" in shown(replace(found, inspection=looked))
-
-
 def test_an_open_interval_has_words() -> None:
     assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
 
@@ -89,25 +81,12 @@ def test_an_interval_that_allows_anything_has_no_figures() -> None:
     assert "a free loader: 2.50x (" in shown(found).partition("a free update: cannot tell by 6 rounds")[0]
 
 
-@pytest.mark.parametrize(
-    ("kept", "words"),
-    [
-        ("update-bound", "update-bound: the optimizer's update takes most of a step"),
-        ("input-bound: disk", "input-bound: training waits for its loader, which waits for the disk"),
-        ("compute-bound: as an older profile says it", "compute-bound: as an older profile says it"),
-    ],
-)
-def test_a_profile_keeps_the_bound_alone(kept: str, words: str) -> None:
-    assert meaning(kept) == words
-
-
 def test_json_has_plain_names() -> None:
     found = json.loads(as_json("model", diagnosis(loader=0.6)))
     assert found["verdict"] == "input-bound: augmentation in the main process"
     assert found["target"] == "model"
     assert found["shares"]["loader"] == pytest.approx(0.6, rel=1e-3)
     assert set(found["bounds"]["loader"]) == {"value", "low", "high", "confidence", "rounds"}
-    assert found["used"] == {"compute": 0.0, "memory bandwidth": 0.0}
     assert found["settings"]["threads"] == BASELINE.threads
 
 

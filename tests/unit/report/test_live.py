@@ -27,24 +27,9 @@ PROGRESS = live.RunProgress(
 )
 
 
-def test_the_panel_says_what_matters() -> None:
-    shown = formatting.plain(live.render(PROGRESS))
-    for words in (
-        "searching, 7 trials done",
-        "4 loader workers, 4 batches ahead, fused optimizer",
-        "best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s",
-        "2 settings did not work, last: host memory ran out [/bold]",
-        "##########....................",
-        "1 min 00 s left",
-    ):
-        assert words in " ".join(shown.replace("│", " ").split()), words
-    assert max(map(len, shown.splitlines())) <= 80
-    assert len(shown.splitlines()) <= 10
-
-
 def test_one_line_is_one_line() -> None:
     assert live.line(PROGRESS) == (
-        "[30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
+        "[30 s of 1 min 30 s] searching | 7 trials | trying 4 loader workers, 4 batches ahead, "
         "fused optimizer | best 1620 samples/s (1.62x, unproven), your settings 1000 samples/s | "
         "2 settings did not work, last: host memory ran out [/bold]"
     )
@@ -53,9 +38,6 @@ def test_one_line_is_one_line() -> None:
 def test_the_very_start() -> None:
     start = live.RunProgress(stage="starting", baseline=BASELINE, unit="samples")
     assert live.line(start) == "[0 s] starting"
-    shown = formatting.plain(live.render(start))
-    assert "measuring your settings first" in shown
-    assert "left" not in shown
 
 
 @pytest.mark.parametrize(
@@ -65,7 +47,7 @@ def test_the_very_start() -> None:
         ({"rounds": {"a": 3, "your settings": 2}}, "a 3, your settings 2"),
         ({"best_rate": None}, "| your settings 1000 samples/s"),
         ({"baseline_rate": 0.0}, "| your settings 0 samples/s"),
-        ({"elapsed": 200.0}, "[3 min 20 s]"),
+        ({"elapsed": 200.0}, "[3 min 20 s of 1 min 30 s]"),
         ({"failures": 1, "last_failure": ""}, "1 setting did not work"),
         ({"last_failure": "x" * 999}, "x" * (live.MAX_REASON - 3) + "..."),
     ],
@@ -73,7 +55,6 @@ def test_the_very_start() -> None:
 def test_other_moments(changes: dict[str, object], words: str) -> None:
     moment = replace(PROGRESS, **changes)  # type: ignore[arg-type]
     assert words in live.line(moment)
-    assert max(map(len, formatting.plain(live.render(moment)).splitlines())) <= 80
 
 
 @pytest.mark.parametrize("event", Event.__subclasses__(), ids=lambda event: event.__name__)

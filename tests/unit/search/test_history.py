@@ -1,4 +1,4 @@
-"""The record of a run: how far trials of the same settings differ, and the effect of each knob."""
+"""The record of a run: how far trials of the same settings differ, and the ratio of two of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from autotune.search.history import USUAL_NOISE, History, effects, trial_noise
+from autotune.knobs.settings import Settings
+from autotune.search.history import USUAL_NOISE, History, trial_noise
 from tests.doubles.results import OWN, WORKERS, tried
 
 FUSED = OWN.but(optimizer_impl="fused")
@@ -34,22 +35,21 @@ def test_noise_of_many_repeats_is_theirs_whatever_their_settings_and_failures() 
     assert trial_noise([*history, tried(OWN, 0)]) == pytest.approx(0.2, rel=0.1)
 
 
-def test_alone_and_in_the_winner() -> None:
-    found = effects(History((tried(OWN, 100), tried(WORKERS, 150), tried(FUSED, 110), tried(WINNER, 180))), OWN, WINNER)
-    by_name = {each.knob: each for each in found}
-    assert by_name["num_workers"].alone == pytest.approx(1.5)
-    assert by_name["num_workers"].kept == pytest.approx(180 / 110)
-    assert by_name["optimizer_impl"].alone == pytest.approx(1.1)
-    assert by_name["optimizer_impl"].kept == pytest.approx(1.2)
-
-
-def test_what_was_not_tried_is_not_known() -> None:
-    (found,) = effects(History((tried(OWN, 100), tried(WINNER, 180), tried(FUSED, 150))), OWN, WINNER)[-1:]
-    assert (found.knob, found.alone, found.kept) == ("optimizer_impl", 1.5, None)
-
-
-def test_a_failure_is_no_measurement() -> None:
-    assert effects(History((tried(OWN, 100), tried(WORKERS, 0), tried(WINNER, 100))), OWN, WINNER) == ()
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (WORKERS, OWN, 1.5),
+        (WINNER, FUSED, 180 / 110),
+        (OWN, OWN, None),
+        (WORKERS.but(threads=7), OWN, None),
+        (OWN.but(threads=3), OWN, None),
+    ],
+    ids=["alone", "within the winner", "no change", "not tried", "failed"],
+)
+def test_the_ratio_of_two_settings(ours: Settings, theirs: Settings, expected: float | None) -> None:
+    trials = (tried(OWN, 100), tried(WORKERS, 150), tried(FUSED, 110), tried(WINNER, 180), tried(OWN.but(threads=3), 0))
+    found = History(trials).ratio(ours, theirs)
+    assert (found and found[0]) == (expected and pytest.approx(expected))
 
 
 def test_the_last_trial_of_some_settings_counts() -> None:
@@ -57,7 +57,3 @@ def test_the_last_trial_of_some_settings_counts() -> None:
     measured = history.of(OWN)
     assert measured is not None
     assert measured.rate == pytest.approx(120)
-
-
-def test_no_change_has_no_effect() -> None:
-    assert effects(History((tried(OWN, 100),)), OWN, OWN) == ()

@@ -113,16 +113,6 @@ def test_the_optimum_is_near_within_some_trials() -> None:
     assert search("ours", ModelWorld(machines.mlp()), "safe", 0, after(16)).quality(16, by_model=True) >= 0.97
 
 
-def test_known_settings_are_tried_first_where_they_fit() -> None:
-    machine = machines.images()
-    space = machine.space()
-    good = next(settings for _, settings in space.moves(machine.context.baseline))
-    done = driven(machine, "safe", 3, known=(good, machine.context.baseline.but(threads=4096)))
-    assert [proposal.stage for proposal, _ in done[:2]] == ["baseline", "known"]
-    assert done[1][0].settings == good
-    assert done[2][0].stage != "known"
-
-
 def test_a_choice_that_always_crashes_is_given_up() -> None:
     machine = machines.images()
     bench = Bench(machine)

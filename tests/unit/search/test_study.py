@@ -118,11 +118,11 @@ class TestFile:
         try:
             for batch in (2, 3):
                 study.record(crashed(batch))
-            assert batches(study) == [1, 2, 3]
+            study.keep_rounds([Round(1, {"baseline": 1.0})])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         study.record(crashed(4))
-        assert len(study.trials()) == 4
+        assert len(read_history(path).trials) == 1
         assert batches(Study(path)) == [1]
 
     def test_other_words_are_another_study_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:

@@ -17,14 +17,12 @@ from autotune.stats.proof import (
     IDENTITY,
     LOWER_ERROR,
     MIN_GAIN,
-    NARROW,
     UPPER_ERROR,
     Proof,
     Round,
     compare,
     round_variance,
     to_decide,
-    to_narrow,
     typical_rate,
 )
 from autotune.stats.student import student_quantile
@@ -295,13 +293,7 @@ class TestEffort:
 
     def test_no_gain_takes_for_ever(self) -> None:
         assert to_decide(rounds([[1.0], [1.05], [0.95]]), "ours", "theirs") is None
-        assert to_decide([], "ours", "theirs") is to_narrow([], "ours", "theirs") is None
+        assert to_decide([], "ours", "theirs") is None
 
     def test_a_single_replicate_is_followed_up_to_the_first_analysis(self) -> None:
         assert to_decide(rounds([[9.0]]), "ours", "theirs") == min(ANALYSES)
-
-    def test_a_wide_interval_gets_narrow(self) -> None:
-        wanted = to_narrow(rounds([*self.UNSURE]), "ours", "theirs")
-        assert wanted is not None
-        longer = rounds([*self.UNSURE] * (wanted // len(self.UNSURE) + 1))
-        assert compare(longer, "ours", "theirs").half_width <= 1.2 * NARROW

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
+from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
-from autotune.stats.decide import Advice, Answer, Reason
+from autotune.stats.decide import Answer, Reason
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
-from autotune.stats.proof import BASELINE, Proof, Round
+from autotune.stats.proof import Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
 from benchmarks.simulation.simulator import context, inventory
-from tests.doubles.fake_bench import FakeBench, empty, speeds
-from tests.unit.tuning.test_race import FOUND, searched
+from tests.doubles.fake_bench import empty
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
@@ -73,24 +73,23 @@ class TestReasons:
     """Why a level has no candidate for the proof."""
 
     @pytest.mark.parametrize(
-        ("trials", "raced", "reason", "figures"),
+        ("trials", "raced", "reason"),
         [
-            ([tried(OWN, 100.0)], False, Reason.OWN_SETTINGS_ONLY, (0, False)),
-            ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_REACHED, (0, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME, (1, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 90.0), HIGHER], False, Reason.SAME, (1, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 101.0)], False, Reason.SAME, (1, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME, (1, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY, (0, False)),
-            ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME, (1, True)),
-            ([tried(OWN, 100.0), FAILED], False, Reason.ALL_FAILED, (0, False)),
-            ([tried(OWN, 100.0), FAILED, HIGHER], False, Reason.ALL_FAILED, (0, False)),
+            ([tried(OWN, 100.0)], False, Reason.NOT_TRIED),
+            ([tried(OWN, 100.0), HIGHER], False, Reason.NOT_TRIED),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0)], False, Reason.SAME),
+            ([tried(OWN, 100.0), tried(OTHER, 90.0), HIGHER], False, Reason.SAME),
+            ([tried(OWN, 100.0), tried(OTHER, 101.0)], False, Reason.SAME),
+            ([tried(OWN, 100.0), tried(OTHER, 104.0)], False, Reason.SAME),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], False, Reason.NOISY),
+            ([tried(OWN, 100.0), tried(OTHER, 200.0)], True, Reason.SAME),
+            ([tried(OWN, 100.0), FAILED], False, Reason.ALL_FAILED),
+            ([tried(OWN, 100.0), FAILED, HIGHER], False, Reason.ALL_FAILED),
         ],
     )
-    def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason, figures: tuple[int, bool]) -> None:
+    def test_of_safe(self, trials: list[Trial], raced: bool, reason: Reason) -> None:
         state = after(*trials, raced={OWN, OTHER} if raced else set())
-        found = result.proven_answers(state, LEVELS)["safe"]
-        assert (found.reason, (found.trials, found.raced)) == (reason, figures)
+        assert result.proven_answers(state, LEVELS)["safe"].reason is reason
 
     def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
         state = after(tried(OWN, 100.0), tried(OTHER, 90.0), tried(OWN, 99.0, "amp"))
@@ -108,30 +107,6 @@ class TestReasons:
         state = after(tried(OWN, 100.0), tried(OTHER, 120.0, "amp"), chosen={"safe": OTHER})
         state.rounds = [Round(each, {"baseline": 100.0, "safe": 100.0}) for each in (1, 2, 3, 4)]
         assert result.proven_answers(state, ["safe"])["safe"].reason is Reason.SAME
-
-
-class TestAdvice:
-    def advice(self, ratios: list[float]) -> Advice | None:
-        bench = FakeBench(speeds({FOUND[0]: 1.2}))
-        state = searched(bench, {FOUND[0]: 1200.0})
-        state.chosen = {"safe": FOUND[0]}
-        state.rounds = [Round(number + 1, {BASELINE: 1.0, "safe": ratio}) for number, ratio in enumerate(ratios)]
-        return result.advised(state, result.proven_answers(state, ["safe"]), seconds=60.0)["safe"].advice
-
-    @pytest.mark.parametrize(
-        ("ratios", "narrows"), [([1.0, 1.3, 1.05, 1.25], False), ([4.0, 2.0, 3.0, 2.5], True)], ids=["open", "wide"]
-    )
-    def test_what_is_open_or_wide_has_a_price(self, ratios: list[float], narrows: bool) -> None:
-        found = self.advice(ratios)
-        assert found is not None
-        assert found.narrows is narrows
-        assert found.budget >= 60 + found.seconds
-
-    @pytest.mark.parametrize(
-        "ratios", [[1.5] * 8, [0.9] * 8, [1.0, 3.0, 0.3, 1.1]], ids=["narrow", "slower", "hopeless"]
-    )
-    def test_nothing_is_offered_where_it_would_bring_nothing(self, ratios: list[float]) -> None:
-        assert self.advice(ratios) is None
 
 
 class TestProfile:
@@ -197,23 +172,6 @@ class TestProfile:
         assert not read.level("safe").proven
 
 
-class TestCeiling:
-    @pytest.mark.parametrize(
-        ("gflops", "flops", "expected"),
-        [
-            ({"fp32": 100.0, "bf16": 400.0}, 1e6, (100.0, 400.0, 1e6)),
-            ({"fp32": 100.0}, 1e6, (100.0, 0.0, 1e6)),
-            ({"fp32": 100.0}, 0.0, None),
-            ({}, 1e6, None),
-        ],
-    )
-    def test_needs_both_the_machines_rate_and_the_tasks_work(
-        self, gflops: dict[str, float], flops: float, expected: tuple[float, ...] | None
-    ) -> None:
-        found = result.ceiling(gflops, flops)
-        assert (None if found is None else tuple(vars(found).values())) == expected
-
-
 class TestBatchNorm:
     @pytest.mark.parametrize(
         ("has", "sizes", "words"),
@@ -245,3 +203,26 @@ def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bo
     found = concluded(state)
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted
+
+
+def test_what_was_compiled_is_kept_but_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, compiled = tmp_path / COMPILED_FOLDER, tmp_path / "study"
+    monkeypatch.setattr(result.System, "cache_folder", lambda _: tmp_path)
+    for name in ("ab/one.so", "locks/ab.lock", "two"):
+        (compiled / name).parent.mkdir(parents=True, exist_ok=True)
+        (compiled / name).write_text("new")
+    kept.mkdir()
+    (kept / "two").write_text("old")
+    result.keep_compiled(compiled)
+    files = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
+    assert files == {"ab/one.so": "new", "two": "old"}
+
+
+@pytest.mark.parametrize("place", [None, Path("/proc/nowhere")])
+def test_a_cache_that_cannot_be_written_costs_nothing(
+    place: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result.System, "cache_folder", lambda _: place)
+    (tmp_path / "one").write_text("new")
+    result.keep_compiled(tmp_path)
+    result.keep_compiled(tmp_path / "nothing was compiled")

@@ -15,7 +15,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.report.live import RunProgress, advanced
 from autotune.search.history import Trial
-from autotune.search.planner import Search, rank
+from autotune.search.planner import rank
 from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
@@ -87,12 +87,12 @@ class TestAnswers:
         bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
         assert results["amp"].settings == results["max"].settings == FASTER
-        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+        assert results["amp"].reason is Reason.SAME
 
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
-        def search(space: Space, start: Settings, thorough: bool) -> Search:
+        def search(space: Space, start: Settings, thorough: bool) -> Listed:
             starts[space.level] = start
             return Listed({"safe": [FAST, FASTER], "amp": [LOW]}.get(space.level, []))
 
@@ -102,7 +102,7 @@ class TestAnswers:
     def test_what_time_is_left_is_searched_thoroughly(self) -> None:
         asked = []
 
-        def search(space: Space, start: Settings, thorough: bool) -> Search:
+        def search(space: Space, start: Settings, thorough: bool) -> Listed:
             asked.append((space.level, thorough))
             return Listed([])
 
@@ -241,19 +241,13 @@ class TestRefusedPrecision:
             speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
         )
         results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
-        assert (results["amp"].reason, results["amp"].trials) == (Reason.SAME, 1)
+        assert results["amp"].reason is Reason.SAME
 
     def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
         products, alone = OWN.but(matmul_precision="medium"), OWN.but(precision="bf16")
         bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("oops") if chosen == alone else None)
         results = proven_answers(run(make(bench, listed(amp=[products, alone]))), LEVELS)
         assert (results["amp"].reason, results["amp"].failure) == (Reason.PRECISION_FAILED, "oops")
-
-    def test_it_is_not_blamed_where_other_settings_may_have_failed(self) -> None:
-        both = OWN.but(precision="bf16", channels_last=True)
-        bench = FakeBench(speeds({}), noise=STILL, fate=lambda chosen: Crashed("view") if chosen == both else None)
-        results = proven_answers(run(make(bench, listed(amp=[both]))), LEVELS)
-        assert (results["amp"].reason, results["amp"].beside) == (Reason.PRECISION_UNCLEAR, ("channels_last",))
 
 
 class TestWhatWasTried:
@@ -267,10 +261,7 @@ class TestWhatWasTried:
     def test_it_is_where_it_was(self) -> None:
         bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
         results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
-        assert [(results[level].reason, results[level].trials) for level in ("amp", "max")] == [
-            (Reason.SAME, 2),
-            (Reason.SAME, 1),
-        ]
+        assert [results[level].reason for level in ("amp", "max")] == [Reason.SAME] * 2
 
 
 class TestRace:
