@@ -13,7 +13,6 @@ import pytest
 
 from autotune.trial import process_tree
 from autotune.trial.child import shm
-from autotune.trial.paths import mpi_segments
 
 ROOT = Path(__file__).resolve().parents[3]
 TRIAL = Path("/tmp/autotune-x_1y/t1")
@@ -98,14 +97,6 @@ def test_names_with_the_trials_mark_are_removed(folder: Path) -> None:
     )
     shm.Segments(TRIAL).remove()
     assert left(folder) == others
-
-
-def test_what_mpi_named_after_the_trials_job_is_removed(folder: Path) -> None:
-    """Nobody held it when the trial was ended: MPI was killed while it started."""
-    others = mpi_segments(TRIAL.parent, TRIAL.with_name("t99"))
-    make(folder, *mpi_segments(TRIAL.parent, TRIAL), *others)
-    shm.Segments(TRIAL).remove()
-    assert left(folder) == set(others)
 
 
 def test_what_no_process_of_the_trial_held_is_not_its_own(folder: Path) -> None:

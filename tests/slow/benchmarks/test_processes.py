@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,37 +36,6 @@ def test_a_neighbour_ends_with_its_block(load: str) -> None:
     with neighbour(load) as pid:
         assert alive(pid)
     assert not alive(pid)
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_neighbour_ends_with_an_exception(error: type[BaseException]) -> None:
-    with pytest.raises(error), neighbour("bursts") as pid:
-        raise error
-    assert not alive(pid)
-
-
-def test_a_neighbour_is_in_the_session_of_the_shell_and_has_its_niceness() -> None:
-    with neighbour("steady") as equal, neighbour("niced") as niced, neighbour("none") as nobody:
-        assert equal is not None
-        assert niced is not None
-        assert nobody is None
-        assert os.getsid(equal) == os.getsid(niced) == os.getsid(0)
-        own = os.getpriority(os.PRIO_PROCESS, equal)
-        assert os.getpriority(os.PRIO_PROCESS, niced) == min(19, own + 19)
-
-
-def test_a_neighbour_dies_with_a_killed_parent() -> None:
-    code = (
-        "import os, signal\n"
-        "from benchmarks.neighbour import neighbour\n"
-        "with neighbour('steady') as pid:\n"
-        "    print(pid, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    # The neighbour holds the pipe of its standard error: the reader sees its end only when both are gone.
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, check=False)
-    assert found.returncode == -signal.SIGKILL
-    assert int(found.stdout) > 0
 
 
 def test_a_part_that_hangs_or_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from autotune.trial import paths
-from autotune.trial.paths import LONGEST_PATH, StudyPaths, fits
+from autotune.trial.paths import StudyPaths, fits
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +31,6 @@ class TestStudyPaths:
         first.remove()
         assert not first.root.exists()
         assert second.root.exists()
-
-    def test_removing_twice_is_no_error(self, tmp_path: Path) -> None:
-        paths = StudyPaths(tmp_path / "autotune-gone")
-        paths.remove()
-        assert not paths.root.exists()
-
-    def test_names_are_below_the_root_and_distinct(self, tmp_path: Path) -> None:
-        paths = StudyPaths(tmp_path)
-        names = [paths.trial(1), paths.trial(2), paths.compile_cache]
-        assert len(set(names)) == 3
-        assert all(name.parent == tmp_path for name in names)
 
 
 class TestLongTemporaryFolders:
@@ -101,17 +89,6 @@ class TestAbandoned:
         kept = {*names[2:4], *names[6:], "psm_of_others", "mpich_shm_633f6ec_0"}
         assert {each.name for each in (tmp_path / "shm").iterdir()} == kept
 
-    def test_a_folder_that_no_run_has_made_stays(self, tmp_path: Path) -> None:
-        (tmp_path / "autotune-results").mkdir()
-        (tmp_path / "autotune-file").touch()
-        (tmp_path / "autotune-link").symlink_to(tmp_path / "autotune-results")
-        paths.remove_abandoned()
-        assert {each.name for each in tmp_path.glob("autotune-*")} == {
-            "autotune-results",
-            "autotune-file",
-            "autotune-link",
-        }
-
     @pytest.mark.parametrize("planted", ["folder", "owner"])
     def test_links_are_not_followed(self, tmp_path: Path, planted: str) -> None:
         dead = StudyPaths.create()
@@ -143,12 +120,3 @@ class TestAbandoned:
 @pytest.mark.parametrize(("length", "fit"), [(4, True), (75, True), (76, False)])
 def test_a_dataloaders_worker_was_seen_to_start_with_75_characters_and_not_with_76(length: int, fit: bool) -> None:
     assert fits("x" * length) is fit
-
-
-def test_the_kernel_takes_no_longer_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = "./".ljust(LONGEST_PATH, "x")
-    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
-        one.bind(path)
-        with pytest.raises(OSError, match="too long"):
-            other.bind(f"{path}x")

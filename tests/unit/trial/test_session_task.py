@@ -12,7 +12,6 @@ import pytest
 
 from autotune.errors import ContractError, UsageError
 from autotune.trial import session_task
-from autotune.trial.target import recognise
 
 REST = "rest = dict(build_dataset=lambda: [1], compute_loss=lambda model, batch: 0)"
 
@@ -90,10 +89,6 @@ def test_what_a_session_defines_works_in_another_process(session: str, tmp_path:
     assert built_elsewhere(session, tmp_path) == "built"
 
 
-def test_a_script_on_standard_input_is_a_session(tmp_path: Path) -> None:
-    assert built_elsewhere("class Net: pass\ndef build_model(): return Net.__name__", tmp_path, stdin=True) == "Net"
-
-
 def test_tracebacks_show_the_text_of_a_notebooks_cell(tmp_path: Path) -> None:
     session = """
         import linecache
@@ -103,12 +98,6 @@ def test_tracebacks_show_the_text_of_a_notebooks_cell(tmp_path: Path) -> None:
     """
     with pytest.raises(AssertionError, match=r'ipykernel_7/1.py", line 2, in build_model\n +raise ValueError'):
         built_elsewhere(session, tmp_path)
-
-
-def test_it_is_a_task_file(tmp_path: Path) -> None:
-    task = recognise(session_task.write({**PARTS, "CURRENT": {"batch_size": 8}}, "cells-2.b", tmp_path))
-    assert task.name == "cells-2.b"
-    assert task.defines == ("build_model", "build_dataset", "compute_loss", "CURRENT")
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:

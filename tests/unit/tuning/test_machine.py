@@ -41,16 +41,6 @@ def test_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
     assert found.load(2) == Load(pytest.approx(1.4), 0.0, neighbours, 2)
 
 
-def test_processes_that_were_never_seen_alive_count(tmp_path: Path) -> None:
-    """A loop of short commands: 19 s of 20 were used, one by whom we know."""
-    machine = Machine(tmp_path, Row(20, seconds=1.0))
-    found = machine.neighbours()
-    machine.at(10.0, 19.0, Row(20, seconds=2.0))
-    load = found.load(2)
-    assert load.taken == pytest.approx(1.9)
-    assert load_named(load).startswith("python (pid 20) took 0.1, other processes took 1.8 of 2 CPUs")
-
-
 def test_who_started_them_is_named(tmp_path: Path) -> None:
     machine = Machine(tmp_path, Row(20, ended=50.0, name="make"), Row(21, 20, 40.0, name="cc1"))
     found = machine.neighbours()
@@ -65,15 +55,6 @@ def test_the_runs_own_processes_are_no_neighbours_even_if_they_ended(tmp_path: P
     found.observing(ignore)(StageStarted("search"))
     machine.at(10.0, 20.0, Row(TUNER, ended=5.0), Row(12, TUNER, 15.0))
     assert found.load(2) == Load(0.0, 0.0, (), 2)
-
-
-def test_one_that_has_ended_is_named_as_far_as_it_was_seen(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, Row(20), Row(5, name="sh"))
-    found = machine.neighbours()
-    machine.at(SAMPLE_SECONDS, 4.0, Row(20, 5, seconds=4.0), Row(5, name="sh"))
-    found.observing(ignore)(StageStarted("search"))
-    machine.at(2 * SAMPLE_SECONDS, 4.0, Row(5, ended=4.0, name="sh"))
-    assert found.load(2).neighbours == (Neighbour(20, "python", 0, pytest.approx(0.4)),)
 
 
 def test_where_the_kernel_does_not_count_those_seen_alive_do(tmp_path: Path) -> None:

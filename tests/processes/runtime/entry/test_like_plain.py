@@ -18,7 +18,6 @@ from autotune.environment import TIMEOUT_VARIABLE
 from autotune.launch.command import ENTRY
 from autotune.probes.software import mpiexec
 from autotune.probes.system import System
-from autotune.runtime.entry import as_main
 from tests.processes.runtime.entry.endings import DEEP, NATIVE, ORDERLY, UNDER_MPI, UNREADABLE
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -205,11 +204,3 @@ def test_a_compiled_script_is_refused_where_our_process_runs_it(tmp_path: Path) 
     ended = python("-S", written(tmp_path / "script.pyc", ""), entry="gloo")
     assert ended.code == 1
     assert ended.out.endswith("script.pyc is compiled; under mpiexec only source runs, give the .py file\n")
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [(None, 0), (True, 1), (7, 7), (256, 0), (-1, 255), (2**31, 0), (2**64 + 3, 255), ("words", 1), (2.0, 1)],
-)
-def test_the_status_that_a_parent_sees(code: object, status: int) -> None:
-    assert as_main.exit_status(code) == status
