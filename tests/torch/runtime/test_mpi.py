@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from autotune.runtime import mpi
-from autotune.runtime.entry import __main__ as entry
 
 
 def test_a_missing_mpi_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +23,3 @@ def test_ranks_that_disagree_with_mpi_are_refused(monkeypatch: pytest.MonkeyPatc
     options: Any = SimpleNamespace(global_ranks_in_group=[], group_rank=1, group_size=2)
     with pytest.raises(RuntimeError, match="as 0 of 1, RANK and WORLD_SIZE say 1 of 2"):
         mpi._create(options, None)
-
-
-@pytest.mark.parametrize(("code", "exit_code"), [(None, 0), (0, 0), (7, 7), ("no data", 1)])
-def test_exit_codes_are_read_as_python_reads_them(
-    code: Any, exit_code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert entry._said(code) == exit_code
-    assert capsys.readouterr().err == (f"{code}\n" if isinstance(code, str) else "")

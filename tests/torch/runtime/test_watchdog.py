@@ -10,15 +10,6 @@ from autotune.environment import TIMEOUT_VARIABLE
 from autotune.runtime import watchdog
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90.0), ("0.5", 0.5), ("", None), ("soon", None), ("-1", None), ("0", None), ("inf", None)],
-)
-def test_what_the_environment_asks_for(text: str, seconds: float | None) -> None:
-    assert watchdog.seconds_of({TIMEOUT_VARIABLE: text}) == seconds
-    assert watchdog.seconds_of({}) is None
-
-
 def test_where_no_optimizer_steps_it_ends() -> None:
     ended = threading.Event()
     stop = watchdog.watch(0.01, lambda seconds: ended.set())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from autotune.trial.child.split_check import BATCHES, MOST_SAMPLES, SECONDS, check
 from autotune.trial.child.task import LoadedTask
@@ -165,14 +165,6 @@ def test_what_cannot_be_compared_is_noted_and_not_refused(noted: LoadedTask, wor
     why_not, note = check(noted, 0, Clock())
     assert why_not is None
     assert words in str(note)
-
-
-def test_a_stream_is_not_looked_at() -> None:
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Any:
-            raise AssertionError("read")
-
-    assert check(task(dataset=Stream()), 0, Clock()) == (None, None)
 
 
 def test_samples_are_read_once_since_augmentation_is_random() -> None:

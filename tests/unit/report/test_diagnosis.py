@@ -10,8 +10,7 @@ import pytest
 from autotune.inspect.doctor import Finding
 from autotune.inspect.inspection import Bound, Diagnosis, Part, Roofline
 from autotune.inspect.verdict import conclude
-from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, bound, doctor, meaning, sentence, text
-from autotune.report.formatting import WIDTH
+from autotune.report.diagnosis import ADVICE, DOUBTS, HEALTHY, MEANINGS, as_json, doctor, meaning, sentence, text
 from tests.doubles.inspections import facts, gain, inspection, rounds
 from tests.doubles.results import BASELINE
 
@@ -64,22 +63,11 @@ def test_every_bound_has_its_words() -> None:
     assert set(DOUBTS) == set(Bound) - set(MEANINGS)
 
 
-def test_the_best_bound_comes_first_and_fits_a_terminal() -> None:
-    lines = text("model", diagnosis(loader=0.6, update=0.1), 1.0).splitlines()
-    assert all(len(line) <= WIDTH for line in lines)
-    whole = "\n".join(lines)
-    assert whole.index("a free loader") < whole.index("a free update")
-
-
 def test_memory_that_is_cleared_in_each_step_is_shown() -> None:
     found = diagnosis()
     assert "clearing" not in shown(found)
     looked = replace(found.inspection, roofline=Roofline(clear_share=0.4))
     assert "clearing new memory takes 40% of a step" in shown(replace(found, inspection=looked))
-
-
-def test_an_open_interval_has_words() -> None:
-    assert bound(gain(2.0, 1.5, float("inf"))) == "2.00x (1.50 to any)"
 
 
 def test_an_interval_that_allows_anything_has_no_figures() -> None:

@@ -14,15 +14,6 @@ FUSED = OWN.but(optimizer_impl="fused")
 WINNER = WORKERS.but(optimizer_impl="fused")
 
 
-def test_a_failed_trial_has_no_rate() -> None:
-    assert (tried(OWN, 0).rate, tried(OWN, 0).measurement) == (None, None)
-    assert tried(OWN, 3).rate == pytest.approx(3)
-
-
-def test_noise_without_repeats_is_the_usual_one() -> None:
-    assert trial_noise([]) == trial_noise([tried(OWN, 1), tried(WORKERS, 9)]) == USUAL_NOISE
-
-
 def test_noise_of_two_that_agree_by_luck_is_not_zero() -> None:
     assert trial_noise([tried(OWN, 5)] * 2) == pytest.approx(USUAL_NOISE * math.sqrt(2 / 3))
 
@@ -48,16 +39,8 @@ def test_what_was_not_tried_is_not_known() -> None:
     assert (found.knob, found.alone, found.kept) == ("optimizer_impl", 1.5, None)
 
 
-def test_a_failure_is_no_measurement() -> None:
-    assert effects(History((tried(OWN, 100), tried(WORKERS, 0), tried(WINNER, 100))), OWN, WINNER) == ()
-
-
 def test_the_last_trial_of_some_settings_counts() -> None:
     history = History((tried(OWN, 100), tried(OWN, 120)))
     measured = history.of(OWN)
     assert measured is not None
     assert measured.rate == pytest.approx(120)
-
-
-def test_no_change_has_no_effect() -> None:
-    assert effects(History((tried(OWN, 100),)), OWN, OWN) == ()
