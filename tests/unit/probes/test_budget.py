@@ -185,3 +185,8 @@ def test_ancestors(
     )
     found = [group.folder for group in budget.ancestors(machine.at(tmp_path), "cpu")]
     assert found == ([f"/sys/fs/cgroup{path}" for path in expected] if expected is not None else [])
+
+
+def test_mount_points_with_blanks_are_unescaped() -> None:
+    mount = budget.parse_mounts(r"1 2 0:3 / /mnt/my\040disk rw shared:1 - ext4 /dev/sda1 rw,relatime")[0]
+    assert (mount.point, mount.options) == ("/mnt/my disk", ("rw", "relatime"))

@@ -48,6 +48,14 @@ def test_the_guilty_knob_is_found_by_halving_and_left_out(knob: str, outcome: Ou
     assert seen[count:] in ([], [OWN])
 
 
+def test_two_guilty_knobs_are_both_found() -> None:
+    def both(settings: Settings) -> Outcome:
+        return DIFFERS if settings.channels_last or settings.malloc == "keep" else Compared()
+
+    found, _ = comparing(both)
+    assert found.settle(SEVERAL) == OWN.but(num_workers=2, optimizer_impl="fused")
+
+
 def test_a_loader_that_must_not_change_keeps_all_of_its_knobs() -> None:
     found, _ = comparing(guilty("num_workers"))
     assert found.settle(OWN.but(num_workers=2)) == OWN

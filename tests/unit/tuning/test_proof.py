@@ -87,3 +87,12 @@ class TestRounds:
         assert min(rounds) >= 1
         assert rounds[0] < MOST_ROUNDS
         assert bench.now <= state.schedule.deadline
+
+    def test_slow_steps_take_one(self) -> None:
+        slow = OWN.but(batch_size=2048)
+        bench = FakeBench(lambda _: 1000.0)
+        state = searched(bench, {slow: 1000.0})
+        state.baseline, state.chosen = slow, {"safe": slow.but(num_workers=1)}
+        prove(state)
+        counts = {sum(t.replicate == g for t in state.rounds) for g in range(1, state.replicates + 1)}
+        assert counts == {1}

@@ -46,6 +46,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestRefused:
+    @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
+    def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UsageError, match="without torchrun or mpiexec"):
+            run.run(TARGET, Options())
+
     def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "1")
         monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
