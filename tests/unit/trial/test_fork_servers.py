@@ -91,6 +91,22 @@ def made(base: dict[str, str] | None = None, **changes: Any) -> dict[str, str]:
     return trial_environment(base or {}, PATHS, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "users", "found"),
+    [
+        *((f"{pool}_NUM_THREADS", "64", "1") for pool in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")),
+        ("GLOO_SOCKET_IFNAME", "eth0", "lo"),
+        ("NCCL_SOCKET_IFNAME", "eth0", "lo"),
+        ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "PCI_BUS_ID"),
+        ("PYTORCH_NVML_BASED_CUDA_CHECK", "0", "1"),
+        ("CUDA_VISIBLE_DEVICES", "1", "1"),
+        ("https_proxy", "http://proxy", "http://proxy"),
+    ],
+)
+def test_what_trials_need_replaces_the_users_and_the_rest_stays(name: str, users: str, found: str) -> None:
+    assert made({name: users})[name] == found
+
+
 def test_trials_leave_no_traces_outside_the_scratch_folder() -> None:
     found = made({"TMPDIR": "/home/somebody", "WANDB_MODE": "online", "TORCHINDUCTOR_CACHE_DIR": "/home/cache"})
     assert found["TMPDIR"] == str(PATHS.root)
