@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuning.options import Options
-from benchmarks.simulation.recorded import recorded_inventory
-from benchmarks.simulation.simulator import context
 from tests.slow.harness import MLP, Finished, autotune, cgroup, inside
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
@@ -72,24 +69,6 @@ def test_one_cpu(folder: Path) -> None:
     for settings in every_settings(done):
         assert (settings["processes"], settings["threads"]) == (1, 1)
         assert settings["num_workers"] <= 1
-
-
-def test_half_a_cpu(folder: Path) -> None:
-    """Of all settings that a run there may try, not only of those that one run would choose."""
-    try:
-        group = cgroup("cpu", cpu__cfs_quota_us="50000")
-    except OSError as error:
-        pytest.skip(f"cannot make a CPU cgroup: {error}")
-    try:
-        done = autotune(folder, "probe", "--json", prefix=inside(group))
-    finally:
-        group.rmdir()
-    assert done.code == 0, done.err
-    inventory = recorded_inventory({name: value for name, value in done.answer.items() if name != "key"})
-    assert inventory.budget.quota == 0.5
-    space = Options().spaces(context(inventory, 64))["max"]
-    assert (space.values["processes"], space.values["threads"]) == ((1,), (1,))
-    assert max(space.values["num_workers"]) <= 1
 
 
 def test_a_tiny_shared_memory(folder: Path) -> None:

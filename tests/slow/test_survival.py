@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,18 +63,6 @@ def leave_one_cpu(process: subprocess.Popen[str]) -> None:
         subprocess.run(["taskset", "-a", "-p", "-c", str(min(os.sched_getaffinity(0))), str(pid)], capture_output=True)
 
 
-def test_cpus_taken_away_are_named_and_nothing_is_claimed(running: subprocess.Popen[str], folder: Path) -> None:
-    """The user's two threads on one CPU are so slow that one thread was proven as a gain of 12x."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU")
-    leave_one_cpu(running)
-    _, err = running.communicate(timeout=120)
-    assert running.returncode == 4, err
-    assert "the CPUs of this run changed" in err
-    assert "affinity mask (1 of" in err
-    assert not (folder / "out.yaml").exists()
-
-
 @pytest.mark.parametrize("command", [("diagnose",), ("check", "claimed.yaml")], ids=lambda words: words[0])
 def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...], folder: Path) -> None:
     """A diagnosis blamed the update, and a check denied a claim, both of a machine that was there no more."""
@@ -92,18 +79,6 @@ def test_cpus_taken_away_end_a_check_and_a_diagnosis_too(command: tuple[str, ...
     assert "Start it again." in err
     assert out == ""
     assert left() == set()
-    assert scratch() == []
-
-
-def test_a_run_stopped_and_continued_goes_on(running: subprocess.Popen[str], folder: Path) -> None:
-    """As a laptop that sleeps, or a terminal's Ctrl-Z."""
-    tree = [running.pid, *descendants(running.pid)]
-    for signum in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in tree:
-            os.kill(pid, signum)
-    running.send_signal(signal.SIGTERM)
-    _, err = running.communicate(timeout=120)
-    assert running.returncode in (130, 143), err
     assert scratch() == []
 
 

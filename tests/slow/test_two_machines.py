@@ -78,29 +78,6 @@ def train(
     return done
 
 
-TAKEN = """
-import socket, subprocess, sys
-held = [socket.create_server(("0.0.0.0", port)) for port in (29400, 29500)]
-sys.exit(subprocess.call(sys.argv[1:]))
-"""
-
-
-def test_taken_ports_and_a_name_that_resolves_to_nothing(machines: tuple[str, str], tmp_path: Path) -> None:
-    """Two processes on one machine, which needs no name and no fixed port."""
-    saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(processes=2, threads=1, batch_size=6)))
-    line = [sys.executable, "-c", TAKEN, sys.executable, "-m", "autotune.cli", "run", "--profile", str(saved)]
-    done = subprocess.run(
-        inside(machines[0], [*line, str(SCRIPT), str(tmp_path), "well"]),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("[01].json"))) == 2
-
-
 PORTS = itertools.count(29400)
 
 
@@ -123,10 +100,3 @@ def test_machines_share_the_global_batch_as_one_would(machines: tuple[str, str],
     expected = json.loads((alone / "0.json").read_text())["weights"]
     for found, wanted in zip(seen[0]["weights"], expected, strict=True):
         assert found == pytest.approx(wanted, rel=1e-5)
-
-
-def test_an_error_on_one_machine_ends_both(machines: tuple[str, str], tmp_path: Path) -> None:
-    saved = profiles.write(tmp_path / "tuned.yaml", profile(Settings(threads=1, batch_size=12)))
-    runs = train(machines, tmp_path, saved, "fail", next(PORTS))
-    assert all(run.returncode != 0 for run in runs)
-    assert any("label of sample 3" in run.stderr for run in runs)

@@ -1,7 +1,6 @@
 """The examples' data is there without a download, the same every time, and can be learned."""
 
 import importlib.util
-import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -95,29 +94,3 @@ def test_a_few_steps_lower_the_loss(example: ModuleType) -> None:
         optimizer.zero_grad()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-
-
-def test_classes_are_the_photographs(jpegs: Path) -> None:
-    example = load("jpeg_folder")
-    dataset = example.JpegFolder(jpegs)
-    assert sorted(path.name for path in jpegs.iterdir()) == sorted(Path(name).stem for name in example.PHOTOGRAPHS)
-    assert dataset.labels.tolist() == [label for label in range(8) for _ in range(CROPS)]
-
-
-def make(root: Path) -> int:
-    return sum(1 for _ in load("jpeg_folder").jpeg_folder(root, CROPS).rglob("*.jpg"))
-
-
-def test_processes_that_start_together_share_one_folder(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        assert pool.map(make, [tmp_path] * 3) == [8 * CROPS] * 3
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_read_only_cache_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = load("jpeg_folder")
-    blocked = tmp_path / "file"
-    blocked.touch()
-    monkeypatch.setattr(example.platformdirs, "user_cache_path", lambda _name: blocked / "cache")
-    monkeypatch.setattr(example.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert example.cache_root() == tmp_path

@@ -165,13 +165,6 @@ def test_every_command_and_option_is_documented() -> None:
     assert unknown == set()
 
 
-def test_a_wrong_command_would_be_noticed() -> None:
-    assert complaint("tune model.py --budget 5m") is None
-    assert complaint("tuna model.py") is not None
-    assert complaint("tune model.py --bugdet 5m") is not None
-    assert list(commands("Say `.venv/bin/autotune tuna` or `autotune.load()`.")) == ["tuna"]
-
-
 def test_exit_codes_are_the_codes() -> None:
     text = COMMAND_LINE.split("Exit codes:")[1].split("\n\n")[0].replace("\n", " ")
     for error, words in ((UsageError, "usage"), (UserCodeError, "your code failed"), (NothingUsable, "nothing usable")):

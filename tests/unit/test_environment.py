@@ -19,7 +19,3 @@ def test_yes_as_people_write_it(written: str) -> None:
 
 def test_empty_is_unset() -> None:
     assert overrides({"AUTOTUNE_PROFILE": "", "AUTOTUNE_LEVEL": ""}) == overrides({}) == Overrides(None, None, False)
-
-
-def test_profile_and_level() -> None:
-    assert overrides({"AUTOTUNE_PROFILE": "p.yaml", "AUTOTUNE_LEVEL": "amp"}) == Overrides("p.yaml", "amp", False)

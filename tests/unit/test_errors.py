@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from autotune import errors
@@ -30,16 +28,3 @@ def test_every_error_is_drawn_in_the_docstring_and_is_an_autotune_error() -> Non
     for kind in kinds:
         assert kind.__name__ in (errors.__doc__ or "")
         assert issubclass(kind, errors.AutotuneError) or kind is errors.Interrupted
-
-
-def test_a_users_error_carries_its_own_traceback() -> None:
-    error = errors.UserCodeError("it failed", "Traceback: ...")
-    assert (str(error), error.traceback) == ("it failed", "Traceback: ...")
-    assert errors.UserCodeError("it failed").traceback == ""
-
-
-def test_an_interruption_passes_through_except_exception() -> None:
-    assert not issubclass(errors.Interrupted, Exception)
-    interruption = errors.Interrupted(signal.SIGTERM)
-    assert interruption.signal == signal.SIGTERM
-    assert "15" in str(interruption)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from autotune.probes import budget, cpu, memory
+from autotune.probes import budget, cpu
 from autotune.probes.budget import Group, ancestors
 from autotune.probes.inventory import probe
 from autotune.probes.processes import processes
@@ -88,12 +88,6 @@ def test_this_machine() -> None:
     assert not [note for note in found.notes if "failed" in note]
 
 
-def test_probing_imports_no_torch() -> None:
-    code = "from autotune.probes.inventory import probe; probe()\n"
-    code += "import sys; print({'torch', 'numpy'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
-
-
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_this_pytorch() -> None:
@@ -152,23 +146,12 @@ def test_tiny_shared_memory() -> None:
     assert found["shm_total"] == 1 << 20
 
 
-def test_the_counters_answer_on_this_machine() -> None:
-    system = System()
-    assert (memory.oom_kills(system) or 0) >= 0
-    assert (budget.resource_limits(system).processes or 1) >= 1
-
-
 def test_commands_never_raise() -> None:
     system = System()
     assert system.run([sys.executable, "-c", "print('hello')"]) == CommandResult(0, "hello\n", "")
     assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
     assert system.run(["/no/such/program"]).returncode == 127
     assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124
-
-
-def test_commands_see_the_environment_given() -> None:
-    system = System(env={"ONLY": "this"})
-    assert system.run([sys.executable, "-c", "import os; print(os.environ['ONLY'])"]).stdout == "this\n"
 
 
 def test_real_processes_are_read() -> None:

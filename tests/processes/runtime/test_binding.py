@@ -14,10 +14,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 from autotune.knobs import binding
-from autotune.knobs.affinity import VARIABLE, AffinityPlan, cpu_list
+from autotune.knobs.affinity import VARIABLE, AffinityPlan
 from autotune.knobs.knob import Affinity
 from autotune.runtime.session import Session
-from tests.slow.harness import cgroup, inside
 from tests.torch.records import quiet
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -98,51 +97,6 @@ def test_threads_and_workers_are_where_the_plan_wants_them(variables: dict[str, 
     assert [cpu for cpu in found["workers"] if cpu >= 0] == CPUS[:2]
     assert found["tasks"] == [CPUS[0]]
     assert [knob for knob, _ in found["not_applied"]] == []
-
-
-IN_CPUSET = """
-import json, os
-from autotune.knobs.affinity import own_affinity
-from autotune.knobs.binding import why_not
-from autotune.probes import budget, cpu
-from autotune.probes.system import System
-found = budget.probe(System(), cpu.probe(System()))
-print(json.dumps({"cpus": found.cpus, "refused": why_not("cores", own_affinity(os.environ))}))
-"""
-
-
-@linux
-@several
-@pytest.mark.root
-def test_a_cpuset_that_shrinks_under_the_plan_is_noticed(tmp_path: Path) -> None:
-    """The kernel narrows the mask without a word: only reading back tells."""
-    last = str(CPUS[-1])
-    try:
-        group = cgroup("cpuset", cpuset__cpus=last, cpuset__mems="0")
-    except OSError as error:
-        pytest.skip(f"cannot make a cpuset: {error}")
-    try:
-        plan = AffinityPlan(tuple(CPUS), (Affinity(tuple(CPUS), tuple(CPUS)),))
-        start = [*inside(group), sys.executable, "-m", "autotune.knobs.binding", sys.executable, "-c", IN_CPUSET]
-        found = run(*start, cwd=tmp_path, **{VARIABLE: plan.text})
-    finally:
-        group.rmdir()
-    assert found["cpus"] == [CPUS[-1]]
-    assert found["refused"] == f"asked CPUs {cpu_list(CPUS)}, threads run on {last}"
-
-
-@linux
-def test_what_is_not_in_force_is_said() -> None:
-    here = Affinity(tuple(CPUS), tuple(CPUS))
-    elsewhere = Affinity((*CPUS, 4000), tuple(CPUS))
-    assert binding.why_not("none", None) is None
-    assert "only autotune run" in (binding.why_not("cores", None) or "")
-    assert binding.why_not("cores", here) is None
-    assert binding.why_not("cores", elsewhere) == (
-        f"asked CPUs {cpu_list(elsewhere.cpus)}, threads run on {cpu_list(CPUS)}"
-    )
-    with mock.patch.dict(os.environ, OMP_PROC_BIND="true"):
-        assert binding.why_not("cores", elsewhere) is None
 
 
 @linux

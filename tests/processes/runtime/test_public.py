@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import autotune
 from autotune.profiles import file as profiles
 from tests.torch.records import quiet
 from tests.unit.records import profile
-
-
-def test_importing_the_package_imports_no_torch() -> None:
-    code = "import sys, autotune; dir(autotune); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
 
 TRAIN = """
 import sys
@@ -50,10 +43,3 @@ def test_training_needs_no_library_of_the_tuner(tmp_path: Path) -> None:
         [sys.executable, "-c", TRAIN, str(written)], check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_public_names() -> None:
-    assert set(autotune.__all__) == {"__version__", "load", "tune"}
-    assert autotune.load.__module__ == "autotune.runtime.session"
-    with pytest.raises(AttributeError, match="laod"):
-        autotune.laod  # noqa: B018

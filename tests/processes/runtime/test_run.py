@@ -14,7 +14,6 @@ import pytest
 
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
-from autotune.launch.command import OUR_TORCHRUN
 from autotune.profiles import file as profiles
 from tests.unit.records import profile
 
@@ -128,10 +127,3 @@ def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, 
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["losses"] == plain["losses"], "it trains once"
     assert "train is started as one process: the profile is of other" in done.stderr
-
-
-def test_torchrun_ends_as_the_process_that_failed(tmp_path: Path) -> None:
-    ends = tmp_path / "ends.py"
-    ends.write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
-    options = ("--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
-    assert start("-m", OUR_TORCHRUN, *options, ends).returncode == 3

@@ -223,26 +223,6 @@ while step < int(sys.argv[1]):
         step += accelerator.sync_gradients
 accelerator.save_state("accelerate_state")
 """
-IGNITE = """
-import sys
-import torch
-from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
-from ignite.metrics import Accuracy
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-def make_loader(samples, shuffle):
-    inputs = torch.randn(samples, 20)
-    return DataLoader(TensorDataset(inputs, (inputs.sum(dim=1) > 0).long()), batch_size=32, shuffle=shuffle)
-
-model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-training, validation = make_loader(1024, shuffle=True), make_loader(128, shuffle=False)
-trainer = create_supervised_trainer(model, optimizer, nn.CrossEntropyLoss())
-evaluator = create_supervised_evaluator(model, metrics={"accuracy": Accuracy()})
-trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: evaluator.run(validation))
-trainer.run(training, max_iters=int(sys.argv[1]))
-"""
 
 # Hard cases -----------------------------------------------------------------------------------------------------------
 
@@ -280,38 +260,6 @@ def closure():
 
 for step in range(int(sys.argv[1])):
     optimizer.step(closure)
-"""
-REINFORCEMENT = """
-import sys
-import torch
-from torch import nn
-
-class Policy(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(4, 2))
-
-    def logits(self, states):  # never `forward`
-        return states @ self.weights
-
-@torch.no_grad()
-def play(policy, moves):
-    states = torch.randn(moves, 4)
-    actions = torch.distributions.Categorical(logits=policy.logits(states)).sample()
-    return states, actions, ((states[:, 0] > 0) == (actions == 1)).float()
-
-policy = Policy()
-optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
-step = 0
-while step < int(sys.argv[1]):
-    states, actions, rewards = play(policy, 128)
-    for _ in range(10):  # the burst
-        likely = torch.distributions.Categorical(logits=policy.logits(states)).log_prob(actions)
-        loss = -(likely * (rewards - rewards.mean())).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        step += 1
 """
 MEMORY_MAPPED = """
 import sys
@@ -360,24 +308,6 @@ for step in range(steps):
     loss.backward()
     optimizer.step()
 torch.save({name: globals()[name] for name in names}, "checkpoint.pt")
-"""
-OWN_THREADS = """
-import os
-os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-import sys
-import torch
-from torch import nn
-torch.set_num_threads(1)
-torch.set_num_interop_threads(1)  # works only once
-
-inputs = torch.randn(256, 100)
-model = nn.Sequential(nn.Linear(100, 256), nn.ReLU(), nn.Linear(256, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for step in range(int(sys.argv[1])):
-    loss = nn.functional.mse_loss(model(inputs), inputs.sum(dim=1, keepdim=True))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
 """
 TWO_MODELS = """
 import sys
@@ -604,7 +534,6 @@ CORPUS = (
     Script("lightning_fit", LIGHTNING, apart="Trainer(devices=...)", needs="lightning"),
     Script("hf_trainer_mean", HF_TRAINER, "--steps {steps} --mean-per-process", processes=True, needs="transformers"),
     Script("accelerate_loop", ACCELERATE, processes=True, needs="accelerate"),
-    Script("ignite_engine", IGNITE, apart="no process group", needs="ignite"),
     plain("package", ("from torch.utils.data import", "from .data import TensorDataset\nfrom torch.utils.data import"),
           ("import DataLoader, TensorDataset", "import DataLoader"), package="trainer_package", daily=True),
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
@@ -613,9 +542,7 @@ CORPUS = (
     Script("iterator_first", ITERATOR_FIRST, known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
     Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
-    Script("reinforcement", REINFORCEMENT, known_by="steps"),
     plain("compiles_itself", added("    optimizer = ", "model = torch.compile(model, backend='aot_eager')")),
-    Script("own_threads", OWN_THREADS, known_by="steps"),
     Script("exec_globals", EXEC_GLOBALS, "steps={steps}", known_by="steps"),
     Script("spawned_children", SPAWNED, why_not="trains in processes of its own"),
     Script("own_processes", HOGWILD, why_not="trains in processes of its own", daily=True),

@@ -128,11 +128,6 @@ def test_what_is_written_before_the_fork_is_seen_after_it_and_what_a_trial_write
     assert second["said"] == first["said"][:2]
 
 
-def test_the_scratch_folder_stays_the_real_one(world: UsersWorld) -> None:
-    world.run(f"open({str(world.scratch)!r} + '/report', 'w').write('done')")
-    assert (world.scratch / "report").read_text() == "done"
-
-
 def test_a_file_that_was_open_before_the_fork_is_read_from_the_same_position_by_each_trial(world: UsersWorld) -> None:
     before = "rows = open('train.csv', 'rb', buffering=0); rows.read(2); log = open('log', 'a')"
     read = "said.append(rows.read(3).decode()); log.write('x'); log.flush(); said.append(open('log').read())"
@@ -250,35 +245,7 @@ said.append(open(cache + "/weights").read())
     assert [each["said"] for each in world.run(code)] == [["weights", "part", "weights"]]
 
 
-def test_modules_beside_the_script_are_found(world: UsersWorld) -> None:
-    (world.origin / "helper.py").write_text("VALUE = 3")
-    before = f"import sys; sys.path.insert(0, {str(world.origin)!r}); import os; os.chdir('data')"
-    code = "import helper; said[:] = helper.VALUE, os.listdir()"
-    assert [each["said"] for each in world.run(code, before=before)] == [[3, ["part-0"]]]
-
-
 def test_trackers_are_off_or_local(world: UsersWorld) -> None:
     names = ["WANDB_MODE", "NEPTUNE_MODE", "HF_HUB_OFFLINE", "MLFLOW_TRACKING_URI"]
     (found,) = world.run(f"import os; said[:] = [os.environ[name] for name in {names}]")
     assert found["said"] == ["disabled", "offline", "1", (world.scratch / "trackers" / "mlflow").as_uri()]
-
-
-@pytest.mark.torch
-def test_ranks_of_a_trial_meet_over_gloo(world: UsersWorld) -> None:
-    code = """
-import os
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", GLOO_SOCKET_IFNAME="lo")
-pid = os.fork()
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", rank=0 if pid else 1, world_size=2)
-number = torch.ones(1)
-dist.all_reduce(number)
-if not pid:
-    os._exit(0)
-os.waitpid(pid, 0)
-torch.save(number, "number.pt")
-said[:] = number.item(), torch.load("number.pt").item()
-"""
-    (found,) = world.run(code, imports=["torch.distributed", "torch._weights_only_unpickler"])
-    assert (found["error"], found["said"]) == (None, [2.0, 2.0])
-    assert not (world.origin / "number.pt").exists()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from autotune.knobs.baseline import baseline_settings
 from autotune.stats.outcome import Completed
-from autotune.trial.messages import ForkPoint, TrialReport
-from autotune.trial.parent.fork_servers import ForkServerProcess, ForkServers
+from autotune.trial.messages import TrialReport
 from autotune.trial.parent.judge import TrialEnd
 from autotune.trial.parent.several_processes import Recorded, shown
 from autotune.trial.parent.trial_bench import TrialBench
@@ -51,20 +49,6 @@ def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypat
         assert runner.started == 0
     assert reason is not None
     assert reason.startswith("nothing that the script has loaded makes a process group")
-
-
-def test_no_time_to_try_several_is_a_reason_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second server had loaded nothing when its time was over."""
-    load = ForkServers._load
-
-    def slow(servers: ForkServers, server: ForkServerProcess, deadline: float, fork_point: ForkPoint | None) -> None:
-        load(servers, server, deadline if fork_point is None else time.monotonic(), fork_point)
-
-    monkeypatch.setattr(ForkServers, "_load", slow)
-    with running("torchrun_style", tmp_path, monkeypatch) as runner:
-        reason = runner.describe().why_not_several
-    assert reason is not None
-    assert reason.startswith("the script could not be started again as one of several processes within")
 
 
 def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu.plan import Part
 from benchmarks.neighbour import LOADS, ROOT, neighbour
-
-HANGS = """
-import pathlib, signal, sys
-pathlib.Path(sys.argv[1]).write_text('{"known": 1}')
-signal.pause()
-"""
 
 
 def alive(pid: int | None) -> bool:
@@ -37,54 +28,6 @@ def test_a_neighbour_ends_with_its_block(load: str) -> None:
     with neighbour(load) as pid:
         assert alive(pid)
     assert not alive(pid)
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_neighbour_ends_with_an_exception(error: type[BaseException]) -> None:
-    with pytest.raises(error), neighbour("bursts") as pid:
-        raise error
-    assert not alive(pid)
-
-
-def test_a_neighbour_is_in_the_session_of_the_shell_and_has_its_niceness() -> None:
-    with neighbour("steady") as equal, neighbour("niced") as niced, neighbour("none") as nobody:
-        assert equal is not None
-        assert niced is not None
-        assert nobody is None
-        assert os.getsid(equal) == os.getsid(niced) == os.getsid(0)
-        own = os.getpriority(os.PRIO_PROCESS, equal)
-        assert os.getpriority(os.PRIO_PROCESS, niced) == min(19, own + 19)
-
-
-def test_a_neighbour_dies_with_a_killed_parent() -> None:
-    code = (
-        "import os, signal\n"
-        "from benchmarks.neighbour import neighbour\n"
-        "with neighbour('steady') as pid:\n"
-        "    print(pid, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    # The neighbour holds the pipe of its standard error: the reader sees its end only when both are gone.
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60, check=False)
-    assert found.returncode == -signal.SIGKILL
-    assert int(found.stdout) > 0
-
-
-def test_a_part_that_hangs_or_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = {
-        "hangs": ["-c", HANGS, str(tmp_path / "hangs.json")],
-        "fails": ["-c", "raise SystemExit('no such device')"],
-        "works": ["-c", f"import pathlib; pathlib.Path({str(tmp_path / 'works.json')!r}).write_text('{{}}')"],
-    }
-    monkeypatch.setattr(gpu, "command", lambda part, *_: [sys.executable, *lines[part.kind]])
-    out = tmp_path / "out.json"
-    chosen = [Part("hangs", 2.0), Part("fails", 60.0), Part("works", 60.0)]
-    found = gpu.run(chosen, tmp_path, out, 600.0, rehearse=True)
-    assert json.loads(out.read_text()) == found
-    assert found["parts"]["hangs"]["ended"] == "at its time limit"
-    assert found["parts"]["hangs"]["known"] == 1
-    assert found["parts"]["fails"] == {"ended": "exit code 1", "log": ["no such device"]}
-    assert found["parts"]["works"] == {}
 
 
 def test_a_rehearsal_on_the_cpu_writes_what_a_gpu_would(tmp_path: Path) -> None:

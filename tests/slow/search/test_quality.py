@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.search.history import Trial
 from autotune.search.planner import Planner, rank
 from benchmarks.replay.strategies import after, search
@@ -46,28 +45,6 @@ def test_the_optimum_is_near_within_some_trials(
     qualities = found(make(), level, trials, range(seeds))
     assert statistics.median(qualities) >= median
     assert np.quantile(qualities, 0.1) >= tenth
-
-
-def test_on_machines_never_seen_before() -> None:
-    qualities = [found(machines.anywhere(seed), "amp", 16, range(seed, seed + 1), 0.03)[0] for seed in range(100, 115)]
-    assert statistics.median(qualities) >= 0.96
-
-
-def test_one_search_after_another_by_level() -> None:
-    """Each level starts where the one below ended and keeps its trials."""
-    machine = machines.transformer()
-    qualities: dict[str, list[float]] = {level: [] for level in LEVELS}
-    for seed in range(5):
-        history: list[Trial] = []
-        start, bench = machine.context.baseline, Bench(machine, seed)
-        for level in LEVELS:
-            space, before = machine.space(level), len(history)
-            planner = Planner(space, start, seed=seed)
-            while len(history) < before + 10 and (proposal := planner.propose(history)) is not None:
-                history.append(Trial(proposal.settings, bench.run(proposal.settings), level, proposal.stage))
-            start = rank(history, space, 1)[0]
-            qualities[level].append(machine.rate(start) / machine.optimum(level))
-    assert all(statistics.median(found) >= 0.95 for found in qualities.values()), qualities
 
 
 def test_the_default_leads_where_it_is_best() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections.abc import Callable
@@ -139,14 +138,6 @@ def test_a_closure_runs_its_passes_within_the_update(training: Training) -> None
         assert clock.take()[Part.PASSES] >= 3.0
 
 
-def test_a_script_without_a_model_computes_on_its_batches(training: Training) -> None:
-    with step_clock(training.loop) as clock:
-        for _ in range(3):
-            training.loop.next_batch(training.read)
-            training.passes(9.0)
-        assert clock.take()[Part.PASSES] == 18.0, "the first batch may come to a model yet"
-
-
 def test_a_transform_that_is_a_module_belongs_to_the_loader(training: Training) -> None:
     crop = nn.Identity()
     with step_clock(training.loop) as clock:
@@ -191,12 +182,6 @@ class TestStackWatch:
         with step_clock(training.loop) as clock:
             training.loop.next_batch(lambda: None)
             assert clock.callers == frozenset(map(id, own_frames()))
-
-    def test_a_part_without_the_users_code_has_no_place(self) -> None:
-        training = Training(SimpleNamespace(seconds=0.0))
-        with step_clock(training.loop) as clock, StackWatch(clock) as watch:
-            training.loop.next_batch(functools.partial(time.sleep, 0.05))
-        assert Part.LOADER not in watch.places()
 
 
 def own_frames() -> list[Any]:

@@ -79,15 +79,6 @@ def test_a_model_that_its_user_compiles_keeps_its_graph() -> None:
     assert vars(model)[SLOT] is own
 
 
-def test_a_call_that_somebody_puts_there_later_stays() -> None:
-    model = network()
-    with Session(quiet(precision="bf16"), device="cpu") as session:
-        session.prepare(model)
-        model.compile(backend="eager")
-        own = vars(model)[SLOT]
-    assert vars(model)[SLOT] is own
-
-
 def test_a_compiled_model_runs_in_another_precision() -> None:
     """And the graph that is compiled holds it."""
     model, seen = network(), list[torch.dtype]()
@@ -128,9 +119,3 @@ def test_containers_of_the_users_keep_what_they_hold() -> None:
     whole = {"numbers": [torch.ones(1)], "text": "text", "record": Record(1)}
     assert to_float32(whole) is whole
     assert half.dtype is torch.bfloat16
-
-
-def test_a_model_of_lower_precision_keeps_its_outputs() -> None:
-    with Session(quiet(precision="bf16"), device="cpu") as session:
-        model = session.prepare(network().to(torch.bfloat16))
-        assert model(torch.ones(1, 8, dtype=torch.bfloat16)).dtype is torch.bfloat16

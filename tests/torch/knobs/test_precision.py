@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from autotune.knobs import precision_modes
-from autotune.knobs.knob import Training
 from autotune.knobs.precision_modes import PRECISIONS
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
@@ -57,10 +56,6 @@ def test_bf16_on_cpu_equals_a_plain_autocast_loop_bit_by_bit() -> None:
             ours.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), tuned.parameters(), strict=True))
     assert not torch.equal(next(plain.parameters()), next(network().parameters()))
-
-
-def test_a_session_without_a_precision_has_the_usual_one() -> None:
-    assert type(precision_modes.of(Training(CPU))) is precision_modes.Precision
 
 
 class Scaled:

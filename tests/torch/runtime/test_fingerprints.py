@@ -53,20 +53,6 @@ def test_models_that_train_otherwise_differ_and_wrapped_ones_do_not() -> None:
         assert fingerprints.of_model(wrapped) == found["two layers"]
 
 
-def test_names_and_values_do_not_count() -> None:
-    class First(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-    class Second(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.other_name = nn.Linear(2, 2)
-
-    assert fingerprints.of_model(First()) == fingerprints.of_model(Second())
-
-
 def test_optimizers_differ_by_class_and_options() -> None:
     weight = nn.Parameter(torch.zeros(1))
 

@@ -10,7 +10,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,29 +149,12 @@ def test_a_level_that_does_not_exist_is_refused(
         assert tuned.level == "safe"
 
 
-def test_loading_keeps_random_numbers_and_twice_is_as_good_as_once(written: Path) -> None:
-    state = torch.get_rng_state()
-    with autotune.load(written) as first, autotune.load(written) as second:
-        assert first.settings == second.settings
-        assert torch.equal(state, torch.get_rng_state())
-        train(second, shuffled(32, 16), epochs=1)
-
-
 def test_a_level_that_sets_more_than_it_allows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     edited = profile(quiet(batch_size=16), safe=quiet(batch_size=16, precision="bf16"))
     path = tmp_path / "edited.yaml"
     path.write_text(profiles.dump(edited))
     with autotune.load(path):
         assert any("level safe of the profile sets precision bf16, which changes results" in n for n in notices(caplog))
-
-
-def test_a_shared_folder_that_is_gone_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_PROFILES", str(tmp_path / "gone"))
-    with autotune.load(target="bert") as tuned:
-        assert tuned.settings is None
-    assert f"AUTOTUNE_PROFILES names {tmp_path}/gone, which is no folder" in "\n".join(notices(caplog))
 
 
 def test_a_profile_of_a_gpu_server_is_not_applied_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,18 +217,6 @@ def test_settings_fit_how_the_script_was_started(
     choice = decide(profile(tuned), "test", None, environment, inventory(8))
     assert choice.settings == wanted
     assert any((words or THREADS) in note for note in choice.notes) is (words is not None)
-
-
-def test_a_profile_of_one_core_does_not_take_the_cores_of_a_larger_machine() -> None:
-    made = profile(Settings(threads=1))
-    smaller = dataclasses.replace(made.machine, threads=1, cores=1)
-    made = dataclasses.replace(made, machine=smaller, baseline=Settings(threads=1))
-    choice = decide(made, "here", None, {}, inventory(2))
-    assert choice.settings == Settings(threads=2)
-    assert any("threads: asked 1, applied 2" in note for note in choice.notes)
-    started = decide(made, "here", None, ranks(2), inventory(2)).settings
-    assert started is not None
-    assert started.threads == 1
 
 
 @given(

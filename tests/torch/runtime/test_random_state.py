@@ -38,11 +38,3 @@ def test_each_rank_draws_numbers_of_its_own_meanwhile_and_common_ones_afterwards
         common.append(float(torch.rand(())))
     assert len({*own, *again}) == 4, "each batch and each rank draws others"
     assert common[0] == common[1]
-
-
-def test_nothing_moves_if_nothing_is_drawn() -> None:
-    state, numbers = torch.get_rng_state(), random_state.OwnNumbers(1)
-    numbers.begin()
-    numbers.begin()
-    numbers.end()
-    assert torch.equal(torch.get_rng_state(), state)

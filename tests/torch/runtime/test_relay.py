@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Iterator
 
@@ -42,16 +41,6 @@ def test_a_look_at_the_loader_by_rank_zero_alone_shifts_nothing() -> None:
     passes = [ranks.relays[0].items(order), ranks.relays[1].items(forbidden())]
     pairs = [(next(passes[0]), next(passes[1])) for _ in range(5)]
     assert pairs == [(k, k) for k in range(5)]
-
-
-def test_a_pass_goes_on_while_another_is_begun() -> None:
-    ranks = Ranks()
-    outer = [relay.items([1, 2, 3]) for relay in ranks.relays]
-    assert [next(items) for items in outer] == [1, 1]
-    ranks.steps += 1
-    inner = [relay.items([7, 8]) for relay in ranks.relays]
-    assert [list(items) for items in inner] == [[7, 8], [7, 8]]
-    assert [list(items) for items in outer] == [[2, 3], [2, 3]]
 
 
 def test_two_passes_read_together_are_two() -> None:
@@ -121,10 +110,3 @@ def test_the_store_does_not_grow() -> None:
         list(ranks.relays[0].items(range(4)))
         ranks.steps += 1
     assert ranks.store.num_keys() <= KEPT_PASSES * 5
-
-
-def test_items_may_be_anything_that_pickles() -> None:
-    ranks, items = Ranks(), [("path", 3), {"a": [1]}, None]
-    assert list(ranks.relays[0].items(items)) == items
-    assert list(ranks.relays[1].items(forbidden())) == items
-    assert pickle.loads(pickle.dumps(items)) == items

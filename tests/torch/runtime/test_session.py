@@ -81,15 +81,6 @@ def test_a_model_that_its_user_replicates_is_not_run_in_another_precision() -> N
         assert "DataParallel" in dict(session.not_applied)["precision"]
 
 
-def test_errors_of_the_model_itself_stay_the_users_own() -> None:
-    class Wrong(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise KeyError("mine")
-
-    with Session(quiet(precision="bf16"), device="cpu") as session, pytest.raises(KeyError, match="mine"):
-        session.prepare(Wrong())(torch.ones(1))
-
-
 def test_a_switch_that_is_changed_meanwhile_is_read_back() -> None:
     threads = torch.get_num_threads()
     with Session(quiet(threads=threads + 1), device="cpu") as session:
@@ -126,14 +117,6 @@ def test_a_model_and_an_optimizer_that_were_not_compared_are_left_alone() -> Non
         }
         assert session.seen.models == (fingerprints.of_model(known), fingerprints.of_model(other))
         assert not sgd._optimizer_step_pre_hooks
-
-
-def test_settings_are_kept_for_the_report() -> None:
-    settings = quiet(batch_size=3)
-    with Session(settings, device="cpu", level="amp", origin="test") as session:
-        found = session.settings, session.level, session.origin, session.rank, session.world_size, session.is_main
-        assert found == (settings, "amp", "test", 0, 1, True)
-        assert session.state_dict() == {}
 
 
 @pytest.mark.parametrize(("processes", "reasons"), [(1, {}), (2, {"processes": "the script trains as 1 process(es)"})])

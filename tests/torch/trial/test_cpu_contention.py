@@ -76,20 +76,6 @@ def test_a_worker_that_has_ended_stays_our_own(proc: Path) -> None:
     assert others.taken() == Taken()
 
 
-@pytest.mark.parametrize("text", ["", "cpu0 a b c", "cpu0"])
-def test_an_unreadable_proc_takes_nothing(proc: Path, text: str) -> None:
-    others = CpuContention(root=10)
-    (proc / "stat").write_text(text)
-    assert others.taken() == Taken()
-
-
-def test_a_kernel_that_hides_children_says_only_what_was_stolen(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_tree, "LISTS_CHILDREN", False)
-    others = CpuContention(root=10)
-    record(proc, (60, 10, 30), (0, 0), waited=50)
-    assert others.taken() == Taken(pytest.approx(0.3), pytest.approx(0.3))
-
-
 def test_without_the_times_of_waiting_all_that_others_used_is_missed(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

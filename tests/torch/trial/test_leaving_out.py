@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import default_collate
 
 from autotune.trial.child.measured_loop import quarter
 from autotune.trial.messages import Without
@@ -27,32 +26,12 @@ class TestLeavingOut:
         block(loop, 5)
         assert len({each.data_ptr() for each in seen}) == 1
 
-    def test_a_step_may_take_entries_out_of_the_batch(self, workshop: Workshop) -> None:
-        def collate(samples: Any) -> dict[str, Any]:
-            inputs, targets = default_collate(samples)
-            return {"inputs": inputs, "targets": targets}
-
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            return workshop.loss(model, (batch.pop("inputs"), batch.pop("targets")))
-
-        loop = workshop.loop(
-            spec={"without": Without.LOADER}, compute_loss=loss, collate_fn=collate, count_items=lambda batch: BATCH
-        )
-        assert block(loop, 3).items == 3 * BATCH
-
     def test_an_update_that_is_left_out_changes_no_weight(self, workshop: Workshop) -> None:
         loop = workshop.loop(spec={"without": Without.UPDATE})
         loop.leave_out()
         before = [p.clone() for p in loop.model.parameters()]
         block(loop, 3)
         assert all(map(torch.equal, before, loop.model.parameters()))
-
-    def test_a_whole_step_changes_them(self, workshop: Workshop) -> None:
-        loop = workshop.loop()
-        loop.leave_out()
-        before = [p.clone() for p in loop.model.parameters()]
-        block(loop, 3)
-        assert not any(map(torch.equal, before, loop.model.parameters()))
 
     def test_a_closure_is_still_called(self, workshop: Workshop) -> None:
         loop = workshop.loop(spec={"without": Without.UPDATE})

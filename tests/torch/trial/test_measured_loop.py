@@ -22,22 +22,12 @@ from .conftest import BATCH, STEP, Workshop, block
 
 
 class TestBlock:
-    def test_counts_samples_and_wall_time(self, workshop: Workshop) -> None:
-        measured = block(workshop.loop(), 3)
-        assert (measured.items, measured.steps) == (3 * BATCH, 3)
-        assert measured.seconds == pytest.approx(3 * STEP)
-        assert measured.rate == pytest.approx(BATCH / STEP)
-
     def test_counts_the_users_own_items(self, workshop: Workshop) -> None:
         loop = workshop.loop(count_items=lambda batch: batch[0].numel())
         assert block(loop, 2).items == 2 * BATCH * 3
 
     def test_counts_what_a_ragged_last_batch_holds(self, workshop: Workshop) -> None:
         assert block(workshop.loop(samples=20), 6).items == 2 * 20
-
-    def test_goes_on_where_the_last_one_ended(self, workshop: Workshop) -> None:
-        loop = workshop.loop(samples=20)
-        assert [block(loop, 1).items for _ in range(4)] == [8, 8, 4, 8]
 
     def test_time_in_the_loader_counts(self, workshop: Workshop) -> None:
         loop = workshop.loop(reading=STEP)

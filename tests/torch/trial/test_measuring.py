@@ -36,13 +36,6 @@ class TestWarmUp:
         assert warmed.seconds == pytest.approx(3 * cost)
         assert warmed.pace == pytest.approx(cost)
 
-    def test_instant_steps_still_take_its_least_time(self, workshop: Workshop) -> None:
-        workshop.cost = lambda _: 1e-4
-        warmed = warm(workshop.loop())
-        assert warmed.steady
-        assert 0.3 <= warmed.seconds < 0.4
-        assert warmed.steps == pytest.approx(warmed.seconds / 1e-4, rel=0.01)
-
     @pytest.mark.parametrize(("cost", "steps"), [(STEP, 12), (STEP / 4, 0)])
     def test_a_clear_loser_ends_at_once(self, workshop: Workshop, cost: float, steps: int) -> None:
         """A bar that a step of a quarter of `STEP` would just clear."""

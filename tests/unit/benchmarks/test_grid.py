@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,37 +19,12 @@ CONTEXT = machines.mlp().context
 OWN = CONTEXT.baseline
 HEADER = Header("2026-01-01", "some-machine", {"torch": "2.9"}, CONTEXT.inventory, CONTEXT.task, OWN, {}, {})
 OTHER = OWN.but(optimizer_impl="fused")
-THIRD = OWN.but(optimizer_impl="foreach")
 
 
 def trial(settings: Settings, rate: float, number: int = 0) -> Recorded:
     blocks = (Block(int(rate * 100), 100.0, 100, 0.25),)
     measurement = Measurement(blocks, warmup_seconds=0.4, warmup_steps=9, load_share=0.25, peak_memory=12345)
     return Recorded(number, 1.5, settings, Completed(measurement=measurement, seconds=1.2, start_seconds=0.1))
-
-
-class TestPlan:
-    def test_a_space_is_held_to_what_is_asked(self) -> None:
-        spaces = plan.spaces(CONTEXT, plan.HELD | {"optimizer_impl": ("default",), "global_batch": (1, 4)})
-        for settings in plan.everything(spaces):
-            assert settings == OWN or settings.optimizer_impl == "default"
-            assert settings.global_batch in (OWN.global_batch, 4 * OWN.global_batch)
-
-    def test_everything_is_there_once_baseline_first(self) -> None:
-        found = plan.everything(plan.spaces(CONTEXT, plan.HELD))
-        assert found[0] == OWN
-        assert len(set(found)) == len(found) > 50
-
-    def test_a_round_measures_everything_once_between_anchors(self) -> None:
-        settings = plan.everything(plan.spaces(CONTEXT, plan.HELD))
-        order = list(plan.full_round(settings, 3))
-        assert sorted(map(repr, dict.fromkeys(order))) == sorted(map(repr, settings))
-        others = [s for s in order if s != OWN]
-        assert len(others) == len(set(others))
-        anchors = [position for position, each in enumerate(order) if each == OWN]
-        assert (anchors[0], anchors[-1]) == (0, len(order) - 1)
-        assert max(later - before for before, later in pairwise(anchors)) <= plan.ANCHOR_EVERY + 1
-        assert order == list(plan.full_round(settings, 3)) != list(plan.full_round(settings, 4))
 
 
 class TestFile:
@@ -71,14 +44,6 @@ class TestFile:
     def test_one_burst_does_not_move_the_truth(self) -> None:
         grid = Grid(HEADER, tuple(trial(OWN, rate) for rate in (100.0, 101.0, 3.0)))
         assert grid.rates[OWN] == pytest.approx(100.0)
-
-    def test_contests_say_more_than_trials(self) -> None:
-        turns = tuple(Turns("safe", k, (OWN, OTHER), ((50.0, 60.0), (100.0, 120.0))) for k in range(2))
-        grid = Grid(HEADER, (trial(OWN, 100.0), trial(OTHER, 300.0), trial(THIRD, 400.0)), turns)
-        assert grid.rates[OTHER] == pytest.approx(120.0)
-        assert grid.optimum("safe") == (OTHER, pytest.approx(120.0))
-        assert turns[0].ratios[OTHER] == pytest.approx(math.log(1.2))
-        assert turns[0].scatter == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("path", sorted(file.FOLDER.glob("*.jsonl")), ids=lambda path: path.stem)

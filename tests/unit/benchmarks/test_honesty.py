@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from autotune.knobs.knob import LEVELS
 from autotune.stats.proof import BASELINE
 from benchmarks import stamp
-from benchmarks.honesty import draws, neighbours
 from benchmarks.honesty.noise import Noise, fitted, simulated
-from benchmarks.honesty.proofs import NEEDED, RECORDED, Turn, prove, summary
-
-
-def test_trials_are_compared_with_plain_training_by_medians_over_rounds() -> None:
-    def generation(load: str, *ratios: float) -> dict[str, Any]:
-        rates = [{"plain": 100.0, "trial": 100.0 * ratio} for ratio in ratios]
-        return {"load": load, "others": 0.1, "rates": rates}
-
-    quiet, niced = neighbours.rows(
-        [generation("none", 1.0, 1.02, 9.0), generation("none", 0.98, 1.02, 1.02), generation("niced", 0.2)]
-    )
-    assert quiet["trial/plain"] == quiet["low"] == quiet["high"] == 1.02
-    assert (niced["trial/plain"], niced["low"], niced["high"]) == (0.2, 0.0, math.inf)
-
-
-def equal(count: int, spread: float, seed: int = 0) -> list[list[Turn]]:
-    noise = Noise(luck=spread, block=spread)
-    rng = np.random.default_rng(seed)
-    found: list[list[Turn]] = []
-    while len(found) < count:
-        found += simulated(noise, dict.fromkeys(draws.NAMES, 1000.0), 2, rng)
-    return found[:count]
+from benchmarks.honesty.proofs import NEEDED, Turn, prove
 
 
 def test_a_clear_gain_is_claimed_and_covered() -> None:
@@ -49,38 +22,6 @@ def test_a_clear_gain_is_claimed_and_covered() -> None:
     assert not answer.covers(1.0)
     assert answer.generations < NEEDED
     assert prove(generations, {BASELINE: "b", "safe": "a"}).claims == 0
-
-
-def test_each_level_may_be_claimed() -> None:
-    rates = {"a": 1.0, "b": 1.5, "c": 2.0, "d": 3.0}
-    generations = simulated(Noise(luck=0.01, block=0.01), rates, 2, np.random.default_rng(0))
-    roles = dict(zip((BASELINE, *LEVELS), "abcd", strict=True))
-    assert prove(generations, roles).claims == 3
-
-
-def test_a_contender_that_ended_is_no_gain() -> None:
-    generations = [[Turn({"a": 1.0})] for _ in range(NEEDED)]
-    assert prove(generations, {BASELINE: "a", "safe": "b"}).claims == 0
-
-
-def test_the_summary_counts() -> None:
-    generations = simulated(Noise(luck=0.01, block=0.01), {"a": 1.0, "b": 1.5}, 2, np.random.default_rng(0))
-    gain, loss = (prove(generations, {BASELINE: x, "safe": y}) for x, y in ("ab", "ba"))
-    found = summary([gain, loss], 1.5)
-    assert (found["proofs"], found["claims"], found["coverage"]) == (2, 0.5, 0.5)
-
-
-def test_windows_are_consecutive_and_mixtures_change_once() -> None:
-    recording = {"none": equal(20, 0.02), "steady": equal(RECORDED + 3, 0.02), "drift": equal(2, 0.02)}
-    dice = random.Random(0)
-    for _ in range(50):
-        picked = draws.in_order(recording, "none", dice)
-        assert [position - picked[0][1] for _, position in picked] == list(range(RECORDED))
-        assert picked[-1][1] < 20
-        loads = [load for load, _ in draws.mixed(recording, dice)]
-        assert set(loads) == {"none", "steady"}
-        assert sum(a != b for a, b in itertools.pairwise(loads)) == 1
-        assert len(set(draws.any_order(recording, "steady", dice))) == RECORDED
 
 
 def test_a_fit_finds_the_noise_that_made_a_recording() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.ratios import Ratio, paired, ratio_of
+from benchmarks.ratios import Ratio, ratio_of
 
 
 def test_the_interval_is_students() -> None:
@@ -19,10 +19,3 @@ def test_the_interval_is_students() -> None:
 def test_one_pair_has_no_bounds() -> None:
     assert ratio_of([math.log(2)]) == Ratio(2.0, 0.0, math.inf, 1)
     assert ratio_of([0.0]).as_dict()["high"] is None
-
-
-def test_pairs_are_the_rounds_that_have_both() -> None:
-    found = paired([{"a": 2.0, "b": 1.0}, {"a": 2.0}, {"a": 8.0, "b": 1.0}], "a", "b")
-    assert found is not None
-    assert (found.value, found.count) == (pytest.approx(4.0), 2)
-    assert paired([{"a": 2.0}], "a", "b") is None

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from benchmarks.ratios import Ratio
-from benchmarks.unmodified import FOLDER, SCRIPTS, Row, Run, compared, overlapping, table
+from benchmarks.unmodified import FOLDER, SCRIPTS, Row, Run, compared, table
 
 
 def pair(plain_step: float, tuned_step: float, start: float = 0.0) -> tuple[Run, Run]:
@@ -15,22 +15,6 @@ def pair(plain_step: float, tuned_step: float, start: float = 0.0) -> tuple[Run,
     plain, tuned = (Run(3 + added + 100 * step, step, step, 3 + added) for step, added in
                     ((plain_step, 0.0), (tuned_step, start)))  # fmt: skip
     return plain, tuned
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ((1.1, 1.3), (1.2, 1.4), True),
-        ((1.1, 1.3), (0.9, 1.0), False),
-        ((1.0, 1.0), (0.99, 0.995), True),  # within the luck of a process
-        ((1.0, 1.0), (0.9, 0.95), False),
-        ((1.0, 1.0), (0.9, 1.2), True),
-    ],
-)
-def test_intervals_overlap(one: tuple[float, float], other: tuple[float, float], expected: bool) -> None:
-    intervals = [Ratio(sum(ends) / 2, *ends) for ends in (one, other)]
-    assert overlapping(*intervals) is expected
-    assert overlapping(*reversed(intervals)) is expected
 
 
 def test_pairs_give_steps_runs_and_what_was_added() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.durations import seconds
 from autotune.errors import UsageError
@@ -32,7 +30,3 @@ class TestDurations:
         with pytest.raises(UsageError) as error:
             seconds(text, "--train-time")
         assert f"--train-time {text!r}" in str(error.value)
-
-    @given(st.floats(1e-3, 3650), st.sampled_from([("", 1), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400)]))
-    def test_units_multiply(self, number: float, unit: tuple[str, int]) -> None:
-        assert seconds(f"{number!r}{unit[0]}", "--budget") == pytest.approx(number * unit[1])

@@ -25,16 +25,6 @@ def test_validate_names_schema_machine_and_target(say: Say, foreign: Path) -> No
     assert said.out.strip() == f"{foreign}: valid autotune.profile for {MACHINE.key}, target resnet"
 
 
-def test_a_misspelt_key_names_line_and_key(say: Say, foreign: Path) -> None:
-    lines = foreign.read_text().replace("    threads: 8", "    threds: 8").splitlines()
-    foreign.write_text("\n".join(lines))
-    number = next(k for k, line in enumerate(lines, 1) if "threds" in line)
-    said = say("show", foreign)
-    assert said.code == 2
-    assert f"{foreign}: line {number}: " in said.err
-    assert ".threds: is no key of this format; did you mean threads?" in said.err
-
-
 def test_show(say: Say, foreign: Path) -> None:
     said = say("show", foreign)
     assert said.code == 0
@@ -235,29 +225,3 @@ def test_a_file_that_does_not_fit_is_refused(say: Say, saved: Path) -> None:
     profiles.write(saved, replace(theirs, target=replace(theirs.target, device="cuda")))
     code, out, _err = say("profiles", "match", "tuned.yaml")
     assert (code, "(none)" in out, "device: profile cuda, here cpu" in out) == (4, True, True)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("  device: cpu", "  device: cpu\n  nnodes: 1000000", "target.nnodes: is no key of this format"),
-        ("    threads: 8\n    cores", "    threads: 10000000\n    cores", "threads: 10000000 is not between 1 and"),
-        ("rounds: 12", "rounds: 0", "proven: true, but nothing was compared"),
-        ("low: 1.55", "low: 0.1", "proven: true, but the settings may be slower"),
-        ("value: 1.62", "value: 1e6", "is not between low 1.55 and high 1.7"),
-    ],
-)
-def test_a_file_that_nobody_can_have_measured_is_refused_everywhere(
-    old: str, new: str, why: str, say: Say, saved: Path
-) -> None:
-    text = saved.read_text()
-    assert old in text
-    saved.write_text(text.replace(old, new, 1))
-    Path("train.py").write_text("import torch")
-    for words in (
-        ["profiles", "match", "tuned.yaml"],
-        ["run", "--profile", "tuned.yaml", "--dry-run", "train.py"],
-        ["validate", "tuned.yaml"],
-    ):
-        said = say(*words)
-        assert (said.code, why in said.err) == (2, True)

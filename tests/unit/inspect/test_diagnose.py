@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from autotune.errors import NothingUsable
 from autotune.inspect import diagnose as module
 from autotune.inspect.diagnose import contenders, diagnose
-from autotune.inspect.inspection import Bound, Part
+from autotune.inspect.inspection import Part
 from autotune.inspect.verdict import QUARTER, STEP
 from autotune.knobs.settings import Settings
 from autotune.probes.system import System
@@ -188,13 +187,3 @@ class TestBudget:
         world = World(clock, noise=noise)
         diagnosed(world, monkeypatch)
         assert world.generations == generations
-
-    def test_rounds_that_the_deadline_cut_leave_the_clock(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = diagnosed(World(clock, contest=100.0), monkeypatch)
-        assert found.verdict.bound is Bound.COMPUTE
-
-
-def test_a_command_ends_by_the_deadline() -> None:
-    began = time.monotonic()
-    assert System(deadline=began + 0.2).run(["sleep", "30"]).returncode == 124
-    assert time.monotonic() - began < 10

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
-from autotune.inspect.verdict import QUARTER, bounds, conclude, share_of, verdict
+from autotune.inspect.verdict import QUARTER, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
 from tests.doubles.inspections import facts, gain, inspection, rounds
 
@@ -57,11 +57,6 @@ class TestBounds:
         """If a quarter of the batch takes as long as the whole without its loader, all but the loader is fixed."""
         found = bounds(inspection(loader=0.2), rounds(**{QUARTER: ratio}))[Part.OVERHEAD]
         assert found.value == pytest.approx(value, rel=0.02)
-
-    def test_free_memory_traffic_gains_no_more_than_its_operators_take(self) -> None:
-        found = bounds(inspection(update=0.2, roofline=Roofline(0.0, 0.004, 0.004)))[Part.BANDWIDTH]
-        assert found.value == pytest.approx(1 / 0.6, rel=0.02)
-        assert found.low == 1.0
 
     @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0.1, 9), st.floats(0.1, 9))
     def test_shares_are_never_above_one(self, parts: list[float], loader: float, update: float) -> None:
@@ -119,11 +114,6 @@ class TestVerdict:
     ) -> None:
         assert bound(inspection(**parts), threads=fewer) is expected
 
-    def test_other_parts_that_surely_take_much_are_named(self) -> None:
-        found = inspection(update=0.3, loop=0.1)
-        judged = verdict(bounds(found), found, OWN, 0.0)
-        assert (judged.bound, judged.others) == (Bound.COMPUTE, (Part.UPDATE,))
-
 
 class TestCannotTell:
     def test_no_interval_excludes_one(self) -> None:
@@ -149,9 +139,6 @@ class TestCannotTell:
         found = inspection(lost=lost, **parts)
         assert verdict(bounds(found), found, settings, neighbours).bound is expected
 
-    def test_but_fewer_threads_that_are_surely_faster_do(self) -> None:
-        assert bound(inspection(lost=0.3), neighbours=1.0, threads=3.0) is Bound.THREADS
-
     def test_while_fewer_threads_may_be_much_faster_nothing_is_said_of_computing(self) -> None:
         """Seen: compute-bound, of 24 threads on two CPUs."""
         found = inspection()
@@ -167,18 +154,7 @@ class TestConclude:
         found = conclude(OWN, facts(), inspection(), turns)
         assert found.rate * found.step_seconds == pytest.approx(OWN.global_batch)
 
-    def test_items_that_the_user_counts_are_those_of_a_step(self) -> None:
-        found = conclude(OWN, facts(unit="items"), inspection(items=512.0), rounds())
-        assert found.rate * found.step_seconds == pytest.approx(512.0)
-
-    def test_neighbours_are_those_of_the_worse_half(self) -> None:
-        assert conclude(OWN, facts(), inspection(neighbours=0.2), rounds(1.5)).neighbours == 1.5
-
 
 def test_an_inspection_survives_json() -> None:
     found = inspection(loop=0.3)
     assert Inspection.from_dict(json.loads(json.dumps(asdict(found)))) == found
-
-
-def test_a_share_is_what_its_removal_brings() -> None:
-    assert [share_of(gain(value)) for value in (1.0, 2.0, 0.5, math.inf)] == [0.0, 0.5, 0.0, 1.0]

@@ -162,11 +162,6 @@ def test_shapes_that_matter(host: Inventory, shape: tuple[int, int, int], bindin
     assert plan(wanted, host).text == f"{cpu_list(host.budget.cpus)} {places}"
 
 
-def test_nothing_is_bound_without_being_asked() -> None:
-    assert plan(Settings(processes=2), machine(4)) == AffinityPlan()
-    assert why_not(Settings(threads=4), machine(4)) is None
-
-
 @pytest.mark.parametrize(
     ("host", "refused", "reason"),
     [
@@ -226,7 +221,3 @@ def test_each_process_finds_its_own_place(name: str) -> None:
     assert own_affinity({**both, name: "1"}) == Affinity((2,), (3,))
     assert own_affinity({**both, name: "2"}) is None
     assert own_affinity({name: "0"}) is None
-
-
-def test_lists_are_the_kernels() -> None:
-    assert cpu_list([8, 0, 1, 2, 3, 10, 9, 12]) == "0-3,8-10,12"

@@ -4,8 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.errors import ContractError
 from autotune.knobs.baseline import DEFAULT_BATCH, baseline_settings, smaller_baselines
@@ -58,18 +56,6 @@ class TestCurrent:
             task(device, processes=4, batch_size=32), inventory(8, 8, gpus=4 * (device == "cuda"))
         )
         assert (found.backend, found.threads) == (backend, 2)
-
-    def test_more_processes_than_threads_still_have_one_each(self) -> None:
-        assert baseline_settings(task(processes=4, batch_size=32), inventory(2, 2)).threads == 1
-
-    @given(st.integers(1, 512), st.integers(1, 8))
-    def test_the_global_batch_is_kept_or_refused(self, batch: int, processes: int) -> None:
-        said = task(batch_size=batch, processes=processes)
-        if batch % processes:
-            with pytest.raises(ContractError):
-                baseline_settings(said, inventory())
-        else:
-            assert baseline_settings(said, inventory()).global_batch == batch
 
 
 class TestContradictions:
@@ -131,11 +117,3 @@ class TestSmaller:
         own = Settings(threads=2, num_workers=4, batch_size=32)
         assert smaller_baselines(own) == ((own.but(num_workers=0), "without loader workers"),)
         assert smaller_baselines(own.but(num_workers=0)) == ()
-
-    @given(st.integers(1, 256), st.integers(1, 4), st.integers(0, 4))
-    def test_keep_the_global_batch_and_need_ever_less(self, batch: int, processes: int, workers: int) -> None:
-        own = Settings(batch_size=batch, processes=processes, num_workers=workers)
-        sizes = [(s.num_workers, s.batch_size) for s in (own, *(s for s, _ in smaller_baselines(own)))]
-        assert all(s.global_batch == own.global_batch for s, _ in smaller_baselines(own))
-        assert sizes == sorted(sizes, reverse=True)
-        assert len(set(sizes)) == len(sizes)

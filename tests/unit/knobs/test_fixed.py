@@ -35,10 +35,6 @@ class TestReadPin:
 
 
 class TestCheckPins:
-    @pytest.mark.parametrize("fixed", [{}, {"threads": 2, "backend": None, "precision": "bf16", "pin_memory": True}])
-    def test_what_knobs_take_is_accepted(self, fixed: dict[str, Any]) -> None:
-        check_fixed(fixed)
-
     @pytest.mark.parametrize(
         ("fixed", "words"),
         [
@@ -101,6 +97,3 @@ class TestCheckPins:
             check_fixed_for(alone, {"processes": 2})
         check_fixed_for(alone, {"processes": 1, "threads": 2})
         check_fixed_for(replace(alone, why_not_several=None), {"processes": 2})
-
-    def test_what_the_machine_bears_is_accepted(self) -> None:
-        check_fixed_on(inventory(8, 8), {"threads": 4, "processes": 2, "num_workers": 2})

@@ -35,10 +35,6 @@ def test_knobs_that_do_not_apply_are_neutral(settings):
     assert both.prefetch_factor is not None
 
 
-def test_global_batch_counts_everything():
-    assert Settings(processes=4, batch_size=16).global_batch == 64
-
-
 def test_an_unknown_knob_is_named():
     with pytest.raises(UsageError, match="'worker_count'"):
         Settings.from_dict({"worker_count": 2})

@@ -179,13 +179,6 @@ def test_a_random_move_is_drawn_from_what_is_offered_only():
     assert drawn == {other for other in space.enumerate() if other.optimizer_impl != "default"}
 
 
-def test_processes_trade_for_workers_both_ways():
-    space = build(context(inventory(8, 8), 64), "safe")
-    here = Settings(threads=8, interop_threads=8, batch_size=64, num_workers=4)
-    reshaped = {(s.processes, s.threads, s.num_workers) for what, s in space.moves(here) if "processes" in what}
-    assert {(2, 4, 2), (2, 4, 4)} <= reshaped
-
-
 def with_mpi(threads: int = 4, cores: int = 4) -> Inventory:
     """A machine where MPI is usable beside gloo."""
     host = inventory(threads, cores)
@@ -211,19 +204,6 @@ def test_backends_move_alone_and_stay_when_processes_move():
         {"backend": ("gloo", "mpi")}
     ]
     assert exchanges(s for what, s in moved if what == "processes x threads") == {(1, None), (2, "mpi"), (4, "mpi")}
-
-
-def test_enumeration_holds_every_backend_once():
-    space = build(context(with_mpi(2, 2), 8), "safe", {"num_workers": 0})
-    found = list(space.enumerate())
-    assert exchanges(found) == {(1, None), (2, "gloo"), (2, "mpi")}
-    assert len(found) == len(set(found))
-
-
-def test_a_fixed_backend_is_kept():
-    space = build(context(with_mpi(2, 2), 64), "safe", {"backend": "mpi", "processes": 2, "num_workers": 1})
-    start = space.conformed(space.context.baseline)
-    assert (start.processes, start.backend) == (2, "mpi")
 
 
 @pytest.mark.parametrize(

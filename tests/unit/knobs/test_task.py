@@ -24,10 +24,6 @@ def through_json(facts: TaskFacts) -> TaskFacts:
     return TaskFacts.from_dict(json.loads(json.dumps(facts.as_dict())))
 
 
-def test_survives_json() -> None:
-    assert through_json(FACTS) == FACTS
-
-
 @given(
     samples=st.none() | st.integers(0, 10**9),
     current=st.dictionaries(st.sampled_from(KNOB_NAMES), st.booleans() | st.integers() | st.text() | st.none()),
@@ -42,17 +38,6 @@ def test_any_facts_survive_json(
         FACTS, samples=samples, current=current, optimizer_impls=impls, why_not_several=refused, warnings=warnings
     )
     assert through_json(facts) == facts
-
-
-def test_older_reports_without_warnings_are_read() -> None:
-    data = FACTS.as_dict()
-    del data["warnings"]
-    assert TaskFacts.from_dict(data).warnings == ()
-
-
-def test_unknown_facts_are_refused() -> None:
-    with pytest.raises(TypeError, match="surprise"):
-        TaskFacts.from_dict(FACTS.as_dict() | {"surprise": 1})
 
 
 SHARED = replace(FACTS, why_not_several=None)
@@ -74,8 +59,3 @@ def test_what_the_step_tells_is_added_if_it_came(
 ) -> None:
     facts = TaskFacts.from_events([FIRST, *later])
     assert facts == replace(SHARED, why_not_several=refused, warnings=(*SHARED.warnings, *notes))
-
-
-def test_what_is_refused_already_needs_no_check() -> None:
-    stream = replace(FACTS, why_not_several="an iterable dataset cannot be divided equally")
-    assert TaskFacts.from_events([{"event": "facts", "facts": stream.as_dict()}]) == stream

@@ -32,11 +32,6 @@ ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
 
-def test_one_process_is_plain_python() -> None:
-    found = command(Settings(), "train.py", ["--lr", "0.1", "a b"], "/usr/bin/python3")
-    assert found == ["/usr/bin/python3", "train.py", "--lr", "0.1", "a b"]
-
-
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 def test_several_processes_are_counted_out(backend: str) -> None:
     found = command(Settings(processes=3, backend=backend), "train.py", ["--nproc-per-node=auto"], "py")
@@ -48,12 +43,6 @@ def test_mpi_starts_under_mpiexec_through_our_entry() -> None:
     found = command(Settings(processes=2, backend="mpi"), "train.py", ["-n", "3"], "py", mpiexec="/env/bin/mpiexec")
     start = ["/env/bin/mpiexec", "-launcher", "fork", "-n", "2", "py", "-m", "autotune.runtime.entry"]
     assert found == [*start, "mpi", "train.py", "-n", "3"]
-
-
-def test_a_registered_backend_starts_under_torchrun_through_our_entry() -> None:
-    found = command(Settings(processes=2, backend="ccl"), "train.py", [], "py")
-    start = ["py", "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
-    assert found == [*start, "autotune.runtime.entry", "ccl", "train.py"]
 
 
 def test_a_script_with_settings_starts_through_our_entry() -> None:

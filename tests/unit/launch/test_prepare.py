@@ -18,11 +18,6 @@ TWO = BASELINE.but(processes=2, batch_size=BATCH // 2)
 APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffered("processes", 2, "trains apart"),)))
 
 
-@pytest.mark.parametrize("settings", [TWO, BASELINE.but(threads=1), BASELINE])
-def test_a_script_that_applies_its_profile_itself_needs_nothing(settings: object) -> None:
-    assert _order(profile(), "amp", settings) is None  # type: ignore[arg-type]
-
-
 def test_a_script_is_handed_what_differs_from_its_own() -> None:
     assert _order(SCRIPT, "amp", BASELINE) is None
     found = _order(SCRIPT, "amp", BASELINE.but(threads=1))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.probes import gpu
 from autotune.probes.facts import Gpu
@@ -21,14 +19,6 @@ def plain(**env: str) -> Machine:
 
 def probe(tmp_path: Path, nvml: FakeNvml, **env: str) -> tuple[Gpu, ...]:
     return gpu.probe(plain(**env).at(tmp_path), nvml)
-
-
-def test_server(tmp_path: Path) -> None:
-    machine = server()
-    found = gpu.probe(machine.at(tmp_path), machine.nvml)
-    assert [g.node for g in found] == [0] * 4 + [2] * 4
-    assert {g.links for g in found} == {("nvlink",) * 7}
-    assert found[0].name == "NVIDIA H200"
 
 
 def test_gpus_are_numbered_as_cuda_numbers(tmp_path: Path) -> None:
@@ -171,18 +161,3 @@ def test_whole_gpus(value: str | None, expected: list[str]) -> None:
 )
 def test_mig_slices(value: str | None, expected: list[str]) -> None:
     assert [device.uuid for device in visible(value, SLICED)] == expected
-
-
-@given(st.lists(st.integers(-2, 5), max_size=6))
-def test_indices_are_a_prefix_or_nothing(indices: list[int]) -> None:
-    chosen = [GPUS.index(device) for device in visible(",".join(map(str, indices)), GPUS)]
-    assert chosen == indices[: len(chosen)]
-    assert len(set(chosen)) == len(chosen)
-
-
-@given(st.text(alphabet="0123456789GPUMIG-ac, ", max_size=30))
-def test_any_text_gives_known_devices_once(value: str) -> None:
-    for devices in (GPUS, SLICED):
-        chosen = visible(value, devices)
-        assert set(chosen) <= set(devices)
-        assert len(set(chosen)) == len(chosen)

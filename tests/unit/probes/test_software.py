@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.probes import gpu, software, torch_facts
 from autotune.probes.facts import Software
@@ -156,11 +154,6 @@ def test_environment_keeps_what_matters_and_no_paths() -> None:
     assert dict(software.environment({**kept, **dropped}.items())) == kept
 
 
-@given(st.dictionaries(st.text(max_size=12).map(lambda name: f"OMP_{name}"), st.text(max_size=30)))
-def test_no_path_ever_gets_through(variables: dict[str, str]) -> None:
-    assert not any("/" in value or "\\" in value for _, value in software.environment(variables.items()))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -171,27 +164,6 @@ def test_no_path_ever_gets_through(variables: dict[str, str]) -> None:
 )
 def test_reasons_lose_their_paths(text: str, expected: str) -> None:
     assert software.without_paths(text) == expected
-
-
-class Distributed:
-    """A ``torch.distributed`` of a build that lacks most questions."""
-
-    def __init__(self, available: bool, **answers: bool) -> None:
-        self.is_available = lambda: available
-        for name, answer in answers.items():
-            setattr(self, f"is_{name}_available", lambda answer=answer: answer)
-
-
-@pytest.mark.parametrize(
-    ("distributed", "expected"),
-    [
-        (Distributed(True, gloo=True), {"gloo": True, "nccl": False, "mpi": False, "ucc": False}),
-        (Distributed(True, gloo=True, nccl=True), {"gloo": True, "nccl": True, "mpi": False, "ucc": False}),
-        (Distributed(False, gloo=True), {"gloo": False, "nccl": False, "mpi": False, "ucc": False}),
-    ],
-)
-def test_builds_without_a_question_are_survived(distributed: Any, expected: dict[str, bool]) -> None:
-    assert torch_facts.backends(distributed) == expected
 
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,11 +182,6 @@ def test_allocators_are_found_by_name(tmp_path: Path) -> None:
     names = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libjemalloc_pic.a", "libtcmalloc_debug.so.4")
     found = {a.name: a.library for a in software.allocators(libraries(*names).at(tmp_path))}
     assert found == {"jemalloc": f"{LIB}/libjemalloc.so.2", "tcmalloc": f"{LIB}/libtcmalloc_minimal.so.4"}
-
-
-def test_a_library_elsewhere_is_not_looked_for(tmp_path: Path) -> None:
-    system = libraries().having({"/opt/lib/libjemalloc.so.2": "", "/work/libjemalloc.so.2": ""}).at(tmp_path)
-    assert software.allocators(system) == ()
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])

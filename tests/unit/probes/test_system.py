@@ -48,11 +48,6 @@ def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
     assert system.read("a\0b") is None
 
 
-def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"ab\xff\n")
-    assert System().read(str(tmp_path / "x")) == "ab\ufffd"
-
-
 def test_remember_computes_once_per_key(tmp_path: Path) -> None:
     system = laptop().at(tmp_path)
     system.cache = tmp_path

@@ -78,12 +78,6 @@ def test_a_binding_from_elsewhere_is_kept_where_it_works(settings: Settings, app
     assert launched(settings, inventory(2), world=settings.processes, local=settings.processes)[0].processes > 0
 
 
-@pytest.mark.parametrize("features", [("avx2",), ("avx512_bf16",)])
-def test_bf16_needs_instructions(features: tuple[str, ...]) -> None:
-    fitted, _notes = clamp(Settings(precision="bf16"), inventory(features=features))
-    assert fitted.precision == ("bf16" if features == ("avx512_bf16",) else "fp32")
-
-
 def test_no_compiler_no_compile() -> None:
     machine = inventory(compiler=None, compiler_reason="no C++ compiler found")
     assert clamp(Settings(compile="default"), machine)[0].compile == "off"

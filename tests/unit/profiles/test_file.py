@@ -15,8 +15,7 @@ import pytest
 from autotune.errors import ProfileError, UsageError
 from autotune.profiles import file, places
 from autotune.profiles.format import Failure, NotOffered, Profile
-from autotune.profiles.places import default_path
-from tests.doubles.profiles import MACHINE, profile
+from tests.doubles.profiles import profile
 
 TEXT = file.dump(profile())
 HOST, USER = "gpu-box-17", "grace"
@@ -193,24 +192,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
-
-
-def test_the_place_of_a_run_is_the_projects_or_the_users(project: Path, tmp_path: Path) -> None:
-    path = default_path(MACHINE.key, "resnet")
-    assert places.own_place(MACHINE.key, "resnet") == path
-    assert path.parent.is_dir()
-    path.parent.rmdir()
-    path.parent.parent.rmdir()
-    (project / "profiles").write_text("no folder")
-    assert places.own_place(MACHINE.key, "resnet").is_relative_to(tmp_path / "data")
-
-
-def test_a_link_in_the_place_of_a_run_is_said_at_once(project: Path) -> None:
-    path = default_path(MACHINE.key, "resnet")
-    path.parent.mkdir(parents=True)
-    path.symlink_to(project / "elsewhere.yaml")
-    with pytest.raises(UsageError, match="it is a symbolic link, and only plain files are replaced"):
-        places.own_place(MACHINE.key, "resnet")
 
 
 def test_a_finished_run_that_cannot_be_written_is_written_elsewhere(

@@ -169,12 +169,6 @@ def test_what_is_usual_may_be_left_out() -> None:
     assert file.parse(short, "p.yaml") == profile()
 
 
-@pytest.mark.parametrize(("asked", "found"), [(None, "amp"), ("amp", "amp"), ("safe", "safe")])
-def test_a_level_or_the_recommended_one(asked: str | None, found: str) -> None:
-    assert profile().level(asked) == profile().levels[found]
-    assert profile().checked_level(asked) == found
-
-
 def test_an_unknown_level() -> None:
     with pytest.raises(KeyError, match="fast"):
         profile().level("fast")
@@ -285,12 +279,3 @@ def test_how_much_faster_settings_can_be_at_most(baseline: dict[str, Any], own: 
     one = profile(baseline=usual.but(**baseline), levels=dict.fromkeys(LEVELS, level))
     one = replace(one, evidence=replace(one.evidence, ceiling=Ceiling(100.0, 250.0)))
     assert one.possible("amp") == pytest.approx(OTHER_EFFECTS * most)
-
-
-@pytest.mark.parametrize(
-    ("value", "proven", "impossible"), [(9.0, True, ()), (173.09, True, LEVELS), (173.09, False, ())]
-)
-def test_a_gain_above_what_is_possible_is_known(value: float, proven: bool, impossible: tuple[str, ...]) -> None:
-    """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
-    level = replace(claim(value, 5.0, math.inf), settings=profile().baseline, proven=proven)
-    assert profile(levels=dict.fromkeys(LEVELS, level)).impossible() == tuple(impossible)

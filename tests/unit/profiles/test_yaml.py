@@ -49,19 +49,6 @@ def test_words_keep_their_spelling(written: str, value: Any) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_lines_of_keys_and_entries() -> None:
-    _data, lines = file.load("a: 1\nb:\n  c: 2\n  d:\n  - x\n  - {e: 3}\n")
-    assert lines == {
-        ("a",): 1,
-        ("b",): 2,
-        ("b", "c"): 3,
-        ("b", "d"): 4,
-        ("b", "d", 0): 5,
-        ("b", "d", 1): 6,
-        ("b", "d", 1, "e"): 6,
-    }
-
-
 @pytest.mark.parametrize("parser", [file.PARSER, yaml.SafeLoader])
 @pytest.mark.parametrize(
     ("text", "words"),

@@ -112,20 +112,6 @@ def test_a_level_that_brought_nothing_is_not_recommended() -> None:
     assert "* amp" in text(repeats)
 
 
-@pytest.mark.parametrize(("script", "shown"), [(None, True), ("batches", True), ("steps", False)])
-def test_a_script_without_a_loader_has_no_batch(script: str | None, shown: bool) -> None:
-    profile = records.profile()
-    found = text(replace(profile, target=replace(profile.target, script=script)))
-    assert ("0 workers, batch 64" in found) == shown
-    assert "with 1 x 8 threads" in found
-
-
-def test_a_larger_batch_comes_with_its_consequences() -> None:
-    found = " ".join(text(records.profile(recommended="max")).split())
-    assert "batch goes from 64 to 256, 782 -> 196 steps per epoch" in found
-    assert "learning rate needs another look: try 2 times yours for Adam kinds (sqrt rule), 4 times for SGD" in found
-
-
 def test_the_lines_to_copy_stay_whole() -> None:
     long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
     found = text(records.profile(), long)

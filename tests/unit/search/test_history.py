@@ -15,15 +15,6 @@ FUSED = OWN.but(optimizer_impl="fused")
 WINNER = WORKERS.but(optimizer_impl="fused")
 
 
-def test_a_failed_trial_has_no_rate() -> None:
-    assert (tried(OWN, 0).rate, tried(OWN, 0).measurement) == (None, None)
-    assert tried(OWN, 3).rate == pytest.approx(3)
-
-
-def test_noise_without_repeats_is_the_usual_one() -> None:
-    assert trial_noise([]) == trial_noise([tried(OWN, 1), tried(WORKERS, 9)]) == USUAL_NOISE
-
-
 def test_noise_of_two_that_agree_by_luck_is_not_zero() -> None:
     assert trial_noise([tried(OWN, 5)] * 2) == pytest.approx(USUAL_NOISE * math.sqrt(2 / 3))
 

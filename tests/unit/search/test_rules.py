@@ -59,9 +59,3 @@ def test_memory_is_climbed_not_jumped_at():
     avoid = forbidden((BASE, FINE))
     assert not avoid(BASE.but(batch_size=256))
     assert avoid(BASE.but(batch_size=512))
-
-
-def test_what_was_tried_is_not_tried_again_but_does_not_fail():
-    avoid = forbidden((BASE, FINE))
-    assert avoid(BASE)
-    assert not avoid.fails(BASE)

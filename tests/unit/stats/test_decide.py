@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.knobs.settings import Settings
 from autotune.stats.decide import Reason, Verdict, decide, still_open
-from autotune.stats.proof import BASELINE, IDENTITY, Round, compare, typical_rate
+from autotune.stats.proof import BASELINE, IDENTITY, Round, compare
 
 OWN = Settings(threads=2, batch_size=32)
 SAFE = OWN.but(num_workers=2)
@@ -71,27 +71,11 @@ class TestCarrying:
             assert (result.settings, result.rate, result.speedup, result.proven) == (OWN, 123.0, IDENTITY, False)
             assert result.reason is Reason.SAME
 
-    def test_a_level_carries_rate_and_proof_of_the_level_below(self) -> None:
-        results = decide(OWN, 100.0, ALL, proof_rounds(baseline=1, safe=1.3, amp=1.2, max=1.1))
-        for level in ("amp", "max"):
-            assert results[level].speedup == results["safe"].speedup
-            assert results[level].rate == results["safe"].rate
-            assert results[level].proven
-            assert results[level].reason is not Reason.NONE
-
     def test_the_same_settings_again_are_the_level_below(self) -> None:
         results = decide(OWN, 100.0, {"safe": SAFE, "amp": SAFE}, proof_rounds(baseline=1, safe=1.3, amp=9.0))
         assert results["amp"].settings == SAFE
         assert results["amp"].reason is Reason.SAME
         assert results["amp"].speedup == results["safe"].speedup
-
-    def test_a_candidate_that_is_the_baseline_needs_no_proof(self) -> None:
-        results = decide(OWN, 100.0, {"safe": OWN}, proof_rounds(baseline=1, safe=5.0))
-        assert results["safe"].speedup == IDENTITY
-        assert not results["safe"].proven
-
-    def test_only_the_asked_levels_are_answered(self) -> None:
-        assert list(decide(OWN, 100.0, ALL, [], levels=("safe", "amp"))) == ["safe", "amp"]
 
 
 class TestReasons:
@@ -138,15 +122,6 @@ class TestStillOpen:
             assert not still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
         if expected == {BASELINE, "amp"}:
             assert "safe" not in still_open(candidates, proof_rounds(noise=noise, baseline=1, **speeds))
-
-    def test_not_without_candidates(self) -> None:
-        assert not still_open({}, [])
-
-
-def test_the_rate_is_the_baselines_times_the_proofs_value() -> None:
-    turns = proof_rounds(noise=0.1, baseline=1, safe=1.4, amp=1.5, max=1.6)
-    result = decide(OWN, typical_rate(turns, BASELINE), {"safe": SAFE}, turns)["safe"]
-    assert result.rate / typical_rate(turns, BASELINE) == pytest.approx(result.speedup.value)
 
 
 SPEEDS = st.floats(0.5, 2.0)

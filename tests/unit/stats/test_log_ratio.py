@@ -34,12 +34,6 @@ class TestEstimate:
         assert there.centre == pytest.approx(-back.centre, abs=1e-6)
         assert there.variance == pytest.approx(back.variance, rel=1e-3, abs=1e-9)
 
-    @given(LOGS, st.floats(-2.0, 2.0))
-    def test_moves_with_its_samples(self, logs: list[list[float]], step: float) -> None:
-        there = estimate(samples(logs, beside=True))
-        moved = estimate(samples([[log + step for log in replicate] for replicate in logs], beside=True))
-        assert moved.centre == pytest.approx(there.centre + step, abs=1e-6)
-
     def test_a_burst_hardly_counts_where_a_neighbour_was_seen(self) -> None:
         """A quiet round as far off counts in full: such a stall is the training's own."""
         calm = [[0.40, 0.41], [0.39, 0.40], [0.41, 0.40], [0.40, 0.39]]

@@ -88,12 +88,6 @@ def test_lines_may_come_in_pieces_and_together(ranks: list[Rank]) -> None:
     assert [ranks[0].hear(), ranks[0].hear()] == ["cmd=appnum appnum=0 rc=0", "cmd=finalize_ack rc=0"]
 
 
-def test_a_rank_that_is_gone_does_not_disturb_the_other(ranks: list[Rank]) -> None:
-    ranks[0].leave()
-    assert ranks[1].ask("cmd=get_appnum") == "cmd=appnum appnum=0 rc=0"
-    ranks[0] = ranks[1]
-
-
 def test_a_forked_rank_keeps_only_its_own_end() -> None:
     manager = ProcessManager(2, "autotune-x")
     found = manager.environment(1)

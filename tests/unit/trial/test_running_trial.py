@@ -68,13 +68,6 @@ def test_silence_longer_than_the_timeout_of_the_phase(
     assert clock.now - at == pytest.approx(0.0 if phase == BUDGET_OVER else watchdog.STACK_DUMP_SECONDS)
 
 
-def test_what_was_waited_for_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock((1.0, {"event": "ready"}))
-    ready = trial(clock, monkeypatch, Timeouts())
-    watchdog.wait(clock, ready, ready.has_events)  # type: ignore[arg-type]
-    assert (ready.timed_out, clock.now) == (None, 1.0)
-
-
 def test_a_zygote_that_is_gone_takes_its_trials_along(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     orphan = trial(clock, monkeypatch, Timeouts())

@@ -73,13 +73,5 @@ def test_ranks_that_do_not(both: dict[str, Any], second: dict[str, Any], words: 
     assert re.search(words, reason)
 
 
-def test_few_batches_of_an_epoch_are_the_same_number() -> None:
-    assert why_not_shared(replace(ALONE, epoch=1), ranks({"epoch": 2}, {})) is not None
-
-
-def test_no_gradient_is_no_evidence() -> None:
-    assert why_not_shared(replace(ALONE, gradient=0.0), ranks({"gradient": 0.0}, {})) is not None
-
-
 def test_evidence_travels_as_json() -> None:
     assert decoded(RankEvidence, json.loads(json.dumps(asdict(ALONE)))) == ALONE

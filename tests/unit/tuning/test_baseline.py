@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
@@ -66,29 +66,12 @@ class TestSettlingTheBaseline:
         assert error.value.traceback == "Traceback: line 3"
         assert error.value.exit_code == 3
 
-    def test_an_error_behind_the_memory_is_an_error(self) -> None:
-        def fate(chosen: Settings) -> Outcome:
-            return OutOfMemory("full") if chosen.num_workers else Crashed("ValueError: bad", "Traceback")
-
-        with pytest.raises(UserCodeError, match="ValueError"):
-            self.settle(fate)
-
     def test_a_resumed_run_knows_it_already(self) -> None:
         known = [Trial(self.WANTED, completed(900.0), "safe")]
         found, bench = self.settle(lambda _: None, known)
         assert found == Baseline(self.WANTED, completed(900.0))
         assert bench.measured == []
         assert len(known) == 1
-
-    def test_a_resumed_run_knows_what_did_not_fit(self) -> None:
-        found, bench = self.settle(lambda _: None, [Trial(self.WANTED, OutOfMemory("full"), "safe")])
-        assert bench.measured == [found.settings]
-        assert found.settings.num_workers == 0
-        assert len(found.notes) == 2
-
-    def test_a_budget_that_ends_first_asks_for_a_longer_one(self) -> None:
-        with pytest.raises(NothingUsable, match="longer --budget"):
-            self.settle(lambda _: TimedOut("too late", phase=BUDGET_OVER))
 
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)

@@ -47,11 +47,6 @@ class TestRace:
         state = searched(bench, {FOUND[0]: 1010.0, FOUND[1]: 1005.0, LOW[0]: 1300.0})
         assert race(state, {"safe": FOUND[:1], "amp": LOW[:2]}) == {"amp": LOW[0]}
 
-    def test_trials_count_beside_rungs(self) -> None:
-        bench = FakeBench(speeds({FOUND[0]: 1.2, FOUND[1]: 1.25}), noise=EXACT)
-        trials = {FOUND[0]: 1400.0, FOUND[1]: 1100.0}
-        assert race(searched(bench, trials), {"safe": FOUND[:2]}) == {"safe": FOUND[0]}
-
     def test_no_time_no_race(self) -> None:
         bench = FakeBench(speeds({}), noise=EXACT)
         trials = {FOUND[0]: 1200.0, FOUND[1]: 1300.0}

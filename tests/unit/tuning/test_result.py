@@ -13,7 +13,6 @@ import pytest
 from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
-from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
@@ -128,12 +127,6 @@ class TestProfile:
         (failure,) = self.made(history).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
-
-    def test_what_was_not_offered_has_reasons(self) -> None:
-        offered = self.made().evidence.not_offered
-        assert {item.knob for item in offered} <= set(KNOB_NAMES)
-        assert any(item.knob == "pin_memory" and "accelerator" in item.reason for item in offered)
-        assert all(item.reason for item in offered)
 
     @pytest.mark.parametrize(
         ("current", "level", "recommended"),

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
-from autotune.stats.measurement import LASTING, Block, Measurement
+from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed
 from autotune.tuning import schedule
 from autotune.tuning.proof import run_replicate
@@ -43,14 +43,6 @@ def known(*trials: Trial) -> RunState:
 
 
 class TestDeadline:
-    def test_follows_the_budget(self) -> None:
-        clock = Clock()
-        made = Schedule(clock, 90.0, 60.0)
-        assert (made.deadline, made.left, made.elapsed) == (150.0 - FINISH_SECONDS, 50.0 - FINISH_SECONDS, 10.0)
-        made.budget = 90.0
-        clock.now = 120.0
-        assert (made.deadline, made.left) == (180.0 - FINISH_SECONDS, 60.0 - FINISH_SECONDS)
-
     @pytest.mark.parametrize(("budget", "patience"), [(5.0, 10.0), (60.0, 24.0), (600.0, 60.0)])
     def test_the_baseline_may_take_a_share_of_the_budget(self, budget: float, patience: float) -> None:
         assert Schedule(Clock(), 100.0, budget).patience == patience
@@ -66,9 +58,6 @@ class TestDeadline:
 
 
 class TestEstimates:
-    def test_a_step_takes_what_the_trials_rate_says(self) -> None:
-        assert schedule.step_seconds(known(), OWN) == pytest.approx(64 / 640, rel=0.01)
-
     def test_a_trial_that_was_disturbed_is_bounded_by_the_best(self) -> None:
         state = known(trial(FAST, 640.0), trial(SLOW, 1.0))
         assert schedule.step_seconds(state, SLOW) == pytest.approx(MOST_GAIN * 64 / 640, rel=0.01)
@@ -80,20 +69,8 @@ class TestEstimates:
         state.slowness = 3.0
         assert schedule.starting_seconds(state, [OWN, OWN]) == pytest.approx(3 * expected)
 
-    def test_a_replicate_is_starts_and_turns(self) -> None:
-        state = known()
-        turns = schedule.rounds_per_replicate(state) * schedule.turn_seconds(state, OWN)
-        assert schedule.replicate_seconds(state, [OWN]) == pytest.approx(schedule.startup_seconds(state, OWN) + turns)
-
 
 class TestBesideOthers:
-    def test_blocks_are_long_where_training_waits_for_others(self) -> None:
-        state = known(trial(FAST, 64_000.0))
-        assert schedule.turn_seconds(state, FAST) == schedule.BLOCK_SECONDS
-        state.cpu_wait = 2 * LASTING
-        assert schedule.turn_seconds(state, FAST) == schedule.LONG_BLOCK_SECONDS
-        assert schedule.block_seconds(state, 2.0) == 2.0
-
     @pytest.mark.parametrize(("cpu_wait", "long"), [(0.05, False), (0.3, True)])
     def test_the_baselines_trial_tells_at_first(self, cpu_wait: float, long: bool) -> None:
         blocks = tuple(Block(640, 1.0, 10, cpu_wait) for _ in range(3))
@@ -113,14 +90,6 @@ class TestBesideOthers:
 
 
 class TestProof:
-    def test_time_kept_back_is_bounded_by_a_share_of_the_run(self) -> None:
-        state = known()
-        state.schedule = Schedule(Clock(), 100.0, 6.0)
-        assert schedule.proof_seconds(state, 3) == pytest.approx(schedule.PROOF_SHARE * 5.0)
-        state.schedule = Schedule(Clock(), 100.0, 1e6)
-        each = schedule.PROOF_MARGIN * schedule.replicate_seconds(state, [OWN, OWN])
-        assert schedule.proof_seconds(state, 1) == pytest.approx(max(schedule.RESERVED_ANALYSES) * each)
-
     def test_no_round_fits_after_the_deadline(self) -> None:
         clock, state = Clock(), known()
         state.schedule = Schedule(clock, 100.0, 60.0)

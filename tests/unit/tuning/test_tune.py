@@ -45,22 +45,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"budget": 4.9}, "--budget 4.9s is too short"),
-            ({"budget": -1.0}, "too short"),
-            ({"level": "fast"}, "levels are safe, amp, max"),
-            ({"only": ("threads", "workers")}, "--only workers: no such knob"),
-        ],
-    )
-    def test_before_anything_is_started(
-        self, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
-    ) -> None:
-        monkeypatch.setattr(run, "probe", lambda *_: pytest.fail("probed"))
-        with pytest.raises(UsageError, match=words):
-            run.run(TARGET, Options(**options))
-
     @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
     def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
         for name, value in variables.items():
@@ -190,12 +174,6 @@ class TestRun:
         assert len(asked) == 1
         assert (ceiling is not None) == bool(expected)
         assert machine.matrix_rates() == expected
-
-    def test_writes_it_where_asked(self, world: type[FakeRunner], elsewhere: Path) -> None:
-        where = elsewhere / "deep" / "mine.yaml"
-        assert run.run(TARGET, replace(self.OPTIONS, profile=where)).path == where
-        assert where.is_file()
-        assert not (elsewhere / "profiles").exists()
 
     def test_a_place_that_no_longer_takes_the_profile_loses_nothing(
         self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
