@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -12,11 +13,13 @@ from autotune.errors import Interrupted
 from autotune.knobs.knob import LEVELS
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
+from autotune.report.live import RunProgress, advanced
 from autotune.search.history import Trial
 from autotune.search.planner import rank
 from autotune.stats.decide import Reason
 from autotune.stats.outcome import Crashed, NotApplied, Outcome, OutOfMemory, TimedOut, WrongNumbers
 from autotune.stats.proof import ANALYSES, BASELINE, compare
+from autotune.tuning.events import Event
 from autotune.tuning.result import partial_answers, proven_answers
 from autotune.tuning.schedule import ROUNDS
 from autotune.tuning.search import REPEAT_EVERY
@@ -80,6 +83,10 @@ class TestAnswers:
         assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
         assert machine.rate(results["amp"].settings) >= machine.rate(results["safe"].settings)
 
+    def test_a_level_that_adds_nothing_carries_the_one_below(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
+        assert results["amp"].settings == results["max"].settings == FASTER
         assert results["amp"].reason is Reason.SAME
 
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
@@ -163,6 +170,14 @@ class TestDeadline:
         assert results["safe"].settings == FASTER
         assert results["safe"].proven
 
+    def test_levels_share_the_searching_time(self) -> None:
+        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+        bench = FakeBench(speeds({}))
+        state = run(make(bench, listed(safe=many, amp=many, max=many), budget=200.0))
+        counts = [sum(o.level == level for o in state.history) for level in LEVELS]
+        assert counts[0] > max(counts[1:])
+        assert min(counts) > 0
+
     def test_every_level_is_tried_once_though_one_trial_took_the_time_of_all(self) -> None:
         class Slow(FakeBench):
             def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
@@ -173,6 +188,15 @@ class TestDeadline:
         state = run(make(Slow(speeds({FAST: 1.2})), listed(**by_level)))
         assert [o.settings for o in state.history if o.settings != OWN] == [FAST, LOW, LARGE]
         assert proven_answers(state, LEVELS)["safe"].proven
+
+    def test_a_level_that_ends_early_leaves_its_time_to_the_next(self) -> None:
+        many = [settings for _, settings in SPACES["safe"].moves(OWN, far=True)] * 9
+
+        def trials(safe: Sequence[Settings]) -> int:
+            state = run(make(FakeBench(speeds({})), listed(safe=safe, amp=many), budget=60.0))
+            return sum(o.level == "amp" for o in state.history)
+
+        assert trials(safe=[]) > trials(safe=many)
 
 
 class TestProof:
@@ -193,6 +217,12 @@ class TestProof:
         assert len(bench.contests) == max(ANALYSES)
         assert len({turn.replicate for turn in state.rounds}) == max(ANALYSES)
 
+    def test_the_baselines_rate_is_that_of_the_proof(self) -> None:
+        bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
+        started = make(bench, listed(safe=[FASTER]), history=[Trial(OWN, completed(500.0), "safe")])
+        assert started.baseline_rate == pytest.approx(500.0)
+        assert run(started).baseline_rate == pytest.approx(1000.0, rel=0.01)
+
 
 class TestRefusedPrecision:
     @pytest.mark.parametrize("fate", [NotApplied("precision: autocast stays off"), WrongNumbers("NaN")])
@@ -205,6 +235,12 @@ class TestRefusedPrecision:
         found = results["amp"]
         assert (found.reason, found.values, found.failure) == (Reason.PRECISION_FAILED, ("bf16",), fate.reason)
 
+    def test_one_that_ran_is_judged_by_its_speed(self) -> None:
+        other = LOW.but(num_workers=2)
+        bench = FakeBench(
+            speeds({FASTER: 1.5, LOW: 1.1}), noise=STILL, fate=lambda chosen: Crashed("no") if chosen == other else None
+        )
+        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW, other]))), LEVELS)
         assert results["amp"].reason is Reason.SAME
 
     def test_another_knob_of_the_level_that_ran_says_nothing_about_it(self) -> None:
@@ -222,6 +258,9 @@ class TestWhatWasTried:
         results = proven_answers(run(make(FakeBench(speeds({})), listed(amp=[products], max=[other]))), LEVELS)
         assert [results[level].reason for level in ("amp", "max")] == [Reason.NOT_TRIED] * 2
 
+    def test_it_is_where_it_was(self) -> None:
+        bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
+        results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
         assert [results[level].reason for level in ("amp", "max")] == [Reason.SAME] * 2
 
 
@@ -242,6 +281,11 @@ class TestRace:
         assert results["safe"].settings == winner
         assert all(set(turn.rates) == {BASELINE, "safe"} for turn in state.rounds), "what chose does not prove"
         assert len(bench.contests) == 1 + NARROW
+
+    def test_no_race_where_one_is_clearly_ahead(self) -> None:
+        bench = FakeBench(speeds({FAST: 1.2, FASTER: 1.5}), noise=STILL)
+        run(make(bench, listed(safe=[FAST, FASTER])))
+        assert all(BASELINE in contest for contest in bench.contests)
 
     def test_never_takes_the_time_of_the_first_look(self) -> None:
         """Whatever the budget: where finalists raced, enough replicates follow to prove what won."""
@@ -287,12 +331,38 @@ class TestInterruption:
         results = partial_answers(started, LEVELS)
         assert [results[level].settings for level in LEVELS] == [FASTER] * 3
 
+    @pytest.mark.parametrize("trial", [1, 2, 5])
+    def test_at_any_trial_gives_an_answer_for_every_level(self, trial: int) -> None:
+        bench = FakeBench(speeds({}), interrupt_at=(trial, None))
+        started = make(bench, wandering(0))
+        with pytest.raises(Interrupted):
+            run(started)
+        results = partial_answers(started, LEVELS)
+        assert list(results) == list(LEVELS)
+        assert len(started.history) == trial
+        assert all(result.rate > 0 for result in results.values())
+
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
         result = partial_answers(empty(), ("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
 
 
 class TestResuming:
+    def test_nothing_is_measured_twice(self) -> None:
+        machine = machines.conv()
+        spaces = {level: machine.space(level) for level in LEVELS}
+        first = FakeBench(machine.rate, interrupt_at=(6, None))
+        started = make(first, None, spaces=spaces, rank=rank)
+        with pytest.raises(Interrupted):
+            run(started)
+        before = list(started.history)
+        again = FakeBench(machine.rate, seed=1)
+        resumed = make(again, None, history=before, spaces=spaces, rank=rank)
+        state = run(resumed)
+        repeated = {o.settings for o in before} & set(again.measured)
+        assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
+        assert state.history[: len(before)] == before
+
     def test_what_was_found_before_is_known(self) -> None:
         history = [Trial(OWN, completed(1000.0), "safe"), Trial(FASTER, completed(1500.0), "safe")]
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)
@@ -300,3 +370,30 @@ class TestResuming:
         assert bench.measured == []
         assert results["safe"].settings == FASTER
         assert results["safe"].proven
+
+
+class TestEvents:
+    def test_progress_is_told_in_the_views_own_words(self) -> None:
+        progress = RunProgress(stage="", baseline=OWN, unit="samples", budget=60.0)
+        stages = []
+
+        def observe(event: Event) -> None:
+            nonlocal progress
+            progress = advanced(progress, event)
+            stages.append(progress.stage)
+
+        bench = FakeBench(
+            speeds({FAST: 1.5, FASTER: 1.5}),
+            noise=STILL,
+            fate=lambda chosen: Crashed("SIGSEGV") if chosen == LOW else None,
+        )
+        run(make(bench, listed(safe=[FAST, FASTER, LOW]), observe=observe))
+        assert list(dict.fromkeys(stages)) == [
+            "searching: safe",
+            "race between candidates",
+            "comparing first steps",
+            "proof",
+        ]
+        assert (progress.trials, progress.failures, progress.last_failure) == (5, 1, "SIGSEGV")
+        assert progress.best in (FAST, FASTER)
+        assert progress.rounds == {BASELINE: NARROW * ROUNDS, "safe": NARROW * ROUNDS}
