@@ -130,6 +130,7 @@ class TrialReport:
     error: str | None = None
     """Short text of the exception that ended it."""
     error_type: str | None = None
+    """Its class; empty if ``error`` is a sentence of ours, to which a class and a traceback would add nothing."""
     traceback: str = ""
     not_applied: tuple[tuple[str, str], ...] = ()
     """``(knob, reason)`` for everything asked that did not take effect."""
@@ -140,6 +141,11 @@ class TrialReport:
     """True if reading samples draws random numbers."""
     inspection: Mapping[str, Any] | None = None
     """What `TrialSpec.inspect` has found, as plain data."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the error in words."""
+        return ": ".join(filter(None, (self.error_type, self.error)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +214,8 @@ def error_report(error: BaseException) -> TrialReport:
     """Return the report of an exception; its traceback starts at the user's first frame."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    if kind.__name__ == "TaskContractError" and kind.__module__.startswith("autotune."):
+        return TrialReport(error=str(error), error_type="")
     return TrialReport(error=str(error), error_type=name, traceback=user_traceback(error))
 
 

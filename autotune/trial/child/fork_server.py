@@ -54,7 +54,8 @@ FEW_STEPS = (
     "the script came to its end after {} training step(s), and a trial takes more: let it train for longer while it is"
     " tuned"
 )
-VANISHED = "the script's process ended without a word before it trained"
+VANISHED = "the script's process ended by os._exit({}) before it trained"
+KILLED = "the script's process was killed by {} before it trained"
 OWN_PROCESSES = (
     "the script trains in processes of its own (torch.multiprocessing), which cannot be tuned yet: let torchrun start"
     " them"
@@ -245,13 +246,14 @@ class ScriptForkServer:
     def _brought_to_its_training(self) -> dict[str, Any]:
         """Run the script in a child; return its first word."""
         news, self._news = os.pipe()
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             os.close(news)
             self._run()
         os.close(self._news)
         with open(news, "rb") as pipe:
             line = pipe.readline()
-        message: dict[str, Any] = json.loads(line) if line else {"error": asdict(_error(VANISHED))}
+        message: dict[str, Any] = json.loads(line) if line else {"error": asdict(_error(_vanished(child)))}
         return message
 
     def _run(self) -> None:
@@ -344,9 +346,15 @@ def _why_not_trained(steps: int) -> str:
     return NO_TRAINING + (MAYBE_OWN_PROCESSES if children > BUSY_SECONDS else "")
 
 
+def _vanished(child: int) -> str:
+    """Return how the script's process ended, which has sent nothing."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return KILLED.format(signal.Signals(-code).name) if code < 0 else VANISHED.format(code)
+
+
 def _error(text: str) -> TrialReport:
     """Return the report of an error that is not an exception of the user's code and has no traceback."""
-    return TrialReport(error=text, error_type="RuntimeError")
+    return TrialReport(error=text, error_type="")
 
 
 def main(arguments: list[str]) -> None:

@@ -23,7 +23,7 @@ from autotune.knobs.settings import Settings
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
-from autotune.trial.messages import ForkPoint, UnixConnection, decoded
+from autotune.trial.messages import ForkPoint, TrialReport, UnixConnection, decoded
 from autotune.trial.parent.judge import explain
 from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command
@@ -369,13 +369,14 @@ class ForkServers:
             how = f"no end within {seconds:.0f} s" if timed_out else f"the process ended with exit code {code}"
             raise UserCodeError(f"{task}: {how} while it was imported and its dataset built", server.tail())
         if reply["error"] is not None:
-            error = reply["error"]
-            first = f"{task}: {error['error_type']}: {error['error']}"
-            printed = server.tail() if error["error_type"] == "SystemExit" else ""  # its traceback does not show why
+            error = decoded(TrialReport, reply["error"])
+            kind, text = error.error_type or "", error.error or ""
+            first = f"{task}: {error.sentence}"
+            printed = server.tail() if kind == "SystemExit" else ""  # its traceback does not show why
             network = script is None or script.network
             room = default_bytes()
-            advice = script and explain(error["error_type"], error["error"], network=network, room=room)
-            raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error["traceback"])
+            advice = script and explain(kind, text, network=network, room=room)
+            raise UserCodeError("\n".join([first, advice] if advice else [first]), printed or error.traceback)
         if script is not None:
             self.script = server.script = replace(script, ranked=reply["ranked"])
             server.fork_point, server.gaps = decoded(ForkPoint, reply["fork_point"]), tuple(reply["gaps"])

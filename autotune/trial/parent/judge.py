@@ -7,7 +7,7 @@ import math
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
@@ -167,7 +167,7 @@ def _raised(report: TrialReport, end: TrialEnd) -> Outcome:
     if where:
         words = SHM_FULL if where == "shm" else f"{kind}: {short(text)}"
         return OutOfMemory(words, report.traceback, where=where)
-    return Crashed(f"{kind}: {short(text)}", report.traceback)
+    return Crashed(replace(report, error=short(text)).sentence, report.traceback)
 
 
 def out_of_memory(kind: str, text: str) -> str | None:

@@ -440,5 +440,5 @@ def _user_code_error(task: Path, end: TrialEnd) -> UserCodeError:
     """Return why the child could not describe ``task``."""
     report = end.report
     if report is not None and report.error_type is not None:
-        return UserCodeError(f"{task}: {report.error_type}: {report.error}", report.traceback)
+        return UserCodeError(f"{task}: {report.sentence}", report.traceback)
     return UserCodeError(f"{task}: the task could not be built: {how_it_ended(end).reason}", end.log)
