@@ -35,7 +35,7 @@ from autotune.trial.messages import TrialReport, TrialSpec, UnixConnection
 from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner, Timeouts
 from autotune.trial.paths import StudyPaths
-from autotune.tuning import host_lock as lock
+from autotune.tuning import runner as lock
 from autotune.tuning.schedule import ROUNDS
 from benchmarks.simulation.profiles import profile
 
@@ -273,7 +273,7 @@ def main() -> None:
     if arguments.figure == "proof":
         proof(max(arguments.pairs, 1000))
         return
-    with lock.acquire(600.0, lambda pid: print(f"waiting for process {pid}")):
+    with lock.acquire(600.0, lambda: print("waiting for another run")):
         FIGURES[arguments.figure](arguments.pairs)
 
 
