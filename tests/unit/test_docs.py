@@ -134,7 +134,8 @@ def complaint(line: str) -> str | None:
         if name not in command.commands:
             return f"autotune has no command {name}"
         command = command.commands[name]
-    words = words[: words.index("train.py")] if "train.py" in words else words  # the rest is the script's
+    ends = [words.index(word) for word in ("train.py", "torchrun", "accelerate", "mpiexec") if word in words]
+    words = words[: min(ends)] if ends else words  # the rest is the script's, or its launcher's
     known = {option for parameter in command.params for option in parameter.opts}
     unknown = [word for word in words if word.startswith("--") and word.split("=")[0] not in known]
     return f"{command.name} has no option {unknown[0]}" if unknown else None
@@ -224,7 +225,7 @@ def whole_profile() -> dict[str, Any]:
     """Return the data of a profile that has every key."""
     made = profile(Settings(), machine=replace(MACHINE, gpus=("h200",), gpu_gib=(141,), gpu_links=("nvlink",)))
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
-    target = replace(made.target, script="steps", compared=compared)
+    target = replace(made.target, script="steps", ranked=True, compared=compared)
     evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True)
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
     return replace(
