@@ -53,11 +53,20 @@ def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
     return answers
 
 
+def _adds_nothing(state: RunState, level: str) -> bool:
+    """Return whether the space of ``level`` is that of the level below, as ``--only`` and ``--fix`` may make it."""
+    below = state.spaces.get(LEVELS[max(0, LEVELS.index(level) - 1)])
+    own = state.spaces.get(level)
+    if own is None or below is None or own is below:
+        return False
+    return own.values == below.values
+
+
 def _without_candidate(state: RunState, level: str, found: Answer) -> Answer:
     """Return the answer for a ``level`` without a candidate in the proof, by trials and by a race if there was one."""
     tried = state.tried(level)
     if not tried:
-        searched = any(trial.level == level for trial in state.history)
+        searched = any(trial.level == level for trial in state.history) or _adds_nothing(state, level)
         higher = level in KNOWN_FOR and _named(state, level)
         return replace(found, reason=Reason.NOT_TRIED if searched and not higher else Reason.NOT_REACHED)
     raced = not state.raced.isdisjoint(tried)

@@ -539,7 +539,7 @@ CORPUS = (
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
     Script("lbfgs", LBFGS, known_by="steps", daily=True),
     Script("two_models", TWO_MODELS),
-    Script("iterator_first", ITERATOR_FIRST, known_by="steps"),
+    Script("iterator_first", ITERATOR_FIRST, not_forked="extra thread", known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
     Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
     plain("compiles_itself", added("    optimizer = ", "model = torch.compile(model, backend='aot_eager')")),
