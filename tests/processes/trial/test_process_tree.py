@@ -182,6 +182,7 @@ class TestSubreaper:
             family.say()
 
         subreaper = family.fork(ends_a_daemon)
+        os.waitpid(subreaper, 0)  # it reads the daemon's report from the same pipe
         assert family.hear(1) == [subreaper]
 
 
