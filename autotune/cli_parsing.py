@@ -113,7 +113,7 @@ def _is_script(target: str) -> bool:
 
 
 def _name_options_of_ours(context: typer.Context) -> None:
-    """Our own options that stand after the script are the script's."""
+    """Name our own options that stand after the script: they are the script's."""
     ours = {option for parameter in context.command.params for option in parameter.opts if option.startswith("--")}
     own = context.args
     with contextlib.suppress(UsageError):  # the command will say so

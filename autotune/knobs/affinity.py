@@ -66,7 +66,7 @@ def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
 
 
 def why_not_offered(inventory: Inventory) -> dict[str, str]:
-    """``{binding: reason}`` for every binding that no settings could use on this machine."""
+    """Return ``{binding: reason}`` for every binding that no settings could use on this machine."""
     budget, cores = inventory.budget, _cores(inventory)
     reason = ""
     if inventory.software.platform != "linux":
@@ -123,7 +123,7 @@ def own_affinity(environment: Mapping[str, str]) -> Affinity | None:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Ids as the kernel, and ``taskset`` write them: ``0-3,8``."""
+    """Write ids as the kernel and ``taskset`` do: ``0-3,8``."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:
@@ -169,7 +169,7 @@ def _node(cpu: LogicalCpu) -> int:
 
 
 def _homes(cores: Sequence[Share], count: int, inventory: Inventory) -> list[tuple[int, ...]]:
-    """Nodes of each process: its GPU's node, else processes spread over nodes, or nodes over processes."""
+    """Choose the nodes of each process: its GPU's node, else processes spread over nodes, or nodes over processes."""
     nodes = list(dict.fromkeys(_node(core[0]) for core in cores))
     beside = [gpu.node for gpu in inventory.gpus[:count]]
     if len(beside) == count and all(node in nodes for node in beside):
@@ -180,7 +180,7 @@ def _homes(cores: Sequence[Share], count: int, inventory: Inventory) -> list[tup
 
 
 def _shares(cores: Sequence[Share], homes: Sequence[tuple[int, ...]], least: int) -> list[Share]:
-    """CPUs of each process, dealt in the most local way in which each gets ``least`` of them."""
+    """Deal CPUs to each process, in the most local way in which each gets ``least`` of them."""
     count = len(homes)
     singles = [(cpu,) for core in cores for cpu in core]
     for dealt in (
@@ -195,7 +195,7 @@ def _shares(cores: Sequence[Share], homes: Sequence[tuple[int, ...]], least: int
 
 
 def _deal_homes(cores: Sequence[Share], homes: Sequence[tuple[int, ...]]) -> list[Share]:
-    """Each node's cores to the processes at home there."""
+    """Deal each node's cores to the processes at home there."""
     dealt: dict[tuple[int, ...], list[Share]] = {}
     for home in dict.fromkeys(homes):
         dealt[home] = _deal_kinds([core for core in cores if _node(core[0]) in home], homes.count(home))
@@ -241,7 +241,7 @@ def _on_nodes(share: Share, settings: Chosen) -> Affinity:
 
 
 def _affinity(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Affinity:
-    """Workers beside the compute threads where each finds a CPU there, else anywhere in the share."""
+    """Place workers beside the compute threads where each finds a CPU there, else anywhere in the share."""
     cpus, whole = {cpu.id for cpu in chosen}, {cpu.id for cpu in share}
     beside = whole - cpus
     crowded = len(beside) < max(1, settings.num_workers)

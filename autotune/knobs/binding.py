@@ -66,7 +66,7 @@ def why_not(asked: str, affinity: Affinity | None) -> str | None:
 
 
 def _cpus_of_threads() -> set[int]:
-    """CPUs on which any thread of this process may run."""
+    """Return CPUs on which any thread of this process may run."""
     found: set[int] = set()
     for task in TASKS.iterdir():
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
@@ -139,7 +139,7 @@ def _binds(plan: Plan) -> bool:
 
 
 def _accelerate(plan: Plan) -> Said:
-    """Torchrun's command, which starts several processes on CPUs, binds; Accelerate's own starter does not."""
+    """Bind by torchrun's command, which starts several processes on CPUs; Accelerate's own starter does not bind."""
     if not _binds(plan):
         return ()
     return line(COMMAND) if plan.device == "cpu" and plan.settings.processes > 1 else (Missing(),)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -275,6 +277,26 @@ def _drop_headers(folder: str) -> None:
     """Remove precompiled C++ headers from a cache ``folder``: one that is half written fails every compile after it."""
     for path in Path(folder).glob("torchinductor_*/precompiled_headers/*.gch"):
         path.unlink(missing_ok=True)
+
+
+def keep_compiled(compiled: Path, cache: Path) -> None:
+    """Add what lies in ``compiled`` to the ``cache`` of the training that follows: its first step then compiles
+    nothing. Names are hashes of the content, so nothing is replaced.
+
+    Raises nothing: without it the first step of the training compiles, which is all there is to lose.
+    """
+    with contextlib.suppress(OSError):
+        shutil.copytree(
+            compiled, cache, ignore=shutil.ignore_patterns("locks"), copy_function=_copy_missing, dirs_exist_ok=True
+        )
+
+
+def _copy_missing(source: str, target: str) -> None:
+    """Copy a file that is missing, under its name only once it is whole: a training may read it meanwhile."""
+    if not os.path.exists(target):
+        partial = f"{target}.{os.getpid()}.partial"
+        shutil.copy2(source, partial)
+        os.replace(partial, target)
 
 
 def words(error: BaseException) -> str:

@@ -58,12 +58,12 @@ def _spread(workers: int, of: int, over: int) -> int:
 
 
 def within(settings: Settings, share: int) -> Settings:
-    """Threads and workers of one process within its ``share`` of the CPU budget."""
+    """Fit threads and workers of one process to its ``share`` of the CPU budget."""
     return settings.but(threads=min(settings.threads, share), num_workers=min(settings.num_workers, share))
 
 
 def most_processes(settings: Settings, inventory: Inventory) -> int:
-    """How many processes of ``settings`` this machine can start."""
+    """Count how many processes of ``settings`` this machine can start."""
     limit = inventory.budget.threads
     if settings.backend == "nccl":
         limit = min(limit, len(inventory.gpus))

@@ -21,7 +21,7 @@ CROWDING = ("processes", "threads", "num_workers")
 
 
 def read_fixed(text: str) -> tuple[str, Any]:
-    """``knob=value`` with the value read as Python would: whole number, true/false/none, else a word.
+    """Read ``knob=value``, the value as Python would: whole number, true/false/none, else a word.
 
     Raises:
         UsageError: there is no ``=``.

@@ -24,7 +24,7 @@ class Offered:
     global_batches: tuple[int, ...]
 
     def completed(self, before: Settings, after: Settings) -> Settings:
-        """``after``, where knobs that did not apply ``before`` take a value that is offered."""
+        """Return ``after``, where knobs that did not apply ``before`` take a value that is offered."""
         new = [knob for knob in CONDITIONAL if knob.applies(after) and not knob.applies(before)]
         odd = {k.name: self.values[k.name][0] for k in new if getattr(after, k.name) not in self.values[k.name]}
         return after.but(**odd) if odd else after
@@ -46,7 +46,7 @@ class OneKnob:
         return len(offered.values[self.name]) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
-        """Values; none where the knob does nothing."""
+        """List values; none where the knob does nothing."""
         if not self.knob.applies(settings):
             return []
         values, current = offered.values[self.name], getattr(settings, self.name)
@@ -56,7 +56,7 @@ class OneKnob:
         return [values[k] for k in (index - 1, index + 1) if 0 <= k < len(values)]
 
     def take(self, offered: Offered, settings: Settings, alternative: Any) -> Settings:
-        """``settings`` with the value."""
+        """Return ``settings`` with the value."""
         return offered.completed(settings, settings.but(**{self.name: alternative}))
 
 
@@ -95,7 +95,7 @@ class Shape:
 
 
 def _exchanges(offered: Offered, settings: Settings, processes: int) -> tuple[str | None, ...]:
-    """Backends for other processes: those that are there keep theirs, the first ones pick any."""
+    """Choose backends for other processes: those that are there keep theirs, the first ones pick any."""
     if processes == 1:
         return (None,)
     backends = offered.values["backend"]
@@ -113,12 +113,12 @@ class GlobalBatch:
         return len(offered.global_batches) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
-        """Global batches that the processes can share equally."""
+        """List global batches that the processes can share equally."""
         batches = offered.global_batches
         return [b for b in batches if b != settings.global_batch and b % settings.processes == 0]
 
     def take(self, offered: Offered, settings: Settings, alternative: Any) -> Settings:
-        """``settings`` with the batch."""
+        """Return ``settings`` with the batch."""
         return settings.but(batch_size=alternative // settings.processes)
 
 

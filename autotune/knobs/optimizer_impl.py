@@ -183,7 +183,7 @@ def _on_optimizer(value: str, optimizer: Optimizer, _training: Training) -> Chan
 
 
 def _transformers(plan: Plan) -> Said:
-    """``optim`` names optimizer and implementation at once, and the profile does not know the optimizer."""
+    """Name it for AdamW, `Trainer`'s own: ``optim`` also names the optimizer, which the profile does not know."""
     impl = plan.settings.optimizer_impl
     if impl == "fused":
         return (

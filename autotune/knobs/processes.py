@@ -70,7 +70,7 @@ def _lightning(plan: Plan) -> Said:
 
 
 def _transformers(plan: Plan) -> Said:
-    """`Trainer` uses `torch.nn.DataParallel` by itself in one process that sees several GPUs."""
+    """Start it on one GPU: one process that sees several makes `Trainer` use `torch.nn.DataParallel`."""
     device = line(ARGUMENTS, "use_cpu=True") if plan.device == "cpu" else ()
     if plan.settings.processes > 1:
         return (*device, *line(START, plan.command))

@@ -60,11 +60,11 @@ class Settings(_Values):
         return tuple(getattr(self, knob.name) for knob in KNOBS if knob.inherited)
 
     def but(self, **changes: Any) -> Settings:
-        """These settings with ``changes``, canonical again."""
+        """Return these settings with ``changes``, canonical again."""
         return Settings(**(vars(self) | changes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
+        """Return a flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
         return dict(vars(self))
 
     @classmethod
@@ -80,6 +80,6 @@ class Settings(_Values):
         return cls(**values)
 
     def difference(self, other: Settings) -> dict[str, tuple[Any, Any]]:
-        """``{knob: (mine, theirs)}`` for every knob that differs."""
+        """Return ``{knob: (mine, theirs)}`` for every knob that differs."""
         mine, theirs = self.as_dict(), other.as_dict()
         return {name: (mine[name], theirs[name]) for name in KNOB_NAMES if mine[name] != theirs[name]}

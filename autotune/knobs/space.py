@@ -85,7 +85,7 @@ class Space:
                     yield settings
 
     def conformed(self, settings: Settings) -> Settings:
-        """Feasible settings close to ``settings`` that hold every fixed value; ``settings`` where there are none.
+        """Find feasible settings close to ``settings`` that hold every fixed value; ``settings`` where there are none.
 
         The baseline may differ from what the user fixes, in more knobs than one move can change.
         """
@@ -95,7 +95,7 @@ class Space:
         return next((found for found in (here, *reshaped) if found in self), settings)
 
     def moves(self, settings: Settings, *, far: bool = False) -> Iterator[tuple[str, Settings]]:
-        """Feasible settings one decision away, as ``(what moves, settings)``.
+        """List feasible settings one decision away, as ``(what moves, settings)``.
 
         Ordinal knobs move by one step, or to any other value where ``far``.
         """
@@ -158,7 +158,7 @@ def build(context: Context, level: str, fixed: Mapping[str, Any] | None = None) 
 
 
 def _allowed(choices: Choices, knob: str, baseline: Any, left_out: Sequence[tuple[str, Any, str]]) -> Choices:
-    """``choices`` without what the task leaves out."""
+    """Return ``choices`` without what the task leaves out."""
     for name, value, reason in left_out:
         if name == knob:
             gone = [v for v in choices.values if v == value or (value is None and v != baseline)]

@@ -54,7 +54,7 @@ class TaskFacts:
     """What the task's model, optimizer and loader are known by."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
     @classmethod
@@ -82,5 +82,5 @@ class TaskFacts:
 
 
 def unchecked(reason: str) -> str:
-    """A note that nobody knows whether several processes would change training."""
+    """Return a note that nobody knows whether several processes would change training."""
     return f"not checked whether the loss is a mean over samples, which several processes rely on: {reason}"

@@ -70,7 +70,7 @@ def command(
     applies: bool = False,
     torchrun: str = TORCHRUN_MODULE,
 ) -> list[str]:
-    """Argument list that starts ``script`` with ``args`` under the interpreter ``python``.
+    """Return the argument list that starts ``script`` with ``args`` under the interpreter ``python``.
 
     The number of processes is always written out: ``auto`` and ``cpu`` count the host's CPUs and not the budget.
 
@@ -102,8 +102,7 @@ def command(
 
 
 def _rendezvous(cluster: Cluster, route: Route | None) -> list[str]:
-    """Options of torchrun's rendezvous. They include what torchrun would derive from the host name, which need not
-    resolve."""
+    """Return options of torchrun's rendezvous. Without them it asks for the host's name, which need not resolve."""
     host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
     options = [f"--nnodes={cluster.nodes}", "--rdzv-backend=c10d"]
     options += [f"--rdzv-endpoint={host}:{cluster.port}", "--rdzv-id=autotune"]
@@ -203,7 +202,7 @@ def environment(
     *,
     interface: str | None = None,
 ) -> Environment:
-    """Variables that each training process on this machine starts with.
+    """Return the variables that each training process on this machine starts with.
 
     Args:
         settings: the tuned settings.

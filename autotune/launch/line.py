@@ -140,6 +140,7 @@ def _launched(found: Script, line: LaunchLine, words: tuple[str, ...]) -> Script
         found,
         ranked=line.launcher == "torchrun" or (line.launcher == "accelerate" and line.processes > 1),
         line=words,
+        launcher=line.launcher,
         processes=line.processes,
         threads=line.threads,
         variables=line.variables,
@@ -212,16 +213,19 @@ def _config(named: str | None, *, needed: bool) -> dict[str, str]:
     path = Path(named or Path(home) / "accelerate" / "default_config.yaml")
     if named is None and not (needed and path.is_file()):
         return {}
+    import yaml
+
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        said = yaml.load(path.read_text(), Loader=yaml.BaseLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
-    said = dict(re.findall(r"""(?m)^(\w+): *["']?([^"'\n]*?)["']? *$""", text))
+    if not isinstance(said, dict):
+        raise UsageError(f"{path}: cannot be read: it holds no keys")
     kind = said.get("distributed_type", "NO")
-    nested = [key for key, value in said.items() if value == "" and key.endswith("_config")]
+    nested = [key for key, value in said.items() if isinstance(value, dict) and value]
     if kind not in LOCAL or nested:
         raise UsageError(f"{path}: autotune does not know how to start {', '.join(nested) or kind}")
-    return said
+    return {key: str(value) for key, value in said.items()}
 
 
 def _options(name: str, table: Table, words: Sequence[str], last: str = "") -> tuple[dict[str, str], list[str]]:

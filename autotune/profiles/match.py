@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def differing(self) -> tuple[Row, ...]:
-        """Fields that differ, those that fit least first."""
+        """List the fields that differ, those that fit least first."""
         found = [row for row in self.rows if row.verdict != EXACT]
         return tuple(sorted(found, key=lambda row: -VERDICTS.index(row.verdict)))
 

@@ -81,7 +81,7 @@ def choose(
 def find(
     path_or_url: str | Path | None, target: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Found:
-    """Argument before environment before the best match before nothing."""
+    """Find the profile: argument before environment before the best match before nothing."""
     here = Here.on(inventory)
     for origin, path in (("argument", path_or_url), (PROFILE, overrides(environment).profile)):
         if path:
@@ -102,7 +102,7 @@ def find(
 
 
 def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, ...]:
-    """That no profile can be applied, and what to do."""
+    """Say that no profile can be applied, and what to do."""
     if target is None:
         return ()
     if similar is None:
@@ -113,7 +113,7 @@ def _missing(target: str | None, similar: registry.Match | None) -> tuple[str, .
 def decide(
     profile: Profile, origin: str, level: str | None, environment: Mapping[str, str], inventory: Inventory
 ) -> Choice:
-    """Settings of ``profile`` for this machine and start. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
+    """Return settings of ``profile`` for this machine. ``level`` before ``AUTOTUNE_LEVEL`` before the profile."""
     name, notes = pick_level(profile, level or overrides(environment).level)
     result = profile.levels[name]
     alone = world_size(environment) == 1

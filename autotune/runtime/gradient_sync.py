@@ -98,7 +98,7 @@ class GradientSync:
     # Gradients ----------------------------------------------------------------------------------------------------
 
     def before_backward(self) -> None:
-        """Gradients are about to change in this process."""
+        """Note that gradients are about to change in this process."""
         self._fresh.clear()
         self._settle()
 
@@ -127,7 +127,7 @@ class GradientSync:
 
     @contextlib.contextmanager
     def no_sync(self, models: Iterable[nn.Module]) -> Iterator[None]:
-        """Gradients of ``models``, or of all, stay in this process while inside."""
+        """Keep gradients of ``models``, or of all, in this process while inside."""
         before = self._apart
         self._apart = [*before, *(list(models) or self.models)]
         try:

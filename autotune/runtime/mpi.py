@@ -41,7 +41,7 @@ def why_not(environment: Mapping[str, str], size: int) -> str | None:
 
 
 def start() -> Any:
-    """mpi4py's ``MPI`` module, with MPI running. The first call takes a tenth of a second, and all ranks must make it.
+    """Return mpi4py's ``MPI`` module, with MPI running. The first call takes 0.1 s, and all ranks must make it.
 
     Raises:
         RuntimeError: mpi4py or its MPI library cannot be loaded.

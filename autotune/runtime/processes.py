@@ -43,7 +43,7 @@ class World:
 
 
 def world_size(environment: Mapping[str, str]) -> int:
-    """As how many processes the launcher started this training."""
+    """Return as how many processes the launcher started this training."""
     try:
         return max(1, int(environment.get("WORLD_SIZE", "1"))) if "RANK" in environment else 1
     except ValueError:
@@ -240,7 +240,7 @@ def _gloo_runs(tasks: Path) -> bool:
 
 
 def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
-    """Rank 0's ``value`` on every rank."""
+    """Return rank 0's ``value`` on every rank."""
     shared = value.to(device, copy=True)
     dist.broadcast(shared, 0)
     return shared.to(value.device)

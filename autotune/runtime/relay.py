@@ -129,7 +129,7 @@ class _Pass:
             number += 1
 
     def _chunk(self, number: int) -> list[Any]:
-        """Chunk ``number``; an empty one ends the pass."""
+        """Read chunk ``number``; an empty one ends the pass."""
         if number in self._kept:
             return self._kept[number]
         chunk = self._next(number) if self.relay.rank == 0 else self._receive(number)
@@ -140,7 +140,7 @@ class _Pass:
         return chunk
 
     def _next(self, number: int) -> list[Any]:
-        """Chunk ``number``, which a rank that is ahead may wait for: the one after it is published now."""
+        """Read chunk ``number``, which a rank that is ahead may wait for: the one after it is published now."""
         chunk = self._ready.pop(number) if number in self._ready else self._produce(number)
         if 1 < self.relay.ahead == len(chunk):
             self._ready[number + 1] = self._produce(number + 1)

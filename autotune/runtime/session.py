@@ -271,7 +271,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         self.close()
 
     def __repr__(self) -> str:
-        """On one line, for prompts and logs."""
+        """Return one line, for prompts and logs."""
         if self.settings is None:
             return f"<Session without a profile ({self.origin})>"
         missing = dict(self.not_applied)

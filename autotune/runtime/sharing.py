@@ -64,7 +64,7 @@ class _Serving(DataLoader[Any]):
         return batches(super().__iter__)
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Copies and pickles are the user's own loader, as it is without a session."""
+        """Reduce to the user's own loader, as it is without a session."""
         state = {name: value for name, value in vars(self).items() if name != SLOT}
         return _plain_copy, (type(self).__mro__[2],), state
 

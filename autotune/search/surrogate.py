@@ -129,7 +129,7 @@ class Gains:
         return Gains(self.mean, factor * self.deviation)
 
     def expected_improvement(self) -> Array:
-        """E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
+        """Compute E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
         deviation = np.maximum(self.deviation, 1e-12)
         z = self.mean / deviation
         density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
@@ -213,7 +213,7 @@ class Surrogate:
         return variances[max(scores, key=scores.__getitem__)]
 
     def _fit(self, prior: Array) -> Array:
-        """Spreads that explain the trials best: all of them larger if what was expected is far off, then each
+        """Find the spreads that explain the trials best: all of them larger if what was expected is far off, then each
         held near that (one sweep of coordinate ascent)."""
         errors = self._error_variance
         scores = [self._log_likelihood(scale * prior, errors) - PENALTY * (scale != 1.0) for scale in SCALES]
@@ -234,7 +234,7 @@ class Surrogate:
 
 
 def _kernel(correlations: Array, spreads: Array) -> Array:
-    """Covariance from correlations of shape ``(groups, ...)``: constant, main effects, pairs."""
+    """Compute the covariance from correlations of shape ``(groups, ...)``: constant, main effects, pairs."""
     shape = (-1,) + (1,) * (correlations.ndim - 1)
     scale = spreads.reshape(shape)
     mains = (scale**2 * correlations).sum(axis=0)
@@ -243,7 +243,7 @@ def _kernel(correlations: Array, spreads: Array) -> Array:
 
 
 def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array, Array]:
-    """Log rates, their own standard errors, and those from trial to trial; failures stand for a loose, low value."""
+    """Return log rates, their own standard errors, and those between trials; a failure is a loose, low value."""
     rates = [o.rate for o in history]
     best = max(math.log(rate) for rate in rates if rate)
     values = [math.log(rate) if rate else best - FAILURE_LOSS for rate in rates]

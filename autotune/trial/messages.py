@@ -210,12 +210,16 @@ def _decoded(kind: Any, data: Any) -> Any:
     return make(data) if isinstance(kind, type) and issubclass(kind, (Enum, Path)) else data
 
 
+class TaskContractError(TypeError):
+    """In a trial: the task file's functions do not keep the contract. Its text needs no traceback."""
+
+
 def error_report(error: BaseException) -> TrialReport:
     """Return the report of an exception; its traceback starts at the user's first frame."""
+    if isinstance(error, TaskContractError):
+        return TrialReport(error=str(error), error_type="")
     kind = type(error)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    if kind.__name__ == "TaskContractError" and kind.__module__.startswith("autotune."):
-        return TrialReport(error=str(error), error_type="")
     return TrialReport(error=str(error), error_type=name, traceback=user_traceback(error))
 
 

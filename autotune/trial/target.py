@@ -198,6 +198,7 @@ class Script:
         network: whether its trials may reach other machines.
         ranked: whether it finds the variables that torchrun sets, also as one process.
         line: the user's own launch line, as it was written; empty if Python starts the script.
+        launcher: ``torchrun``, ``accelerate`` or ``mpiexec``, that the line begins with; None if Python starts it.
         processes: that the line starts.
         threads: that the line gives each process unless the user's environment says otherwise; None for PyTorch's own.
         variables: that the launcher sets for all processes.
@@ -210,6 +211,7 @@ class Script:
     network: bool = False
     ranked: bool = False
     line: tuple[str, ...] = ()
+    launcher: str | None = None
     processes: int = 1
     threads: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +224,7 @@ class Script:
     @property
     def under_mpi(self) -> bool:
         """Return whether the user starts it by mpiexec."""
-        return bool(self.line) and Path(self.line[0]).name.startswith("mpi")
+        return self.launcher == "mpiexec"
 
     @property
     def hides_us(self) -> str | None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import LeftOut
 from autotune.knobs.table import KNOBS
-from autotune.probes.system import System
 from autotune.profiles.format import (
     Ceiling,
     Evidence,
@@ -54,12 +48,9 @@ def proven_answers(state: RunState, levels: Sequence[str]) -> dict[str, Answer]:
 
 
 def _adds_nothing(state: RunState, level: str) -> bool:
-    """Return whether the space of ``level`` is that of the level below, as ``--only`` and ``--fix`` may make it."""
-    below = state.spaces.get(LEVELS[max(0, LEVELS.index(level) - 1)])
-    own = state.spaces.get(level)
-    if own is None or below is None or own is below:
-        return False
-    return own.values == below.values
+    """Return whether ``--only`` and ``--fix`` leave ``level`` no more than the level below it."""
+    below, own = (state.spaces.get(each) for each in (LEVELS[LEVELS.index(level) - 1], level))
+    return level != LEVELS[0] and own is not None and below is not None and own.values == below.values
 
 
 def _without_candidate(state: RunState, level: str, found: Answer) -> Answer:
@@ -217,24 +208,3 @@ def _batch_norm(context: Context, answers: Mapping[str, Answer]) -> Iterator[str
     sizes = {answer.settings.batch_size for answer in answers.values()} - {own}
     if context.task.has_batch_norm and sizes:
         yield notes.batch_norm(own, sorted(sizes))
-
-
-def keep_compiled(compiled: Path) -> None:
-    """Add what lies in ``compiled`` to the compile cache of the training that follows: its first step then compiles
-    nothing. Names are hashes of the content, so nothing is replaced.
-
-    Raises nothing: without it the first step of the training compiles, which is all there is to lose.
-    """
-    cache = System().cache_folder()
-    if cache is not None:
-        kept, ignore = cache / COMPILED_FOLDER, shutil.ignore_patterns("locks")
-        with contextlib.suppress(OSError):
-            shutil.copytree(compiled, kept, ignore=ignore, copy_function=_copy, dirs_exist_ok=True)
-
-
-def _copy(source: str, target: str) -> None:
-    """Copy a file that is missing, under its name only once it is whole: a training may read it meanwhile."""
-    if not os.path.exists(target):
-        partial = f"{target}.{os.getpid()}.partial"
-        shutil.copy2(source, partial)
-        os.replace(partial, target)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autotune.errors import Interrupted, LaunchError, NothingUsable
 from autotune.knobs.baseline import baseline_settings
+from autotune.knobs.compile import COMPILED_FOLDER, keep_compiled
 from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
@@ -18,6 +19,7 @@ from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
+from autotune.probes.system import System
 from autotune.profiles import file, places
 from autotune.profiles.format import Profile, Written, machine_type
 from autotune.report import notes
@@ -35,7 +37,7 @@ from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus, 
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
-from autotune.tuning.result import evidence_of, keep_compiled, partial_answers, profile_of, proven_answers
+from autotune.tuning.result import evidence_of, partial_answers, profile_of, proven_answers
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
@@ -310,8 +312,9 @@ def _result(
     written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
     profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)
     saved, note = file.save(host.path, profile)  # before the trials' processes are ended, which takes a moment
-    if any(found.settings.compile != "off" for found in profile.levels.values()):
-        keep_compiled(host.runner.setup.paths.compile_cache)
+    cache = System().cache_folder()
+    if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
+        keep_compiled(host.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
     if ended is not None:
         raise _with_saved_path(ended, saved) from ended
     return Result(profile, saved, host.inventory, load, note)

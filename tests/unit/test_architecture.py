@@ -58,7 +58,7 @@ HOUSE = (
          never="torch subprocess logging"),
     Room("inspect*",        "",                                       never="torch subprocess logging"),
     Room("tuning*",         "filelock",                               never="torch subprocess logging"),
-    Room("launch*",         "",                                       never="torch"),
+    Room("launch*",         "yaml",                                    never="torch"),
     Room("report*",         "rich plotly",                            never=f"{IMPURE} torch", prints=True),
     Room("report.live",     "rich"),
     Room("export*",         "",                                       never=f"{IMPURE} torch"),

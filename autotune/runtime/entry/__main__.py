@@ -24,7 +24,7 @@ from autotune.runtime.entry.torchrun import free_port
 
 
 def main(arguments: list[str]) -> None:
-    """``[backend, script, *the script's arguments]``."""
+    """Run ``[backend, script, *the script's arguments]``."""
     backend, script = arguments[:2]
     under_mpi = BACKENDS[backend].launcher == MPIEXEC
     line = _plain_line()

@@ -30,7 +30,7 @@ def variables(rank: int = 0, world: int = 1, port: int | None = None) -> dict[st
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
+    """Return a port of this machine that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

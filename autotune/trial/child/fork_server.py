@@ -358,7 +358,7 @@ def _error(text: str) -> TrialReport:
 
 
 def main(arguments: list[str]) -> None:
-    """Entry of the server process; ``arguments[0]`` is the descriptor of its connection."""
+    """Serve as the server process; ``arguments[0]`` is the descriptor of its connection."""
     process_tree.lead_group()
     process_tree.leave_terminal()
     process_tree.die_with_parent(signal.SIGTERM)

@@ -284,7 +284,7 @@ def _report_others(ranks: dict[int, int], connection: UnixConnection) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Entry of a launcher that is a new process: descriptor and request as JSON."""
+    """Start as a launcher that is a new process: descriptor and request as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     fd, request = arguments
     os._exit(launch(decoded(TrialRequest, json.loads(request)), UnixConnection.from_fd(int(fd)), None))

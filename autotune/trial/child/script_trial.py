@@ -180,7 +180,7 @@ class ScriptLoop(MeasuredLoop, Listener):
             self._loss = value if self._loss is None else self._loss + value
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Settings are put in force for an optimizer and its models when it first steps."""
+        """Put settings in force for an optimizer and its models when it first steps."""
         if self._measured is not None or self._known_by == STEPS:
             self.hooks.unseen(lambda: self.applied.before_step(optimizer))
 

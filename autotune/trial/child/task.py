@@ -37,6 +37,7 @@ from autotune.runtime.loaders import length
 from autotune.runtime.shards import shard
 from autotune.runtime.sharing import mover
 from autotune.trial.child.first_steps import norm
+from autotune.trial.messages import TaskContractError
 
 LOOKED_AT = 8
 """Samples whose size is read."""
@@ -56,10 +57,6 @@ RANDOM = "the loss draws random numbers, or changes from call to call"
 NOTHING = "the gradient is zero or not finite"
 
 Gradient = list[Tensor | None]
-
-
-class TaskContractError(TypeError):
-    """The task file's functions do not keep the contract."""
 
 
 @dataclass

@@ -271,7 +271,7 @@ def _make_read_only(target: str) -> None:
 
 
 def _keep_mounts_private() -> None:
-    """Mounts made from now on are seen in this mount namespace only."""
+    """Keep mounts made from now on in this mount namespace."""
     _mount("none", "/", None, RECURSIVE | PRIVATE)
 
 

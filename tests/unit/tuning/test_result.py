@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from autotune.knobs.compile import COMPILED_FOLDER
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
@@ -196,26 +195,3 @@ def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bo
     found = concluded(state)
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted
-
-
-def test_what_was_compiled_is_kept_but_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, compiled = tmp_path / COMPILED_FOLDER, tmp_path / "study"
-    monkeypatch.setattr(result.System, "cache_folder", lambda _: tmp_path)
-    for name in ("ab/one.so", "locks/ab.lock", "two"):
-        (compiled / name).parent.mkdir(parents=True, exist_ok=True)
-        (compiled / name).write_text("new")
-    kept.mkdir()
-    (kept / "two").write_text("old")
-    result.keep_compiled(compiled)
-    files = {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()}
-    assert files == {"ab/one.so": "new", "two": "old"}
-
-
-@pytest.mark.parametrize("place", [None, Path("/proc/nowhere")])
-def test_a_cache_that_cannot_be_written_costs_nothing(
-    place: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(result.System, "cache_folder", lambda _: place)
-    (tmp_path / "one").write_text("new")
-    result.keep_compiled(tmp_path)
-    result.keep_compiled(tmp_path / "nothing was compiled")
