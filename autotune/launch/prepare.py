@@ -46,6 +46,10 @@ from autotune.trial.target import Script
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 AS_ONE = "the script needs what torchrun sets (RANK and others): it is started as torchrun starts one process"
+NOT_FELT = (
+    "the script starts as it is: the run that was tuned is too short to gain from its profile. For a longer run, give"
+    " --level {}"
+)
 OTHER_NUMBER = (
     "your launch line starts {} process(es), and the profile was tuned for {}: it starts as it is. Tune it with that"
     " line, or give --nproc"
@@ -117,6 +121,8 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
     option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
     level = profile.checked_level(level, option)
+    if wishes.level is None and not profile.is_felt(level):
+        return _as_it_is(words, NOT_FELT.format(level), line=script.line)
     settings, said = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
         other = OTHER_NUMBER.format(script.processes, settings.processes)

@@ -35,12 +35,15 @@ from autotune.profiles.records import (
 )
 from autotune.stats.decide import Verdict
 from autotune.stats.proof import MOST_SPEEDUP, Proof
+from autotune.stats.whole_run import WholeRun
 
 SCHEMA = "autotune.profile"
 OTHER_EFFECTS = 10.0
 """Compilation, memory, binding and threads that wait for each other together bring no more than this."""
 LOWER_PRECISION = 16.0
 """The most that a lower precision brings, if the rates of the device are not known."""
+START_SECONDS = 1.0
+"""At most what `autotune run` adds to the start of a script."""
 MAX_NAME = 100
 MEMORY_GIB: tuple[float, ...] = (1, 1.5, *(step << k for k in range(24) for step in (2, 3)))
 """Classes of memory: 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24 and so on."""
@@ -88,7 +91,18 @@ Digests = tuple[Annotated[str, pattern(r"[0-9a-f]{16}", "16 hexadecimal digits")
 Compared = Annotated[
     Fingerprint, Rules({"models": Digests, "optimizers": Digests, "loaders": Digests}, Fingerprint), OMITTED
 ]
-
+Followed = Annotated[
+    WholeRun,
+    Rules(
+        {
+            "start_seconds": Rate,
+            "step_seconds": Rate,
+            "other_share": Annotated[float, span(0, 0.999)] | None,
+            "steps": Count | None,
+        },
+        WholeRun,
+    ),
+]
 
 NOTHING = Fingerprint()
 
@@ -187,6 +201,8 @@ class Evidence:
     """How much of the CPUs other processes took meanwhile: one sentence; empty if little."""
     busy: Annotated[bool, OMITTED] = False
     """True if they took more than half of the CPUs: the figures are not the machine's, and are not shared."""
+    run: Annotated[Followed | None, OMITTED] = None
+    """The whole run of a script; left out if it was not followed."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +269,17 @@ class Profile:
             hint = did_you_mean(name, self.levels)
             raise UsageError(f"{option} {name}: the profile has {', '.join(self.levels)}{hint}")
         return name
+
+    def saved_seconds(self, level: str) -> float | None:
+        """Return what the whole run saves at ``level``, by its measured speedup; None if its length is not known."""
+        run = self.evidence.run
+        before, after = (run.seconds(), run.seconds(self.levels[level].speedup.value)) if run else (None, None)
+        return before - after if before is not None and after is not None else None
+
+    def is_felt(self, level: str) -> bool:
+        """Return False if the run is known to be so short that `autotune run` would cost as much as it saves."""
+        saved = self.saved_seconds(level)
+        return saved is None or saved >= START_SECONDS
 
     def impossible(self) -> tuple[str, ...]:
         """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""

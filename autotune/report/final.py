@@ -12,7 +12,17 @@ from autotune.lines import cut
 from autotune.probes.facts import Inventory
 from autotune.profiles.format import Profile
 from autotune.report import formatting
-from autotune.report.levels import HEADLINES, Standing, batch_note, changed, recommended, standing, to_apply, verdict
+from autotune.report.levels import (
+    HEADLINES,
+    Standing,
+    batch_note,
+    changed,
+    recommended,
+    standing,
+    to_apply,
+    verdict,
+    whole_run,
+)
 from autotune.report.notes import load_named
 from autotune.stats.load import QUIET, Load
 
@@ -73,6 +83,7 @@ def _lines(
     profile: Profile, inventory: Inventory, load: Load, apply: list[str], changes: int, details: int, deep: int
 ) -> list[str]:
     notes, beside = profile.evidence.warnings, load_named(load) or profile.evidence.beside
+    run = whole_run(profile)
     parts = (
         _title(profile),
         _section("Beside", [beside] if beside else [], 3),
@@ -80,6 +91,7 @@ def _lines(
         _baseline(profile),
         [""],
         _levels(profile, deep),
+        _section("Whole run", [run] if run else [], 2),
         _changes(profile, changes),
         _batch(profile),
         [""],
@@ -136,7 +148,7 @@ def _levels(profile: Profile, deep: int) -> list[str]:
 
 
 def _changes(profile: Profile, most: int) -> list[str]:
-    if not to_apply(profile):
+    if recommended(profile) is None:
         return []
     rows = [
         (knob, f"{formatting.value(before)} -> {formatting.value(after)}", reason)
@@ -163,12 +175,16 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     if not to_apply(profile):
         settled = standing(profile, profile.recommended) is Standing.NO_GAIN
         return [_row("Apply", f"nothing to apply, {HEADLINES[Standing.NO_GAIN]}" if settled else "nothing to apply")]
-    settings = profile.level().settings
+    settings, start = profile.level().settings, f"  autotune run --profile {shlex.quote(str(path))} {script}"
+    if not profile.is_felt(profile.recommended):
+        saved = max(0.0, profile.saved_seconds(profile.recommended) or 0.0)
+        longer = start.replace("run ", f"run --level {profile.recommended} ", 1)
+        return [_row("Apply", f"nothing: this run is too short to gain ({saved:.1f} s). For a longer one:"), longer]
     if profile.target.script is not None:
-        return ["Apply", f"  autotune run --profile {shlex.quote(str(path))} {script}"]
+        return ["Apply", start]
     lines = [
         "Apply",
-        f"  autotune run --profile {shlex.quote(str(path))} {script}",
+        start,
         "or in the script" + _started_with(settings),
         f"  tuned = autotune.load({str(path)!r})",
         "  model, optimizer, loader = tuned.prepare(model, optimizer, loader)",

@@ -66,7 +66,7 @@ def recommended(profile: Profile) -> str | None:
 
     A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
     """
-    if not to_apply(profile):
+    if not (to_apply(profile) and profile.is_felt(profile.recommended)):
         return None
     return below(profile, profile.recommended) or profile.recommended
 
@@ -74,6 +74,23 @@ def recommended(profile: Profile) -> str | None:
 def to_apply(profile: Profile) -> bool:
     """Return True if the recommended level differs from what the user runs."""
     return profile.level().settings != profile.baseline
+
+
+def whole_run(profile: Profile) -> str:
+    """Return what the recommended level brings the whole run, in words; empty if nobody knows."""
+    run, step = profile.evidence.run, profile.level().speedup.value
+    gain = run.speedup(step) if run is not None and to_apply(profile) else None
+    if run is None or gain is None:
+        return ""
+    share, before, after = run.other_share or 0.0, run.seconds(), run.seconds(step)
+    if before is None or after is None or run.steps is None:
+        return f"about {formatting.times(gain)} from epoch to epoch: {share:.0%} of it is evaluation and the like"
+    steps = run.steps * run.step_seconds
+    rest = f"{formatting.duration(run.start_seconds)} until it trains"
+    if run.other_share is not None:
+        rest += f", {formatting.duration(before - run.start_seconds - steps)} evaluation and the like"
+    found = f"about {formatting.times(gain)}: {formatting.duration(before)} -> {formatting.duration(after)} ({rest})"
+    return found if steps >= before / 2 else f"most of it is not training; {found}"
 
 
 def below(profile: Profile, name: str) -> str:

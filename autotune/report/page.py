@@ -20,7 +20,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile
 from autotune.report import formatting
 from autotune.report.final import apply_lines, failure_groups, not_offered_groups, own_settings
-from autotune.report.levels import below, changed, recommended, verdict
+from autotune.report.levels import below, changed, recommended, verdict, whole_run
 from autotune.search.history import History
 
 EVERYTHING = 10_000
@@ -77,6 +77,7 @@ def _head(profile: Profile) -> str:
         ", ".join([*made, *versions]),
         f"{cost}, on {profile.target.device}",
         f"Baseline: {formatting.rate(profile.baseline_rate, profile.target.unit)} with {own_settings(profile)}",
+        *([f"Whole run: {whole_run(profile)}"] if whole_run(profile) else []),
         *(["Interrupted: the best found so far, not fully proven."] if evidence.partial else []),
     ]
     return "".join(f"<p>{escape(line)}</p>" for line in lines if line)

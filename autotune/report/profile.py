@@ -15,7 +15,7 @@ from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
 from autotune.report import formatting
 from autotune.report.final import failure_groups, not_offered_groups
-from autotune.report.levels import Standing, batch_note, recommended, standing, verdict
+from autotune.report.levels import Standing, batch_note, recommended, standing, verdict, whole_run
 
 if TYPE_CHECKING:
     from autotune.profiles.exchange import Fit
@@ -59,6 +59,7 @@ def _gains(profile: Profile) -> Text:
         gains = standing(profile, name) in (Standing.GAIN, Standing.UNPROVEN)
         rate = f", {formatting.rate(result.rate, profile.target.unit)}" if gains else ""
         lines.append(f"{name:<5} {headline}{rate}{f'; {detail}' if detail else ''}")
+    lines += [f"whole run: {whole_run(profile)}"] if whole_run(profile) else []
     return Text("\n".join(lines))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 VARIABLES = {
@@ -81,6 +82,20 @@ def _no_events(writer: Any) -> None:
     writer.EventFileWriter = Still
 
 
+def _trainers_batches(trainer: Any) -> float:
+    return float(trainer.state.max_steps * trainer.args.gradient_accumulation_steps)
+
+
+def _lightnings_batches(loop: Any) -> float:
+    return float(loop.trainer.estimated_stepping_batches * loop.trainer.accumulate_grad_batches)
+
+
+BATCHES: Mapping[str, Callable[[Any], float]] = {
+    "transformers.trainer": _trainers_batches,
+    "lightning.pytorch.loops.training_epoch_loop": _lightnings_batches,
+    "pytorch_lightning.loops.training_epoch_loop": _lightnings_batches,
+}
+"""Module -> batches of the whole run, by the ``self`` of one of its functions that is running."""
 CHANGES: Mapping[str, Callable[[Any], None]] = {
     "tqdm.std": _no_monitor,
     "rich.live": _no_display,
@@ -146,3 +161,13 @@ def silence(text: str) -> None:
 def several_processes() -> str:
     """Return how a framework that this process has imported starts processes; empty if none decides that."""
     return "; ".join(dict.fromkeys(advice for package, advice in STARTERS.items() if package in sys.modules))
+
+
+def steps_of_run(stack: Sequence[FrameType]) -> int | None:
+    """Return how many batches the whole run takes, if a framework in ``stack`` knows it."""
+    for frame in stack:
+        known = BATCHES.get(frame.f_globals.get("__name__", ""))
+        if known is not None and "self" in frame.f_locals:
+            with contextlib.suppress(Exception):  # another version of the framework
+                return int(known(frame.f_locals["self"]))
+    return None

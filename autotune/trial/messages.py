@@ -70,6 +70,8 @@ class TrialSpec:
     """The user's own settings: of a script, knobs that are equal to them are left alone."""
     first_steps: str = ""
     """File of the baseline's first steps: recorded there if there is none, else compared with the trial's own."""
+    endless: bool = True
+    """A script's passes over its training loader follow each other; False lets it do what it does between them."""
     inspect: str = ""
     """Measure by this function in place of blocks: ``module:name`` of a generator that is called with the warm loop
     and the seconds of a step. What it returns is `TrialReport.inspection`. Empty for blocks."""

@@ -27,6 +27,7 @@ from autotune.search.history import Trial
 from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
 from autotune.stats.outcome import Outcome
+from autotune.stats.whole_run import WholeRun
 from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import PATIENCE, TrialBench
 from autotune.trial.target import Target
@@ -54,6 +55,9 @@ MOST_SECONDS_MORE = 30.0
 """A run without ``--budget`` takes up to so many more if they decide a level that is open."""
 SCREENING_START = 2.0
 """Trials that take longer to start, in seconds, are not spent on screening: only winners are compared."""
+FOLLOWED_BY = "autotune.inspect.whole_run:follow"
+FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
+"""A script is followed for so long at most, and for this share of the budget."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ def _run_phases(host: _Host) -> Result:
         neighbours=host.load().cpus,
     )
     context = replace(context, task=_screened(host, comparison, context))
+    whole_run = _followed(host, baseline.settings)
     state = RunState(
         baseline=baseline.settings,
         bench=host.bench,
@@ -147,7 +152,7 @@ def _run_phases(host: _Host) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     host.study.keep_rounds(state.rounds)
-    return _result(host, state, context, comparison, ended)
+    return _result(host, state, context, comparison, ended, whole_run)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -258,6 +263,17 @@ def _compare(host: _Host, settings: Settings) -> Outcome:
     return host.bench.compare(settings, host.schedule.deadline)
 
 
+def _followed(host: _Host, own: Settings) -> WholeRun | None:
+    """Follow a script past the end of an epoch; None for a task file, and if its trials take long to start."""
+    runner, schedule = host.runner, host.schedule
+    if runner.setup.script is None or host.bench.timeouts.starting > SCREENING_START * PATIENCE:
+        return None
+    host.observe(StageStarted("following the script past the end of an epoch"))
+    seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
+    _outcome, found = host.bench.inspect(own, FOLLOWED_BY, seconds, schedule.deadline, endless=False)
+    return WholeRun(runner.script_seconds, **found) if found and found["step_seconds"] else None
+
+
 def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:
     """Compare the screened knobs if there is time. Return the task without values that change training."""
     if host.bench.timeouts.starting <= SCREENING_START * PATIENCE:
@@ -287,6 +303,7 @@ def _result(
     context: Context,
     comparison: Comparison,
     ended: Interrupted | LaunchError | None,
+    whole_run: WholeRun | None,
 ) -> Result:
     """Write the profile of a run that is over, or that ``ended`` early.
 
@@ -308,6 +325,7 @@ def _result(
         ),
         beside=notes.load_note(load),
         busy=load.is_busy,
+        run=whole_run,
     )
     written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
     profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)

@@ -164,7 +164,7 @@ class ScriptLoop(MeasuredLoop, Listener):
         self.hooks.unseen(lambda: self.applied.loader(loader))
         self.loader = loader
         self._begin()
-        return _Passes(self, lambda: self.hooks.unseen(begin), endless=not self.spec.first_steps)
+        return _Passes(self, lambda: self.hooks.unseen(begin), endless=self.spec.endless)
 
     def goes_backward(self, loss: Tensor) -> None:
         """Add up the losses of a step. A step may take long: it may hold twenty of them."""
@@ -225,7 +225,7 @@ class ScriptLoop(MeasuredLoop, Listener):
 
     def script_ended(self, ended: probe_run.Ended) -> int:
         """Report that the script came to its end before the trial did: too early, unless steps are compared."""
-        if self.spec.first_steps and self._made and ended.failure is None:
+        if not self.spec.endless and self._made and ended.failure is None:
             self.over = True
             self.ends_step()
         report = error_report(ended.failure or RuntimeError(TOO_SHORT.format(self._made)))

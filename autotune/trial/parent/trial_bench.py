@@ -99,7 +99,7 @@ class TrialBench:
         return self._first_steps(settings, reference, path, deadline)
 
     def _first_steps(self, settings: Settings, reference: Settings, path: Path, deadline: float) -> Outcome:
-        spec = TrialSpec(settings=settings, seed=self.seed, own=reference, first_steps=str(path))
+        spec = TrialSpec(settings=settings, seed=self.seed, own=reference, first_steps=str(path), endless=False)
         timeouts = replace(self.timeouts, stepping=max(COMPARING_SECONDS, self.timeouts.stepping), deadline=deadline)
         return judge(settings, self.runner.run(spec, timeouts))
 
@@ -111,7 +111,7 @@ class TrialBench:
         return replace(self.timeouts, starting=starting, deadline=deadline)
 
     def inspect(
-        self, settings: Settings, function: str, seconds: float, deadline: float
+        self, settings: Settings, function: str, seconds: float, deadline: float, *, endless: bool = True
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Run a trial that measures by ``function``: how it ended, and what it found, empty if it failed.
 
@@ -120,9 +120,15 @@ class TrialBench:
             function: see `TrialSpec.inspect`.
             seconds: that it should take, once the trial is warm.
             deadline: on the monotonic clock.
+            endless: see `TrialSpec.endless`.
         """
         spec = TrialSpec(
-            settings=settings, seed=self.seed, inspect=function, max_seconds=seconds, warmup_seconds=RESIDENT_WARMUP
+            settings=settings,
+            seed=self.seed,
+            inspect=function,
+            max_seconds=seconds,
+            warmup_seconds=RESIDENT_WARMUP,
+            endless=endless,
         )
         patient = replace(self.timeouts, stepping=max(INSPECTION_SECONDS, self.timeouts.stepping), deadline=deadline)
         end = self.runner.run(spec, patient)

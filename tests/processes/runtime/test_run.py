@@ -15,6 +15,7 @@ import pytest
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
+from autotune.stats.whole_run import WholeRun
 from tests.unit.records import profile
 
 pytestmark = pytest.mark.torch
@@ -34,7 +35,7 @@ SURROUNDING = {
 TRAINS = """
 import faulthandler, json, os, sys, time
 if "timer" in sys.argv:
-    faulthandler.dump_traceback_later(0.5, exit=True)
+    faulthandler.dump_traceback_later(4, exit=True)
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -89,12 +90,15 @@ def plain(script: Path) -> dict[str, Any]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-def written(path: Path, name: str = "train", compared: Fingerprint | None = None, **changes: Any) -> Path:
+def written(
+    path: Path, name: str = "train", compared: Fingerprint | None = None, run: WholeRun | None = None, **changes: Any
+) -> Path:
     """Write a profile of a script, which changes what is named."""
     baseline = Settings(batch_size=4, threads=os.cpu_count() or 1)
     made = profile(baseline.but(**changes))
     target = dataclasses.replace(made.target, name=name, script="batches", compared=compared or Fingerprint())
-    return profiles.write(path, dataclasses.replace(made, target=target, baseline=baseline))
+    evidence = dataclasses.replace(made.evidence, run=run)
+    return profiles.write(path, dataclasses.replace(made, target=target, baseline=baseline, evidence=evidence))
 
 
 def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:
@@ -114,11 +118,21 @@ def test_a_process_wide_setting_touches_nothing_else(script: Path, plain: dict[s
     assert found["variables"] == {**SURROUNDING, "PYTHONPATH": str(ROOT)}
 
 
+@pytest.mark.parametrize(("words", "applied"), [([], False), (["--level", "safe"], True)])
+def test_a_run_that_is_too_short_to_gain_starts_as_it_is(
+    words: list[str], applied: bool, script: Path, tmp_path: Path
+) -> None:
+    made = written(tmp_path / "own.yaml", run=WholeRun(5.0, 0.01, 0.0, 20), malloc="keep")
+    done = start("-m", "autotune.cli", "run", "--dry-run", "--profile", made, *words, script)
+    assert ("too short to gain" in done.stderr + done.stdout) is not applied
+    assert ("AUTOTUNE_SCRIPT" in done.stdout) is applied
+
+
 def test_a_timer_of_the_scripts_goes_off(script: Path, tmp_path: Path) -> None:
     made = written(tmp_path / "own.yaml", malloc="keep")
     done = start("-m", "autotune.cli", "run", "--profile", made, script, "timer", ROOT / "autotune")
     assert done.returncode == 1
-    assert "Timeout (0:00:00.500000)!" in done.stderr
+    assert "Timeout (0:00:04)!" in done.stderr
 
 
 def test_another_tasks_processes_are_not_started(script: Path, plain: dict[str, Any], tmp_path: Path) -> None:

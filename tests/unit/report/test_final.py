@@ -14,6 +14,7 @@ from autotune.report.levels import HEADLINES, Standing, recommended, verdict
 from autotune.report.notes import load_note
 from autotune.stats.load import Load, Neighbour
 from autotune.stats.proof import Proof
+from autotune.stats.whole_run import WholeRun
 from tests.doubles import results as records
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -110,6 +111,27 @@ def test_a_level_that_brought_nothing_is_not_recommended() -> None:
     repeats = replace(own, recommended="max", levels={**own.levels, "max": own.levels["amp"]})
     assert recommended(repeats) == "amp"
     assert "* amp" in text(repeats)
+
+
+def followed(*figures: float | int | None) -> str:
+    """The answer of a run that was followed; amp is 2.10x."""
+    evidence = replace(records.profile().evidence, run=WholeRun(*figures))  # type: ignore[arg-type]
+    return " ".join(text(records.profile(evidence=evidence)).split())
+
+
+def test_what_the_whole_run_gains() -> None:
+    found = followed(20.0, 0.1, 0.2, 800)  # 20 s, 80 s of steps, 20 s of evaluation
+    assert "Whole run about 1.54x: 2 min 00 s -> 1 min 18 s (20 s until it trains, 20 s evaluation" in found
+    assert "Whole run about 1.72x from epoch to epoch: 20% of it is evaluation" in followed(20.0, 0.1, 0.2)
+    assert "Whole run most of it is not training; about 1.12x" in followed(60.0, 0.1, None, 150)
+    assert "Whole run" not in followed(20.0, 0.1)
+
+
+def test_what_a_run_does_not_feel_is_not_recommended() -> None:
+    found = followed(20.0, 0.1, None, 10)
+    assert "Apply nothing: this run is too short to gain (0.5 s). For a longer one:" in found
+    assert f"autotune run --level amp --profile {PATH} train.py" in found
+    assert "recommended" not in found
 
 
 def test_the_lines_to_copy_stay_whole() -> None:

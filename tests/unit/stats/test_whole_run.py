@@ -1,0 +1,45 @@
+"""What a whole run gains."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.stats.whole_run import WholeRun, made_up
+
+shares = st.floats(0, 0.95)
+
+
+def test_start_and_evaluation_stay_as_they_are() -> None:
+    run = WholeRun(start_seconds=10.0, step_seconds=0.1, other_share=0.2, steps=400)  # 10 + 40 + 10 s
+    assert run.seconds() == pytest.approx(60.0)
+    assert run.seconds(2.0) == pytest.approx(40.0)
+    assert run.speedup(2.0) == pytest.approx(1.5)
+
+
+def test_without_its_length_an_epoch_is_forecast() -> None:
+    assert WholeRun(10.0, 0.1, other_share=0.2).speedup(2.0) == pytest.approx(1 / 0.6)
+    assert WholeRun(10.0, 0.1, other_share=0.2).seconds() is None
+    assert WholeRun(10.0, 0.1).speedup(2.0) is None
+
+
+@given(st.floats(0, 1e3), shares, st.integers(1, 10**6), st.floats(1.0, 50.0))
+def test_a_run_gains_no_more_than_its_steps(start: float, share: float, steps: int, of_a_step: float) -> None:
+    found = WholeRun(start, 0.01, share, steps).speedup(of_a_step)
+    assert found is not None
+    assert 1.0 - 1e-9 <= found <= of_a_step + 1e-9
+
+
+def test_what_follows_an_epoch_is_spread_over_it() -> None:
+    seconds = [0.1, 0.1, 0.1, 0.6] * 2  # each fourth step has half a second of evaluation behind it
+    assert made_up(seconds, [False, False, False, True] * 2, 4) == pytest.approx((0.1, 0.5 / 0.9))
+
+
+def test_long_steps_inside_an_epoch_count_too() -> None:
+    assert made_up([0.1] * 9 + [1.1], [False] * 10, None) == pytest.approx((0.1, 0.5))
+
+
+@pytest.mark.parametrize(("ends", "epoch"), [([], None), ([False] * 3, 100), ([True] * 3, 1)])
+def test_what_was_not_seen_is_not_guessed(ends: list[bool], epoch: int | None) -> None:
+    assert made_up([0.1] * len(ends), ends, epoch)[1] is None
