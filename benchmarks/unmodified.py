@@ -8,6 +8,8 @@ Student's 95 % interval over the pairs. A step is timed by the script itself (it
 the loader, without the first five steps); the whole run is the process's wall time. What ``run`` added at the start is
 the difference of the medians from the launch to the end of the fifth step.
 
+A run that is known to be too short to gain starts as it is: its claim is then of a longer one.
+
 Prints a table, and writes it with every process's times to ``benchmarks/results/unmodified.json`` after each script.
 Takes about five minutes a script: quiet the machine first. ``--rehearse`` lets each process end after a few steps, to
 see that everything works; nothing is written then.
@@ -25,10 +27,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.profiles.file import read
+from autotune.profiles.format import Profile
 from benchmarks import stamp
 from benchmarks.ratios import Ratio, ratio_of
 
@@ -37,6 +41,8 @@ SLOWER = 1.03
 """A whole run that takes more than this many times as long as the plain one is slower."""
 LUCK = 0.01
 """Two processes of the same settings differ by this much: intervals that are no further apart overlap."""
+NEAR = 1.10
+"""A forecast may be off by this factor."""
 PATIENCE_SECONDS = 900.0
 AUTOTUNE = [sys.executable, "-m", "autotune.cli"]
 
@@ -113,6 +119,7 @@ class Row:
         step: plain over tuned, mean steps by the script's own clock.
         run: plain over tuned, whole processes.
         added: seconds that ``autotune run`` added until the fifth step was over.
+        forecast: of ``run``, by the profile; None if the length of the run was not known.
         failure: why figures are missing.
     """
 
@@ -123,12 +130,20 @@ class Row:
     step: Ratio | None = None
     run: Ratio | None = None
     added: float | None = None
+    forecast: float | None = None
     failure: str = ""
 
     @property
     def overlap(self) -> bool | None:
         """Return whether the claim holds for the script's own steps; None without figures."""
         return overlapping(self.claim, self.step) if self.claim and self.step else None
+
+    @property
+    def foreseen(self) -> bool | None:
+        """Return whether the forecast of the whole run is within 10 %; None without figures."""
+        if self.run is None or self.forecast is None:
+            return None
+        return 1 / NEAR <= self.forecast / self.run.value <= NEAR
 
     @property
     def slower(self) -> bool | None:
@@ -151,15 +166,20 @@ def compared(pairs: Sequence[tuple[Run, Run]]) -> tuple[Ratio, Ratio, float]:
 
 def table(rows: Sequence[Row]) -> str:
     """Return a Markdown table with one line a script, and what holds for all of them."""
-    lines = ["| script | claim | step | whole run | overlap | slower than 3 % | start | answer |", "|---" * 8 + "|"]
+    titles = ("script", "claim", "step", "whole run", "forecast", "overlap", "slower than 3 %", "start", "answer")
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for row in rows:
-        cells = [row.name, _claim(row), row.step or "", row.run or "", _yes_no(row.overlap), _yes_no(row.slower)]
+        forecast = "" if row.forecast is None else f"{row.forecast:.2f}x"
+        cells = [row.name, _claim(row), row.step or "", row.run or "", forecast]
+        cells += [_yes_no(row.overlap), _yes_no(row.slower)]
         added = "" if row.added is None else f"{row.added:+.1f} s"
         lines.append("| " + " | ".join(map(str, [*cells, added, f"{row.seconds:.0f} s"])) + " |")
     overlaps = [row.overlap for row in rows if row.overlap is not None]
     slower = [row.slower for row in rows if row.slower is not None]
     ends = f"{sum(overlaps)} of {len(overlaps)} claims overlap the script's own steps; {sum(slower)} of {len(slower)}"
-    return "\n".join([*lines, "", f"{ends} runs are slower by more than 3 %."])
+    foreseen = [row.foreseen for row in rows if row.foreseen is not None]
+    ends += f" runs are slower by more than 3 %; {sum(foreseen)} of {len(foreseen)} forecasts are within 10 %."
+    return "\n".join([*lines, "", ends])
 
 
 def _claim(row: Row) -> str:
@@ -181,6 +201,13 @@ def summary(written: str) -> dict[str, float]:
             found: dict[str, float] = json.loads(line)
             return found
     raise Failed("the script printed no summary")
+
+
+def forecast(profile: Profile) -> float | None:
+    """Return how many times as fast ``profile`` says the whole run is under ``autotune run``; None if it does not."""
+    result, run = profile.level(), profile.evidence.run
+    applied = result.settings != profile.baseline and profile.is_felt(profile.recommended)
+    return run.speedup(result.speedup.value if applied else 1.0) if run is not None and run.steps else None
 
 
 def tune(script: Script, budget: str | None, folder: Path) -> dict[str, Any]:
@@ -231,14 +258,15 @@ def measure(script: Script, pairs: int, budget: str | None, *, rehearse: bool) -
             seconds, level = time.perf_counter() - begun, str(profile["recommended"])
             speedup = profile["levels"][level]["speedup"]
             claim = Ratio(*(speedup[name] for name in ("value", "low", "high")))
-            row = Row(script.name, seconds, level, claim)
+            row = Row(script.name, seconds, level, claim, forecast=forecast(read(Path(profile["path"]))))
             tuned = [*AUTOTUNE, "run", "--profile", str(profile["path"]), *script.line, *arguments]
             for number in range(pairs):
                 runs.append(_pair([*script.plain, *arguments], tuned, folder))
                 print(f"  {script.name}: pair {number + 1} of {pairs}", file=sys.stderr, flush=True)
-            return Row(script.name, seconds, level, claim, *compared(runs)), runs
+            step, run, added = compared(runs)
+            return replace(row, step=step, run=run, added=added), runs
         except Failed as error:
-            return Row(row.name, row.seconds, row.level, row.claim, failure=str(error)), runs
+            return replace(row, failure=str(error)), runs
 
 
 def _pair(plain: list[str], tuned: list[str], folder: Path) -> tuple[Run, Run]:
@@ -252,7 +280,7 @@ def _pair(plain: list[str], tuned: list[str], folder: Path) -> tuple[Run, Run]:
 
 def record(rows: Sequence[Row], runs: dict[str, list[tuple[Run, Run]]], options: dict[str, Any], name: str) -> Path:
     """Write all that is known so far."""
-    found = [_data(row) | {"overlap": row.overlap, "slower": row.slower} for row in rows]
+    found = [_data(row) | {"overlap": row.overlap, "slower": row.slower, "foreseen": row.foreseen} for row in rows]
     processes = {script: [[asdict(run) for run in pair] for pair in pairs] for script, pairs in runs.items()}
     return stamp.write(name, {"options": options, "rows": found, "plain_and_tuned": processes})
 
