@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, median
 
 FAR = 5.0
@@ -33,6 +33,11 @@ class WholeRun:
             return None
         training, share = self.steps * self.step_seconds, self.other_share or 0.0
         return self.start_seconds + training / speedup + training * share / (1 - share)
+
+    def of(self, seconds: float) -> WholeRun:
+        """Return this run if it takes ``seconds``."""
+        training = max(0.0, seconds - self.start_seconds) * (1 - (self.other_share or 0.0))
+        return replace(self, steps=max(1, round(training / self.step_seconds)))
 
     def speedup(self, of_a_step: float) -> float | None:
         """Return how many times as fast the run is, or an epoch if the run's length is not known.

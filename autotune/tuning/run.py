@@ -271,7 +271,10 @@ def _followed(host: _Host, own: Settings) -> WholeRun | None:
     host.observe(StageStarted("following the script past the end of an epoch"))
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
     _outcome, found = host.bench.inspect(own, FOLLOWED_BY, seconds, schedule.deadline, endless=False)
-    return WholeRun(runner.script_seconds, **found) if found and found["step_seconds"] else None
+    if not (found and found["step_seconds"]):
+        return None
+    run = WholeRun(runner.script_seconds, **found)
+    return run if run.steps or not host.options.train_seconds else run.of(host.options.train_seconds)
 
 
 def _screened(host: _Host, comparison: Comparison, context: Context) -> TaskFacts:

@@ -18,6 +18,11 @@ def test_start_and_evaluation_stay_as_they_are() -> None:
     assert run.speedup(2.0) == pytest.approx(1.5)
 
 
+def test_a_length_in_seconds_gives_the_steps() -> None:
+    run = WholeRun(start_seconds=10.0, step_seconds=0.1, other_share=0.2).of(60.0)
+    assert (run.steps, run.seconds()) == (400, pytest.approx(60.0))
+
+
 def test_without_its_length_an_epoch_is_forecast() -> None:
     assert WholeRun(10.0, 0.1, other_share=0.2).speedup(2.0) == pytest.approx(1 / 0.6)
     assert WholeRun(10.0, 0.1, other_share=0.2).seconds() is None
