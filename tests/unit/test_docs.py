@@ -23,6 +23,7 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file
 from autotune.profiles.format import Ceiling, Written, from_data
 from autotune.profiles.records import Refused
+from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
 
@@ -227,6 +228,7 @@ def whole_profile() -> dict[str, Any]:
     compared = Fingerprint(("0" * 16,), ("1" * 16,), ("2" * 16,))
     target = replace(made.target, script="steps", ranked=True, compared=compared)
     evidence = replace(made.evidence, ceiling=Ceiling(1.0, 1.0), beside="others took 1.0 of 2 CPUs", busy=True)
+    evidence = replace(evidence, run=WholeRun(1.0, 0.1, 0.0, 100))
     levels = {name: replace(result, verdict="gain") for name, result in made.levels.items()}
     return replace(
         made, target=target, levels=levels, evidence=evidence, written=Written("0.1.0", "2026-11-22")
