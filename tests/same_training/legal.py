@@ -26,7 +26,7 @@ def refused_by_tuner(case: Case) -> str | None:
         return f"{case.loss} loss: the losses of shares of a batch do not add up to its loss"
     if not case.profile:
         return None
-    if case.channels_last and (case.model == "maps" or (case.optimizer == "lbfgs" and case.model in CONVOLUTIONS)):
+    if case.channels_last and case.model == "maps":
         return "channels_last: views need the usual layout"
     if case.num_workers == own_workers(case):
         return None
@@ -37,9 +37,6 @@ def refused_by_tuner(case: Case) -> str | None:
     if case.loop in ("two_loaders", "twice_at_once"):
         return "num_workers: loaders that are read in turn draw their order when they begin"
     return None
-
-
-CONVOLUTIONS = ("conv2d", "maps", "transposed", "batchnorm", "frozen", "ema")
 
 
 def own_workers(case: Case) -> int:

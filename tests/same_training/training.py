@@ -294,8 +294,7 @@ class Training:
         content = torch.load(io.BytesIO(file), weights_only=False)
         del content["session"]
         self.record.add("file", content)
-        if not self.case.channels_last:  # its tensors keep their layout in files
-            self.record.facts["optimizer state in another order"] = record.reordered(content["optimizers"])
+        self.record.facts["optimizer state in another order"] = record.reordered(content["optimizers"])
         for name, network in self.networks.items():
             frozen = [key for key, p in self.side.unwrap(network).named_parameters() if not p.requires_grad]
             self.record.facts[f"frozen in {name}"] = frozen

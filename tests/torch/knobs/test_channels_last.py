@@ -1,56 +1,77 @@
-"""Weights in channels_last, and back. What is left alone stands in `tests/torch/runtime/test_habits`."""
+"""Inputs in channels_last; all that the user holds lies as it did."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from autotune.knobs.channels_last import laid_out
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 
-
-def laid_out(model: nn.Module) -> bool:
-    return any(p.dim() == 4 and not p.is_contiguous() for p in model.parameters())
+IMAGES = torch.rand(2, 3, 4, 4)
 
 
-def chosen(model: nn.Module) -> nn.Module:
-    """Laid out by its user."""
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+class Looking(nn.Conv2d):
+    """A convolution that remembers what it was called with."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen = images
+        return super().forward(images)
 
 
-def test_a_model_that_the_user_has_laid_out_is_the_users() -> None:
-    model = chosen(nn.Conv2d(3, 4, 3))
-    with Session(quiet(channels_last=True), device="cpu") as session:
-        session.prepare(model)
-        assert session.not_applied == ()
-    assert laid_out(model)
-
-
-def test_weights_gradients_and_momentum_are_laid_out_and_back() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 1))
+def test_inputs_are_laid_out_while_the_model_trains_and_nothing_else_is() -> None:
+    model = Looking(3, 4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model(torch.rand(2, 3, 4, 4)).sum().backward()
-    before, gradient = model[0].weight.detach().clone(), model[0].weight.grad.clone()
     with Session(quiet(channels_last=True), device="cpu") as session:
         session.prepare(model, optimizer)
-        assert laid_out(model)
-        assert model[0].weight.grad.stride() == model[0].weight.stride()
-        assert torch.equal(model[0].weight, before)
-        assert torch.equal(model[0].weight.grad, gradient)
+        assert session.not_applied == ()
+        images = IMAGES.clone()
+        outputs = model(images)
+        assert model.seen.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(model.seen, images)
+        assert outputs.is_contiguous(memory_format=torch.channels_last)
+        outputs.sum().backward()
         optimizer.step()
-        model(torch.rand(2, 3, 4, 4)).sum().backward()
-    assert not laid_out(model)
-    assert model[0].weight.grad.is_contiguous()
-    optimizer.step()
+        assert images.is_contiguous()
+        held = [model.weight, model.weight.grad, optimizer.state[model.weight]["momentum_buffer"]]
+        assert all(tensor is not None and tensor.is_contiguous() for tensor in held)
+        model.eval()
+        model(images)
+        assert model.seen is images
+        with torch.no_grad():
+            model.train()(images)
+        assert model.seen is images
+    model(images)
+    assert model.seen is images
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["model first", "optimizer first"])
-def test_the_users_own_fused_optimizer_keeps_the_usual_layout(order: tuple[int, int]) -> None:
-    model = nn.Conv2d(3, 4, 3)
-    items = model, torch.optim.Adam(model.parameters(), fused=True)
+@pytest.mark.parametrize(
+    "value", [torch.rand(3), torch.rand(2, 3, 4), torch.zeros(2, 3, 4, 4, dtype=torch.int64), "x", None, [IMAGES]]
+)
+def test_what_is_no_batch_of_images_stays(value: object) -> None:
+    assert laid_out(value) is value
+
+
+def test_one_channel_lies_both_ways_and_is_the_same_memory() -> None:
+    images = torch.rand(2, 1, 4, 4)
+    assert laid_out(images).data_ptr() == images.data_ptr()
+    assert nn.Conv2d(1, 8, 3)(laid_out(images)).is_contiguous(memory_format=torch.channels_last)
+    assert nn.Conv2d(1, 8, 3)(images).is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        (nn.Linear(3, 1), "no two-dimensional convolutions"),
+        (torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3))), "compiles its model itself"),
+        (nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last), None),  # type: ignore[call-overload]
+    ],
+    ids=["no images", "scripted", "laid out by its user"],
+)
+def test_what_is_left_alone(model: nn.Module, refused: str | None) -> None:
     with Session(quiet(channels_last=True), device="cpu") as session:
-        for place in order:
-            session.prepare(items[place])
-        assert "fused kernel" in dict(session.not_applied)["channels_last"]
-        assert not laid_out(model)
+        session.prepare(model)
+        assert (refused or "") in dict(session.not_applied).get("channels_last", "")
+        assert "_compiled_call_impl" not in vars(model)

@@ -244,6 +244,37 @@ def state_dicts_are_edited_in_place(prepare: Prepare) -> list[Any]:
     return [list(model.parameters()), [s["momentum_buffer"] for s in optimizer.state.values()]]
 
 
+@habit("layout", "fused", "compile")
+def weights_are_drawn_again_and_looked_at(prepare: Prepare) -> list[Any]:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    seen = [fit(prepare, model, images(), optimizer, epochs=1)]
+    seen.append([p.grad.view(-1).clone() for p in model.parameters()])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    for init in (nn.init.orthogonal_, nn.init.trunc_normal_, nn.init.kaiming_normal_):
+        init(model[0].weight)
+    return [*seen, fit(prepare, model, images(), optimizer, epochs=1)]
+
+
+@habit("layout")
+def weights_share_one_vector(prepare: Prepare) -> list[Any]:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+    vector = torch.cat([p.detach().flatten() for p in model.parameters()])
+    start = 0
+    for parameter in model.parameters():
+        parameter.data = vector[start : start + parameter.numel()].view(parameter.shape)
+        start += parameter.numel()
+    return [fit(prepare, model, images()), vector]
+
+
+@habit("layout", "fused")
+def layers_take_their_shape_from_the_first_batch(prepare: Prepare) -> list[Any]:
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(1))
+    return fit(prepare, model, images())
+
+
 @dataclasses.dataclass
 class Answer:
     """What a model gives back."""
@@ -438,28 +469,6 @@ def test_a_writable_memory_map_is_not_written_to(tmp_path: Path) -> None:
 # Left alone -----------------------------------------------------------------------------------------------------------
 
 
-class Tied(nn.Module):
-    """Two convolutions whose weights share their memory through ``.data``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
-        self.second.weight.data = self.first.weight.data
-
-
-class Flat(nn.Module):
-    """All parameters are views of one vector, as some optimizers and averagers have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-        self.vector = torch.cat([p.detach().flatten() for p in self.parameters()])
-        start = 0
-        for parameter in self.parameters():
-            parameter.data = self.vector[start : start + parameter.numel()].view(parameter.shape)
-            start += parameter.numel()
-
-
 class Unsettled(BatchSampler):
     """A user's own."""
 
@@ -469,12 +478,6 @@ class OwnLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         return super().__iter__()
-
-
-def expanded() -> nn.Module:
-    model = nn.Conv2d(3, 4, 3)
-    model.register_buffer("scale", torch.ones(1).expand(4, 4, 4, 4))
-    return model
 
 
 def started() -> DataLoader[Any]:
@@ -489,25 +492,9 @@ def compiled() -> nn.Module:
     return model
 
 
-HELD: list[Any] = []
-
-
-def held() -> nn.Module:
-    """Its first weights are kept to be looked at: they are live."""
-    model = nn.Conv2d(3, 4, 3)
-    HELD[:] = [model.state_dict()]
-    return model
-
-
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no convolution": ("layout", lambda: nn.Linear(2, 2), "no two-dimensional convolutions"),
-    "lazy layer": ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyConv2d(4, 3)), "first batch"),
-    "lazy norm": ("layout", lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyBatchNorm2d(affine=False)), "first batch"),
-    "tied storage": ("layout", Tied, "share their memory"),
-    "views of a vector": ("layout", Flat, "share their memory"),
-    "Hogwild": ("layout", lambda: nn.Conv2d(3, 4, 3).share_memory(), "share their memory"),
-    "expanded buffer": ("layout", expanded, "share their memory"),
-    "weights that the user holds": ("layout", held, "share their memory"),
+    "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
     "own compile": ("compile", compiled, "compiles its model itself"),
     "TorchScript": ("compile", lambda: torch.jit.script(small()), "compiles its model itself"),
     "own generator": ("workers", lambda: DataLoader(Numbers(), generator=torch.Generator()), "generator of your own"),
