@@ -154,6 +154,8 @@ def why_unsupported(optimizer: Optimizer, implementation: str) -> str | None:
         return f"{name} has no {implementation} implementation"
     if any(is_lazy(p) or not p.is_floating_point() for p in parameters):
         return f"{name} holds parameters that are lazy or not floating point"
+    if implementation == "fused" and torch.get_default_dtype() is torch.float64:
+        return "the optimizer's state would be float32 with fused, and is float64"
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return f"differentiable=True rules out {implementation}"
     kinds = {(p.device, p.dtype) for p in parameters}

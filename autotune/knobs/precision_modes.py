@@ -86,12 +86,20 @@ class _Bf16(Precision):
 
         super().__init__(device)
         self.dtype = torch.bfloat16
+        self._inside = 0
+        """Contexts of this session that are open."""
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def autocast(self) -> Iterator[None]:
         """Return autocast to this precision's type on this device."""
         import torch
 
-        return torch.autocast(self.device.type, dtype=self.dtype)
+        self._inside += 1
+        try:
+            with torch.autocast(self.device.type, dtype=self.dtype):
+                yield
+        finally:
+            self._inside -= 1
 
     def _layer(self, model: nn.Module, call: Call) -> Call:
         """Return ``call`` in autocast. Outputs of a float32 model come back in float32."""
@@ -109,14 +117,12 @@ class _Bf16(Precision):
         return in_autocast
 
     def _user_decides(self) -> bool:
-        """Return whether this is inside a context of the user's own, which may switch autocast off."""
+        """Return whether this is inside a context of the user's own, which may also switch autocast off."""
         import torch
 
-        nested = torch.autocast_increment_nesting() > 1
+        nested = torch.autocast_increment_nesting() - 1
         torch.autocast_decrement_nesting()
-        kind = self.device.type
-        ours = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is self.dtype
-        return nested and not ours
+        return bool(nested > self._inside)
 
     def on_model(self, model: nn.Module) -> Change | None:
         """Put autocast around the model's call; the model itself is left as it is."""

@@ -313,6 +313,8 @@ def _why_alone(profile: Profile, script: Script) -> str | None:
     Processes of a script that neither shares its work nor lets `autotune.load` do so would train side by side.
     """
     name, tuned = script.name, profile.target.name
+    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        return f"{name} is started as one process: RANK and WORLD_SIZE are yours"
     if profile.target.script is not None:
         return None if name == tuned else f"{name} is started as one process: the profile is of {tuned}"
     text = script.path.read_text(errors="replace") if script.path.is_file() else ""

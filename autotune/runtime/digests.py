@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Mapping
+from mmap import mmap
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 MOST_ITEMS, MOST_BYTES = 20_000, 2**30
 """So much is looked at in all."""
@@ -72,12 +74,13 @@ class Walk:
                 self.add(item)
         elif isinstance(value, set | frozenset):
             self._bytes(repr(sorted(map(repr, value))).encode())
-        elif vars(value) if hasattr(value, "__dict__") and not callable(value) else None:
+        elif not _is_handle(value) and (vars(value) if hasattr(value, "__dict__") and not callable(value) else None):
             for name, item in vars(value).items():
-                self._bytes(name.encode())
-                self.add(item)
+                if item is not None and not _is_handle(item):  # to open a file is no other data
+                    self._bytes(name.encode())
+                    self.add(item)
         else:
-            self._bytes(b"None")  # an opened file in the place of None is no other data
+            self._bytes(b"None")
             self.objects = self.objects or type(value).__name__
 
     def _array(self, tensor: Tensor, kind: str) -> None:
@@ -95,3 +98,28 @@ class Walk:
     def _bytes(self, content: bytes) -> None:
         self._hash.update(content)
         self._hash.update(b"|")
+
+
+def _is_handle(value: Any) -> bool:
+    """Return whether ``value`` is a file, archive or database: what workers that are forked would share."""
+    return callable(getattr(value, "close", None)) and not isinstance(value, Dataset | mmap)
+
+
+def open_file(value: Any) -> str:
+    """Return the class of a file, archive or database that nested ``value`` holds open; empty if it holds none."""
+    seen: dict[int, Any] = {}
+    stack = [value]
+    while stack and len(seen) < MOST_ITEMS:
+        each = stack.pop()
+        if id(each) in seen or isinstance(each, Tensor | numpy.ndarray | str | bytes | type):
+            continue
+        seen[id(each)] = each
+        if _is_handle(each) and not getattr(each, "closed", False):
+            return type(each).__name__
+        if isinstance(each, Mapping):
+            stack += each.values()
+        elif isinstance(each, list | tuple):
+            stack += each
+        elif hasattr(each, "__dict__") and not callable(each):
+            stack += vars(each).values()
+    return ""

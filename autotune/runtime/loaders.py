@@ -22,10 +22,13 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 from autotune.knobs.knob import Change, Training
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
+from autotune.runtime.digests import open_file
 
 SETTLED = (SequentialSampler, RandomSampler, WeightedRandomSampler, DistributedSampler)
 """Samplers whose order does not depend on when it is read: loader workers read it ahead of time."""
 CONTEXT = "multiprocessing_context"
+OPEN = "the data set holds an open {}, of which workers would move the position for each other"
+PERSISTENT = "without its persistent workers it would draw other random numbers"
 
 
 class LateIterator(_MultiProcessingDataLoaderIter):
@@ -140,6 +143,10 @@ def workers_change(loader: DataLoader[Any], settings: Settings, training: Traini
         reason = f"workers started by {method!r} would run the script's top level again"
     if reason is None and settings.num_workers > 0 and multiprocessing.current_process().daemon:
         reason = "a daemonic process cannot start workers"
+    if reason is None and settings.num_workers == 0 and loader.persistent_workers:
+        reason = PERSISTENT
+    if reason is None and settings.num_workers > loader.num_workers and (shared := open_file(loader.dataset)):
+        reason = OPEN.format(shared)
     if reason is not None:
         return reason
     if (attributes["num_workers"] > 0) != (loader.num_workers > 0):

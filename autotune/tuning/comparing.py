@@ -24,6 +24,7 @@ Compare = Callable[[Settings], Outcome]
 SCREENED = ("num_workers", "channels_last", "optimizer_impl")
 """Knobs that change what the user has built: they are compared before the search spends trials on them."""
 UNREPEATABLE = "your first steps are other ones from run to run, so nothing would show that training stays the same"
+NOT_COMPARED = "your first steps could not be compared: {}"
 DRAWS = "augmentations draw other random numbers in loader workers, of the same distribution"
 
 
@@ -48,6 +49,8 @@ class Comparison:
     draws: bool = False
     _same: set[Settings] = field(default_factory=set)
     _repeats: bool | None = None
+    _unshown: str = UNREPEATABLE
+    """Why nothing shows that training stays the same, if the baseline does not repeat itself."""
     _screened: int = 0
 
     def screen(self, space: Space) -> None:
@@ -102,7 +105,7 @@ class Comparison:
 
     def _touching(self, settings: Settings) -> dict[str, str]:
         """Return the knobs that change what the user has built, of which nothing shows that training stays the same."""
-        return {name: UNREPEATABLE for name in settings.difference(self.baseline) if _touches(BY_NAME[name])}
+        return {name: self._unshown for name in settings.difference(self.baseline) if _touches(BY_NAME[name])}
 
     def _difference(self, settings: Settings) -> str | None:
         """Return how the first steps of ``settings`` differ from the baseline's, or None."""
@@ -122,6 +125,8 @@ class Comparison:
         if self._repeats is None:
             again = self.compare(self._alone(self.baseline))
             self._repeats = isinstance(again, Compared) and not again.differences
+            if not isinstance(again, Compared):
+                self._unshown = NOT_COMPARED.format(again.reason)
         return self._repeats
 
     def _keep(self, outcome: Outcome) -> None:

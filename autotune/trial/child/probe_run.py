@@ -31,6 +31,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from autotune.knobs.optimizer_impl import parameters_of
+from autotune.runtime import fingerprints
 from autotune.runtime.entry import as_main, torchrun
 from autotune.runtime.loaders import reads_like
 from autotune.scripts import adapters
@@ -196,7 +197,7 @@ class ProbeRun(Listener):
             listener = self._come_to_place()
             if listener is not None:
                 return listener.iterates(loader, begin)
-            self.seen = Seen(loader=loader)
+            self.seen = Seen(loader=loader, reads=fingerprints.of_loader(loader))
         passing = Pass(self.hooks, begin(), loader, self.takes)
         self._pass = weakref.ref(passing)
         return passing

@@ -40,6 +40,7 @@ class Seen:
     Attributes:
         known_by: what its training steps are known by.
         loader: the one that it trains on.
+        reads: fingerprint of the loader before it was read: a data set may open its file when it is.
         batch: the first of that.
         models: that it has called in training.
         optimizers: that it holds.
@@ -52,6 +53,7 @@ class Seen:
 
     known_by: str = BATCHES
     loader: DataLoader[Any] | None = None
+    reads: str = ""
     batch: Any = None
     models: list[nn.Module] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -124,11 +126,10 @@ def _says_group(file: object) -> bool:
 
 def _fingerprint(seen: Seen) -> Fingerprint:
     """Return what is changed in training: the models that the script calls, its optimizers and the training loader."""
-    loader = [fingerprints.of_loader(seen.loader)] if seen.loader is not None else []
     return Fingerprint(
         tuple(dict.fromkeys(map(fingerprints.of_model, seen.models))),
         tuple(dict.fromkeys(map(fingerprints.of_optimizer, seen.optimizers))),
-        tuple(loader),
+        (seen.reads,) if seen.loader is not None else (),
     )
 
 
@@ -204,6 +205,8 @@ def _left_out_of_loader(loader: DataLoader[Any] | None) -> list[LEFT]:
         return [(knob, None, why) for knob in (*LOADER_KNOBS, "batch_size")]
     reason = loaders.why_left_alone(loader)
     found: list[LEFT] = [(knob, None, reason) for knob in LOADER_KNOBS] if reason is not None else []
+    if loader.persistent_workers:
+        found.append(("num_workers", 0, loaders.PERSISTENT))
     kept = None if isinstance(loader.dataset, IterableDataset) else loaders.why_not_ahead(loader)
     return [*found, ("batch_size", None, kept)] if kept is not None else found
 

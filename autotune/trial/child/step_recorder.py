@@ -46,6 +46,7 @@ class StepRecorder(Listener):
         self.hooks = Hooks()
         self._skip = 0
         self._loader: DataLoader[Any] | None = None
+        self._reads = ""
         self._samples = 0
         self._sizes: list[float] = []
         self._batches: list[str] = []
@@ -67,6 +68,8 @@ class StepRecorder(Listener):
             return begin()
         if self._loader is not None and not reads_like(loader, self._loader):
             return begin()
+        if self._loader is None:
+            self._reads = fingerprints.of_loader(loader)
         self._loader = loader
         return Pass(self.hooks, begin(), loader, self.takes)
 
@@ -121,7 +124,7 @@ class StepRecorder(Listener):
             gradient=geometric_mean(gradients) if all(gradients) else 0.0,
             options=tuple(_options(group) for optimizer in self.hooks.optimizers for group in optimizer.param_groups),
             schedules=_schedules(),
-            loader=fingerprints.of_loader(self._loader) if self._loader is not None else "",
+            loader=self._reads,
             advice=adapters.several_processes(),
         )
 

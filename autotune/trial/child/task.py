@@ -196,6 +196,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
     model = task.build_model(seed)
     optimizer = task.build_optimizer(model)
     iterable = isinstance(dataset, IterableDataset)
+    reads = fingerprints.of_loader(task.build_loader(1, seed))  # before a data set may open its file
     size, variation = sample_size(dataset)
     return TaskFacts(
         name=task.name,
@@ -216,7 +217,7 @@ def facts(task: LoadedTask, seed: int) -> TaskFacts:
         compared=Fingerprint(
             (fingerprints.of_model(model),),
             (fingerprints.of_optimizer(optimizer),),
-            (fingerprints.of_loader(task.build_loader(1, seed)),),
+            (reads,),
         ),
     )
 

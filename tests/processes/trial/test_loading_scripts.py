@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import NothingUsable, UserCodeError
-from autotune.stats.outcome import Completed
+from autotune.knobs.baseline import baseline_settings
+from autotune.stats.outcome import Compared, Completed
 from autotune.trial.parent import fork_servers
+from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.process_tree import child_command
-from tests.processes.trial.running_scripts import baseline, running
+from tests.processes.trial.running_scripts import baseline, here, running
 from tests.processes.trial.users_world import WAYS
 
 pytestmark = pytest.mark.torch
@@ -55,6 +57,29 @@ for batch in torch.utils.data.DataLoader(torch.randn({samples}, 4), batch_size=4
     model(batch).mean().backward()
     optimizer.step()
 """
+OPENS_LATE = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+with open("numbers.bin", "wb") as made:
+    made.write(bytes(range(64)))
+class Numbers(Dataset):
+    file = None
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        if self.file is None:
+            self.file = open("numbers.bin", "rb")
+        self.file.seek(index)
+        return torch.tensor([self.file.read(1)[0] / 64.0])
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(10_000):
+    for batch in DataLoader(Numbers(), batch_size=4):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+
 ONE_BATCH_EPOCHS = """
 import torch
 model = torch.nn.Linear(4, 1)
@@ -96,6 +121,18 @@ def test_epochs_of_one_batch_are_one_training(tmp_path: Path, monkeypatch: pytes
         assert (facts.script, facts.samples, facts.skip) == ("batches", 4, 0)
         outcome = baseline(runner, facts)
         assert isinstance(outcome, Completed), outcome
+
+
+def test_a_file_that_the_dataset_opens_when_it_is_first_read_may_have_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(OPENS_LATE, tmp_path, monkeypatch) as runner:
+        facts = runner.describe()
+        own = baseline_settings(facts, here())
+        bench = TrialBench(runner, own, 0, 60.0)
+        outcome = bench.compare(own.but(num_workers=1, prefetch_factor=2), runner.deadline)
+        assert isinstance(outcome, Compared), outcome
+        assert outcome.differences == ()
 
 
 @pytest.mark.parametrize("way", ["root", "no namespaces"])

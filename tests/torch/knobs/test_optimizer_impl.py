@@ -183,6 +183,17 @@ def test_what_an_optimizer_does_not_do_is_named(make: Make, wanted: str, words: 
         assert words in dict(session.not_applied)["optimizer_impl"]
 
 
+def test_fused_keeps_away_from_a_default_of_float64() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        optimizer = made("Adam", conv())
+        with Session(quiet(optimizer_impl="fused"), device="cpu") as session:
+            session.prepare(optimizer)
+            assert "float64" in dict(session.not_applied)["optimizer_impl"]
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_copied_optimizer_is_plain() -> None:
     model = conv()
     optimizer = made("Adam", model)

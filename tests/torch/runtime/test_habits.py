@@ -9,10 +9,13 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import io
 import logging
 import os
 import random
+import sqlite3
 import types
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "malloc": {"malloc": "keep"},
     "workers": {"num_workers": 1},
     "ahead": {"num_workers": 1, "prefetch_factor": 4},
+    "no workers": {"num_workers": 0},
     "layout": {"channels_last": True},
     "fused": {"optimizer_impl": "fused"},
     "compile": {"compile": "default"},
@@ -323,6 +327,15 @@ def outputs_come_in_containers_of_any_kind(prepare: Prepare) -> list[Any]:
     return [kinds, [part.detach().numpy() for part in parts], found["names"] is model.names]
 
 
+@habit("bf16")
+def the_script_autocasts_by_itself(prepare: Prepare) -> list[Any]:
+    model = small()
+    prepare(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = model(torch.ones(2, 8))
+    return [str(outputs.dtype), outputs]
+
+
 @habit("bf16", "compile")
 def autocast_is_switched_off_by_the_script(prepare: Prepare) -> list[Any]:
     model, seen = small(), list[str]()
@@ -492,6 +505,17 @@ def compiled() -> nn.Module:
     return model
 
 
+EMPTY_ARCHIVE = zipfile.ZipFile(io.BytesIO(), "w")
+
+
+class Opened(Numbers):
+    """Holds a file from its start."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self.file = file
+
+
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no convolution": ("layout", lambda: nn.Linear(2, 2), "no two-dimensional convolutions"),
     "TorchScript of images": ("layout", lambda: torch.jit.script(nn.Conv2d(3, 4, 3)), "compiles its model itself"),
@@ -507,13 +531,26 @@ LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no batches": ("workers", lambda: DataLoader(Numbers(), batch_size=None), "NoneType decides"),
     "own loader": ("workers", lambda: OwnLoader(Numbers()), "OwnLoader iterates in its own way"),
     "running workers": ("ahead", started, "its workers run already"),
+    "database": ("workers", lambda: DataLoader(Opened(sqlite3.connect(":memory:"))), "holds an open Connection"),
+    "open archive": ("ahead", lambda: DataLoader(Opened([{"file": EMPTY_ARCHIVE}])), "holds an open ZipFile"),
+    "persistent workers": (
+        "no workers",
+        lambda: DataLoader(Numbers(), num_workers=1, persistent_workers=True),
+        "without its persistent workers",
+    ),
     "spawned workers": (
         "workers",
         lambda: DataLoader(Numbers(), multiprocessing_context=None, num_workers=0),
         "would run the script's top level again",
     ),
 }
-KNOB = {"layout": "channels_last", "compile": "compile", "workers": "num_workers", "ahead": "num_workers"}
+KNOB = {
+    "layout": "channels_last",
+    "compile": "compile",
+    "workers": "num_workers",
+    "ahead": "num_workers",
+    "no workers": "num_workers",
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")

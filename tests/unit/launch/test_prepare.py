@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch.prepare import _order, check_shares
+from autotune.launch.prepare import _order, _why_alone, check_shares
 from autotune.profiles.format import NotOffered, Profile, Target
 from autotune.scripts.apply import Order, SharedBatch
+from autotune.trial.target import Script
 from tests.doubles.results import BASELINE, profile
 
 SCRIPT = profile(target=Target("train", "samples", "cpu", 100, 1024, script="batches"))
@@ -51,3 +53,13 @@ def test_others_are_refused(saved: Profile, processes: int, nodes: int, words: s
     settings = BASELINE.but(processes=processes, batch_size=-(-BATCH // processes))
     with pytest.raises(UsageError, match=words):
         check_shares(saved, settings, nodes)
+
+
+@pytest.mark.parametrize(("variables", "alone"), [({}, False), ({"RANK": "1", "WORLD_SIZE": "2"}, True)])
+def test_a_process_that_the_user_has_numbered_starts_no_others(
+    variables: dict[str, str], alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    reason = _why_alone(SCRIPT, Script(Path("train.py"), written="train.py"))
+    assert ("RANK and WORLD_SIZE are yours" in (reason or "")) is alone

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.knobs.settings import Settings
-from autotune.stats.outcome import Compared, Crashed, Outcome
+from autotune.stats.outcome import Compared, Crashed, Outcome, TimedOut
 from autotune.tuning.comparing import DRAWS, UNREPEATABLE, Comparison, compare_first_steps
 from tests.doubles.fake_bench import MACHINE, OWN, SPACES, empty
 
@@ -63,11 +63,15 @@ def test_a_loader_that_must_not_change_keeps_all_of_its_knobs() -> None:
     assert found.settle(other).num_workers == OWN.num_workers
 
 
-def test_training_that_never_repeats_is_changed_by_no_knob_that_touches_it() -> None:
-    found, _ = comparing(lambda _: DIFFERS)
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(DIFFERS, UNREPEATABLE), (TimedOut("no progress"), "your first steps could not be compared: no progress")],
+)
+def test_training_that_never_repeats_is_changed_by_no_knob_that_touches_it(outcome: Outcome, reason: str) -> None:
+    found, _ = comparing(lambda _: outcome)
     settled = found.settle(SEVERAL)
     assert settled == OWN.but(malloc="keep")
-    assert {item.reason for item in found.left_out} == {UNREPEATABLE}
+    assert {item.reason for item in found.left_out} == {reason}
 
 
 def test_screening_tries_what_changes_the_users_objects_and_later_ones_are_told_apart() -> None:
