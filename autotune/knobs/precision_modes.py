@@ -89,9 +89,12 @@ class _Bf16(Precision):
         self._inside = 0
         """Contexts of this session that are open."""
 
-    @contextlib.contextmanager
-    def autocast(self) -> Iterator[None]:
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return autocast to this precision's type on this device."""
+        return self._counted()
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
         import torch
 
         self._inside += 1
