@@ -19,6 +19,8 @@ DIGITS = 16
 WRAPPERS = (DistributedDataParallel, nn.DataParallel)
 SHAPES = ("kernel_size", "stride", "dilation", "groups", "num_heads", "num_layers", "bidirectional", "output_size")
 """Attributes of PyTorch's own layers that decide speed and that no parameter's shape shows."""
+NO_OPTIONS = ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr")
+"""In a parameter group; schedulers add the others."""
 MOST_OBJECTS = 2000
 MOST_ITEMS = 50
 """Of a list or dictionary: its items are mostly alike."""
@@ -34,9 +36,9 @@ def of_model(model: nn.Module) -> str:
 
 
 def of_optimizer(optimizer: Optimizer) -> str:
-    """Return a digest of the optimizer's class and of the names of its options."""
+    """Return a digest of the optimizer's class and of the names of its options, without those that schedulers add."""
     kind = type(optimizer)
-    options = [sorted(key for key in group if key != "params") for group in optimizer.param_groups]
+    options = [sorted(key for key in group if key not in NO_OPTIONS) for group in optimizer.param_groups]
     return _digest([kind.__module__.startswith("torch."), kind.__qualname__, options])
 
 

@@ -438,8 +438,17 @@ def load(
     session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
     if session.world_size > 1:
         atexit.register(processes.settle)  # called last
-        atexit.register(lambda: session._close(failed=hasattr(sys, "last_value")))  # an error that nobody caught
+        atexit.register(_close_at_exit, session)
     return session
+
+
+def _close_at_exit(session: Session) -> None:
+    """Close; where another process has failed meanwhile, that one's own error tells more."""
+    try:
+        session._close(failed=hasattr(sys, "last_value"))  # an error that nobody caught
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0]
+        print(f"autotune: another process of this training ended early: {words[:200]}", file=sys.stderr)
 
 
 def _chosen(path_or_url: str | Path | None, target: str | None, level: str | None, *, strict: bool) -> Session:

@@ -193,7 +193,7 @@ def train(tuned):
     loader = DataLoader(TensorDataset(torch.ones(400, 4)), batch_size=4)
     model, optimizer, loader = tuned.prepare(model, optimizer, loader)
     for step, (inputs,) in enumerate(loader):
-        if step == 3 and os.environ["RANK"] == "1":
+        if step == 3 and os.environ["RANK"] == "1" and sys.argv[1] != "after training":
             raise KeyError("sample 12")
         tuned.backward(model(inputs).mean())
         optimizer.step()
@@ -202,13 +202,17 @@ def train(tuned):
 if sys.argv[1] == "in a block":
     with autotune.load() as tuned:
         train(tuned)
+elif sys.argv[1] == "after training":
+    train(autotune.load())
+    if os.environ["RANK"] == "1":
+        raise KeyError("sample 12")
 else:
     train(autotune.load())
 """
 
 
-@pytest.mark.parametrize("how", ["in a block", "to the end"])
-def test_no_process_trains_on_when_another_failed(how: str, tmp_path: Path) -> None:
+def failing(how: str, tmp_path: Path) -> tuple[list[int], list[tuple[str, str]]]:
+    """Run two processes, of which one fails: their exit codes, and what each has written."""
     (tmp_path / "script.py").write_text(FAILS)
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     own = os.environ | meeting | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -216,6 +220,19 @@ def test_no_process_trains_on_when_another_failed(how: str, tmp_path: Path) -> N
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(line, env=own | {"RANK": str(rank)}, **pipes) for rank in (0, 1)]
     ends = [process.communicate(timeout=120) for process in started]
-    assert [process.returncode for process in started] == [1, 1], ends
+    return [process.returncode for process in started], ends
+
+
+@pytest.mark.parametrize("how", ["in a block", "to the end"])
+def test_no_process_trains_on_when_another_failed(how: str, tmp_path: Path) -> None:
+    codes, ends = failing(how, tmp_path)
+    assert codes == [1, 1], ends
     assert "KeyError: 'sample 12'" in ends[1][1]
     assert ends[0][0].count("step") <= 4
+
+
+def test_a_process_that_ends_after_another_failed_says_so_in_a_sentence(tmp_path: Path) -> None:
+    codes, ends = failing("after training", tmp_path)
+    assert codes[1] == 1
+    assert "Traceback" not in ends[0][1]
+    assert "another process of this training ended early" in ends[0][1]

@@ -68,6 +68,7 @@ def test_optimizers_differ_by_class_and_options() -> None:
     ]
     assert len(set(map(fingerprints.of_optimizer, optimizers))) == len(optimizers)
     again = torch.optim.AdamW([UninitializedParameter()], lr=0.5, fused=False)
+    torch.optim.lr_scheduler.OneCycleLR(again, max_lr=0.1, total_steps=10)
     assert fingerprints.of_optimizer(again) == fingerprints.of_optimizer(optimizers[0])
 
 
