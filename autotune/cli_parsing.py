@@ -1,4 +1,4 @@
-"""What the commands share: options as frozen records, targets with their own arguments, usable standard streams."""
+"""Shares among the commands: options as frozen records, targets with their own arguments, usable standard streams."""
 
 from __future__ import annotations
 

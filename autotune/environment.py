@@ -1,4 +1,4 @@
-"""What the user says from outside, in the environment: which profile, which level, or none at all."""
+"""Reads the user's words from the environment: which profile, which level, or none at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO = ("", "0", "false", "no", "off")
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the environment says.
+    """The user's words in the environment.
 
     Attributes:
         profile: path of the profile to apply; None where unset or empty.
@@ -28,6 +28,6 @@ class Overrides:
 
 
 def overrides(environment: Mapping[str, str]) -> Overrides:
-    """What ``environment`` says of profiles."""
+    """Return what ``environment`` says of profiles."""
     disabled = environment.get(DISABLE, "").strip().lower() not in NO
     return Overrides(environment.get(PROFILE) or None, environment.get(LEVEL) or None, disabled)

@@ -66,7 +66,7 @@ class LaunchError(AutotuneError):
 
 
 class MachineChanged(LaunchError):
-    """What was measured before and after cannot be compared."""
+    """The machine has changed: figures from before and after cannot be compared."""
 
 
 class Interrupted(BaseException):

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a name that is not known."""
+"""Finds what somebody may have meant by a name that is not known."""
 
 from __future__ import annotations
 

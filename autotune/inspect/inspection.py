@@ -32,7 +32,7 @@ CLOCKED = (Part.LOADER, Part.UPDATE, Part.EXCHANGE, Part.LOOP, Part.PASSES)
 
 
 class Bound(str, Enum):
-    """What bounds a step."""
+    """Bounds of a step."""
 
     MAIN_PROCESS = "input-bound: augmentation in the main process"
     WORKERS = "input-bound: workers"
@@ -58,7 +58,7 @@ class Bound(str, Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the user's code a part spends most of its time: the line seen most often, and the function's share."""
+    """The place where a part spends most of its time: the user's line seen most often, and the function's share."""
 
     function: str
     file: str
@@ -68,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What the passes of one step are bound by (Williams, Waterman, Patterson 2009).
+    """Seconds of the passes of one step, by what bounds them (Williams, Waterman, Patterson 2009).
 
     Attributes:
         overhead: seconds that calling operators takes, whatever they compute.
@@ -119,7 +119,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step, and what else takes much of it.
+    """The bound of the step, and what else takes much of it.
 
     Attributes:
         bound: what bounds it, or why that cannot be told.

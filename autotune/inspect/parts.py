@@ -158,7 +158,7 @@ def _is_called_by(event: Any, names: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Rates:
-    """What this machine reaches with the threads of the trial.
+    """Rates that this machine reaches with the threads of the trial.
 
     Attributes:
         call_seconds: that the profiler shows for an operator with nothing to compute.

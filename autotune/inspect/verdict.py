@@ -1,4 +1,4 @@
-"""What a training step is bound by: measured parts in, a verdict out. Pure; `autotune.report.diagnosis` has the words.
+"""Finds what bounds a training step: measured parts in, a verdict out. Pure; `autotune.report.diagnosis` has the words.
 
 Two measurements give each part's share of the step. The clock of one trial shows in which part the training process is.
 The interleaved rounds without a part show what its removal brings; they count if they contradict the clock, or are

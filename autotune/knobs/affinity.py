@@ -1,4 +1,4 @@
-"""Which CPUs each training process keeps. Pure: the plan is made here, carried out in the process.
+"""Plans the CPUs that each training process keeps. Pure: the plan is made here, carried out in the process.
 
 ``cores`` gives every process as many CPUs as it has threads and its loader workers the CPUs beside them; ``numa`` gives
 every process the CPUs of its node. Ids are the kernel's own: a cpuset may have holes.
@@ -51,7 +51,7 @@ class AffinityPlan:
 
 
 def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
-    """Where the processes of ``settings`` run on this machine; an empty plan where nothing is to be bound.
+    """Plan where the processes of ``settings`` run on this machine; an empty plan where nothing is to be bound.
 
     Processes get disjoint CPUs wherever there are enough, on whole cores of one node (that of their GPU, if any)
     wherever their threads fit.

@@ -1,4 +1,4 @@
-"""What exchanges gradients between processes."""
+"""The library that exchanges gradients between processes."""
 
 from __future__ import annotations
 

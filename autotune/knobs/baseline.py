@@ -18,7 +18,7 @@ LOADER_FACTS = ("persistent_workers",)
 
 
 def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
-    """What the user runs today.
+    """Return what the user runs today.
 
     ``CURRENT["batch_size"]`` is the global batch, which the user's loader yields; everything unsaid is what PyTorch
     does by itself on this machine.
@@ -49,7 +49,7 @@ def baseline_settings(task: TaskFacts, inventory: Inventory) -> Settings:
 
 
 def no_knob(name: str) -> str:
-    """What to say of a ``name`` in ``CURRENT`` that is no knob."""
+    """Return what to say of a ``name`` in ``CURRENT`` that is no knob."""
     if name == "accumulation":
         own = 'accumulate in your own loop; CURRENT["batch_size"] is the batch that your loader yields'
         return f"CURRENT['accumulation'] is no knob: {own}"
@@ -57,7 +57,7 @@ def no_knob(name: str) -> str:
 
 
 def smaller_baselines(baseline: Settings) -> tuple[tuple[Settings, str], ...]:
-    """Where the user's own run out of memory: what to fall back to, gentlest first, each with what it gives up."""
+    """Yield what to fall back to if the user's own run out of memory, gentlest first, each with what it gives up."""
     if baseline.num_workers == 0:
         return ()
     return ((baseline.but(num_workers=0), "without loader workers"),)

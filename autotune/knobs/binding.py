@@ -104,7 +104,7 @@ class WorkerAffinity:
 
 
 class _Bound(Change):
-    """What was bound before this process started, read back."""
+    """CPUs that were bound before this process started, read back."""
 
     def __init__(self, value: str, affinity: Affinity | None) -> None:
         self._value, self._affinity = value, affinity

@@ -1,4 +1,4 @@
-"""What binds several knobs: settings that this machine or this task cannot bear, and the same work in other shapes."""
+"""Rules over several knobs: settings that this machine or this task cannot bear, and the same work in other shapes."""
 
 from __future__ import annotations
 

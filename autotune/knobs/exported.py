@@ -1,4 +1,4 @@
-"""How knobs are said in other launchers and trainers: the rows that stand with each knob, for `autotune.export`.
+"""Says knobs in the words of other launchers and trainers: the rows that stand with each knob, for `autotune.export`.
 
 A target is a key of `Knob.export`. A knob without a row there is shown as plain PyTorch code, in a comment.
 """
@@ -20,7 +20,7 @@ CODE, TRAINER, LOADER, ARGUMENTS = "code", "Trainer", "DataLoader", "TrainingArg
 
 @dataclass(frozen=True)
 class Plan:
-    """What is exported.
+    """The settings that are exported.
 
     Attributes:
         settings: `autotune.knobs.settings.Settings`, fitted to this machine.

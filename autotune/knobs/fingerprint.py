@@ -1,4 +1,4 @@
-"""What tuning has compared with plain PyTorch: only that is changed in training."""
+"""The objects that tuning has compared with plain PyTorch: only that is changed in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a knob is: its values, what is expected of it before anything runs, and how it is put in force."""
+"""Describes a knob: its values, what is expected of it before anything runs, and how it is put in force."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Chosen(Protocol):
 
 @dataclass(frozen=True)
 class Affinity:
-    """Where one training process runs.
+    """The place of one training process.
 
     Attributes:
         cpus: CPUs of its compute threads, ascending.
@@ -137,7 +137,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Effect:
-    """What the search expects a knob to do, before any trial.
+    """The search's expectation of a knob, before any trial.
 
     Attributes:
         spread: prior standard deviation of the effect on the log rate (0.1 is about ten per cent).
@@ -192,7 +192,7 @@ class Refused(Change):
 
 @dataclass
 class Training:
-    """What the knobs of one session share.
+    """State that the knobs of one session share.
 
     Attributes:
         device: of models and batches.

@@ -1,4 +1,4 @@
-"""What runs when a tuned model is called: layers in the slot that PyTorch itself uses for `torch.nn.Module.compile`.
+"""Layers around the call of a tuned model, in the slot that PyTorch itself uses for `torch.nn.Module.compile`.
 
 The model stays the user's own object: its class, names, state dict, hooks and methods. PyTorch leaves the slot out of
 copies and pickles. Compilers never see a layer: what Dynamo, ``torch.jit``, ``torch.export`` or ``torch.fx`` trace is

@@ -18,7 +18,7 @@ from autotune.knobs.table import CONDITIONAL, KNOBS
 
 @dataclass(frozen=True)
 class Offered:
-    """What may be chosen: values by knob, and global batches."""
+    """The choices: values by knob, and global batches."""
 
     values: Mapping[str, tuple[Any, ...]]
     global_batches: tuple[int, ...]
@@ -42,7 +42,7 @@ class OneKnob:
         return self.knob.name
 
     def open(self, offered: Offered) -> bool:
-        """Whether the knob has another value."""
+        """Return whether the knob has another value."""
         return len(offered.values[self.name]) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
@@ -62,13 +62,13 @@ class OneKnob:
 
 @dataclass(frozen=True)
 class Shape:
-    """How many processes of how many threads. An alternative is ``(processes, threads, keep workers, backend)``: loader
+    """Processes, and threads of each. An alternative is ``(processes, threads, keep workers, backend)``: loader
     workers keep their number per process, or else in total."""
 
     name: str = "processes x threads"
 
     def open(self, offered: Offered) -> bool:
-        """Whether there is another shape."""
+        """Return whether there is another shape."""
         return len(offered.values["processes"]) * len(offered.values["threads"]) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:
@@ -109,7 +109,7 @@ class GlobalBatch:
     name: str = "global batch"
 
     def open(self, offered: Offered) -> bool:
-        """Whether there is another batch."""
+        """Return whether there is another batch."""
         return len(offered.global_batches) > 1
 
     def alternatives(self, offered: Offered, settings: Settings, *, far: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How OpenMP's threads wait for each other: read when PyTorch is imported, so a running process can only look."""
+"""The wait policy of OpenMP's threads: read when PyTorch is imported, so a running process can only look."""
 
 from __future__ import annotations
 

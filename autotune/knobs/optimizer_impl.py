@@ -1,4 +1,4 @@
-"""How an optimizer that the user already built computes its update: ``foreach`` or ``fused``.
+"""The implementation of an optimizer that the user has built: ``foreach`` or ``fused``.
 
 The implementation is in force inside `step` only: parameter groups, state dicts and checkpoints hold the user's own
 flags. Fused kernels walk raw memory, so a step whose gradients or state lie otherwise than their parameter is made by

@@ -1,4 +1,4 @@
-"""How each precision is put in force: autocast, gradient scaling and PyTorch's switches of TF32.
+"""Puts each precision in force: autocast, gradient scaling and PyTorch's switches of TF32.
 
 `Precision` is full precision and changes nothing; a variant overrides only what differs. The backward pass and gradient
 scaling of a session go through it.

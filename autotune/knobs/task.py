@@ -1,4 +1,4 @@
-"""What the tuner knows of the user's task, reported by a child that loaded it."""
+"""Facts of the user's task, reported by a child that loaded it."""
 
 from __future__ import annotations
 

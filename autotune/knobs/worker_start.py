@@ -1,4 +1,4 @@
-"""How loader workers are started."""
+"""The start method of loader workers."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ LOCAL = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """What a launch line starts.
+    """The start that a launch line asks for.
 
     Attributes:
         script: the file, or the module's name.

@@ -59,7 +59,7 @@ DISABLED = f"{DISABLE} is set: the script starts as it is, without a profile"
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """How the user wants the script started.
+    """The user's wishes for the start.
 
     Attributes:
         profile: the profile; ``AUTOTUNE_PROFILE`` or the best for this machine and script if None.

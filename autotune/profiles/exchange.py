@@ -1,4 +1,4 @@
-"""Which profile fits here, and how profiles get into shared registries and back. Nothing here prints or asks."""
+"""Finds the profile that fits here, and brings profiles into registries and back. Nothing here prints or asks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> Profile | ProfileError:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well a profile fits this machine.
+    """The fit of a profile to this machine.
 
     Attributes:
         source: where it is; empty if there is no profile.

@@ -109,7 +109,7 @@ NOTHING = Fingerprint()
 
 @dataclass(frozen=True)
 class MachineType:
-    """What makes two machines interchangeable for tuning. Never hosts, users, serials or paths."""
+    """All that makes two machines interchangeable for tuning. Never hosts, users, serials or paths."""
 
     key: Slug
     vendor: Annotated[Fact, At("facts")]
@@ -187,7 +187,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How the answer was found."""
+    """The way to the answer."""
 
     trials: Count
     seconds: Rate
@@ -207,7 +207,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Target:
-    """What was tuned: the task's name, the unit of its rates, and its device."""
+    """The target: the task's name, the unit of its rates, and its device."""
 
     name: Name
     unit: Name

@@ -83,7 +83,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Here:
-    """What a profile is compared with.
+    """The machine and target that a profile is compared with.
 
     Attributes:
         machine: this machine.

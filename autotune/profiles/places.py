@@ -1,4 +1,4 @@
-"""Where profiles lie: ``<machine key>/<target>.yaml`` in folders and registries, and which of these are looked at."""
+"""Finds where profiles lie: ``<machine key>/<target>.yaml`` in folders and registries, and which are looked at."""
 
 from __future__ import annotations
 

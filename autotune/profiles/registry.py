@@ -151,7 +151,7 @@ class Match:
 
     @property
     def source(self) -> str:
-        """Where it comes from, for people."""
+        """The place that it comes from, for people."""
         return self.registry.source(self.name)
 
     def local(self) -> Path:
@@ -169,7 +169,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What was found."""
+    """The result of a search."""
 
     match: Match | None
     """The best profile, to be applied; None if none is exact or compatible."""

@@ -1,4 +1,4 @@
-"""What a level's figures mean, in plain words. "No gain" and "cannot tell" are results like any other."""
+"""Says what a level's figures mean, in plain words. "No gain" and "cannot tell" are results like any other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.report import formatting
 
 
 class Standing(Enum):
-    """What a level is worth."""
+    """The worth of a level."""
 
     GAIN = "gain"
     REPEATS = "repeats"

@@ -26,7 +26,7 @@ LINE_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """Where a tuning run stands. Seconds since its start; rates in ``unit`` per second, None until measured."""
+    """The state of a tuning run. Seconds since its start; rates in ``unit`` per second, None until measured."""
 
     stage: str
     """What is going on, in plain words: ``baseline``, ``searching``, ``race``, ``proof``..."""

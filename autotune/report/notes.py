@@ -1,4 +1,4 @@
-"""What a profile says of each level and of the run, from verdicts and figures to sentences."""
+"""Writes what a profile says of each level and of the run, from verdicts and figures to sentences."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from autotune.runtime.processes import world_size
 
 @dataclass(frozen=True)
 class Choice:
-    """What `load` settled on. ``settings`` are None for baseline behaviour."""
+    """The settings that `load` has chosen. ``settings`` are None for baseline behaviour."""
 
     settings: Settings | None = None
     level: str | None = None
@@ -61,7 +61,7 @@ class Found:
 def choose(
     path_or_url: str | Path | None, target: str | None, level: str | None, environment: Mapping[str, str]
 ) -> Choice:
-    """What to apply of the profile that `find` gives.
+    """Return what to apply of the profile that `find` gives.
 
     Raises:
         UsageError: there is no such ``level``.
@@ -138,7 +138,7 @@ def pick_level(profile: Profile, wanted: str | None) -> tuple[str, tuple[str, ..
 
 
 def _doubts(profile: Profile, level: str) -> tuple[str, ...]:
-    """What is not proven about the settings of ``level``, or is more than it allows: ``tune --fix`` and editors can."""
+    """Return what is not proven about ``level``, or is more than it allows: ``tune --fix`` and editors can."""
     result, found = profile.levels[level], []
     changed = result.settings.difference(profile.baseline)
     above = [f"{n} {v}" for n, (v, _) in changed.items() if not includes(level, BY_NAME[n].level)]
@@ -177,7 +177,7 @@ def _script() -> Path | None:
 
 
 def _inventory(allowed: tuple[int, ...] = ()) -> Inventory:
-    """What clamping and matching need, without the probes that start a process: this one has PyTorch already.
+    """Probe what clamping and matching need, without the probes that start a process: this one has PyTorch already.
 
     Args:
         allowed: the CPUs of the whole training, where `autotune run` has bound this process to some of them.

@@ -1,4 +1,4 @@
-"""What a session has to report: settings that did not take effect, and notes for people. Each is reported once."""
+"""Notes of a session: settings that did not take effect, and notes for people. Each is reported once."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def own_device(kind: str | None, environment: Mapping[str, str]) -> torch.device
 
 
 def registered(backend: str) -> str:
-    """What ``init_process_group`` calls ``backend``, once the module that it comes from is imported.
+    """Return what ``init_process_group`` calls ``backend``, once the module that it comes from is imported.
 
     Raises:
         ImportError: that module is not installed.
@@ -230,7 +230,7 @@ def settle(seconds: float = 2.0, tasks: Path = Path("/proc/self/task")) -> None:
 
 
 def _gloo_runs(tasks: Path) -> bool:
-    """Whether a thread that executes gloo's collectives has something left to do."""
+    """Return whether a thread that executes gloo's collectives has something left to do."""
     for stat in tasks.glob("*/stat"):
         with contextlib.suppress(OSError):  # threads come and go
             name, _, state = stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")
@@ -247,12 +247,12 @@ def from_rank_zero(value: Tensor, device: torch.device) -> Tensor:
 
 
 def agreed(value: bool, device: torch.device) -> bool:
-    """Whether ``value`` is true on every rank."""
+    """Return whether ``value`` is true on every rank."""
     against = torch.tensor([int(not value)], device=device)
     dist.all_reduce(against)
     return against.item() == 0
 
 
 def store() -> Any:
-    """Where the processes of the group leave each other messages."""
+    """Return the store in which the processes of the group leave each other messages."""
     return dist.distributed_c10d._get_default_store()

@@ -111,7 +111,7 @@ class _Pass:
 
     @property
     def read_now(self) -> bool:
-        """Whether somebody still holds an iterator over these items."""
+        """Return whether somebody still holds an iterator over these items."""
         return self.reader is not None and self.reader() is not None
 
     def items(self) -> Iterator[Any]:

@@ -230,7 +230,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What this session has to report."""
+        """Notes for the user, oldest first."""
         return tuple(self._notes.texts)
 
     @property

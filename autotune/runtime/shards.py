@@ -18,7 +18,7 @@ LEAST = 2
 
 @dataclass(frozen=True)
 class Part:
-    """What one process gets of one global batch.
+    """The share of one process of one global batch.
 
     Attributes:
         samples: indices that the dataset is asked for.
@@ -59,7 +59,7 @@ def shard(batch: Sequence[Any], world: int, rank: int, full: int | None = None, 
 
 @dataclass
 class Progress:
-    """How far training is, and the current batch."""
+    """The progress of training, and the current batch."""
 
     steps: int = 0
     """Steps taken of all prepared optimizers, and backward passes: the same number on every process."""

@@ -57,7 +57,7 @@ class Served(Change):
 
 
 class _Serving(DataLoader[Any]):
-    """What the class of a served loader begins with."""
+    """The base of a served loader's class."""
 
     def __iter__(self) -> Any:
         batches: Callable[[Callable[[], Any]], Iterator[Any]] = vars(self)[SLOT]

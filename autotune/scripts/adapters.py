@@ -1,4 +1,4 @@
-"""What trials know of frameworks by name: how each is kept still, where it writes, how it starts processes."""
+"""Knowledge of frameworks by name: how each is kept still, where it writes, how it starts processes."""
 
 from __future__ import annotations
 

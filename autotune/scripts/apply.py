@@ -101,7 +101,7 @@ def _samples(dataset: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Order:
-    """What `autotune run` hands to the process of a script.
+    """The settings that `autotune run` hands to the process of a script.
 
     Attributes:
         settings: to put in force.

@@ -1,4 +1,4 @@
-"""What a running script trains with, seen from outside: its loaders, models, optimizers and backward passes.
+"""Shows what a running script trains with: its loaders, models, optimizers and backward passes.
 
 For trials and the run that looks where a script trains. Nothing is changed on import, and compilers see none of it: no
 module's call is changed, and calls are no longer looked at once the script compiles something.

@@ -1,4 +1,4 @@
-"""What to expect of settings before they are tried: a pipeline model of the step, and what a trial costs."""
+"""Expects rates of settings before they are tried: a pipeline model of the step, and what a trial costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What past trials forbid: repeating one, or failing the same way again."""
+"""Forbids what past trials have shown: repeating one, or failing the same way again."""
 
 from __future__ import annotations
 

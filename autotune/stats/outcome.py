@@ -1,4 +1,4 @@
-"""How a trial ended: measured, or infeasible with a reason. Never an exception, never NaN."""
+"""The end of a trial: measured, or infeasible with a reason. Never an exception, never NaN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.stats.measurement import Measurement
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the parent makes of one trial. ``reason`` is one short sentence in plain words."""
+    """The parent's answer on one trial. ``reason`` is one short sentence in plain words."""
 
     reason: str = ""
     detail: str = ""

@@ -88,7 +88,7 @@ class Proof:
 
     @property
     def half_width(self) -> float:
-        """Of the interval, on the log scale: 0.06 is 6 % either way."""
+        """Half of the interval, on the log scale: 0.06 is 6 % either way."""
         return math.log(self.high / self.low) / 2 if self.low > 0 else math.inf
 
     @property

@@ -1,4 +1,4 @@
-"""What a script's whole run gains if its steps become faster: start, evaluation and checkpoints stay as they are."""
+"""Forecasts a script's whole run with faster steps: start, evaluation and checkpoints stay as they are."""
 
 from __future__ import annotations
 

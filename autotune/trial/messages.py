@@ -1,4 +1,4 @@
-"""What the tuner and its trial processes send each other: JSON-able frozen data over a Unix socket."""
+"""Messages between the tuner and its trial processes: JSON-able frozen data over a Unix socket."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TrialSpec:
 
 @dataclass(frozen=True)
 class ForkPoint:
-    """Where a script trains.
+    """The place where a script trains.
 
     Attributes:
         facts: what the tuner knows of it.

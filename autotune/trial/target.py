@@ -1,4 +1,4 @@
-"""What is tuned: a task file, or an unmodified training script. Both are recognised without running them."""
+"""The target: a task file, or an unmodified training script. Both are recognised without running them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NO_SLOWER = 0.95
 
 @dataclass(frozen=True)
 class Baseline:
-    """What every gain is measured against.
+    """The baseline, which every gain is measured against.
 
     Attributes:
         settings: the user's own, or a change of them.

@@ -25,7 +25,7 @@ LEAST_REPLICATES = 2
 
 
 class Claim(Enum):
-    """What became of a profile's claim."""
+    """The fate of a profile's claim."""
 
     HOLDS = "holds"
     FAILS = "fails"

@@ -30,7 +30,7 @@ DRAWS = "augmentations draw other random numbers in loader workers, of the same 
 
 @dataclass
 class Comparison:
-    """What was compared so far.
+    """Compares settings with the baseline, and remembers what was found.
 
     Args:
         baseline: the user's settings.

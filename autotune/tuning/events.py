@@ -1,4 +1,4 @@
-"""What a tuning run reports to whoever watches it.
+"""Events that a tuning run reports to whoever watches it.
 
 An event's fields are what it changes in the view of the run, `autotune.report.live.RunProgress`.
 """

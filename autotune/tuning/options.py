@@ -1,4 +1,4 @@
-"""What the user asked of a tuning run, and its budget if none was given."""
+"""The user's wishes for a tuning run, and its budget if none was given."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOLLOWERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user asked for."""
+    """The user's wishes."""
 
     profile: Path | None = None
     """Where to write; by default ``profiles/<machine key>/<target>.yaml``."""

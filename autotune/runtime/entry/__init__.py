@@ -1,1 +1,1 @@
-"""What `autotune run` starts: prepares this process for a backend and then runs the user's script."""
+"""Starts under `autotune run`: prepares this process for a backend and then runs the user's script."""

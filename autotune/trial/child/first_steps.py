@@ -54,7 +54,7 @@ OBJECTS = "batches hold objects that are not the same object when they come from
 
 @dataclass
 class Recording:
-    """What the first steps of one trial left behind.
+    """All that the first steps of one trial left behind.
 
     Attributes:
         batches: a digest of each.

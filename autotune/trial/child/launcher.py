@@ -132,7 +132,7 @@ def _send(ours: socket.socket, text: str) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank gets from the launcher.
+    """The job that every rank gets from the launcher.
 
     Attributes:
         request: the trial.

@@ -44,7 +44,7 @@ MOST_REPEATS = 3
 
 @dataclass(frozen=True)
 class Taken:
-    """What others took.
+    """Shares that others took.
 
     Attributes:
         lost: share of the processors' time, 0..1, that this training missed: its threads were ready and waited while
@@ -58,7 +58,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class _Tree:
-    """What a trial's processes used: ``ticks`` of CPU time, nanoseconds that each thread waited for a processor."""
+    """Time of a trial's processes: ``ticks`` on a CPU, nanoseconds that each thread waited for a processor."""
 
     ticks: int
     delays: dict[int, int]

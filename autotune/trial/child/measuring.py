@@ -1,4 +1,4 @@
-"""What one rank of a trial measures: the warm-up, blocks, and the report. Generators: see `measured_loop`."""
+"""Measures one rank of a trial: the warm-up, blocks, and the report. Generators: see `measured_loop`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOPELESS = 2.0
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What a warm-up took, and whether it ended in a steady state."""
+    """The duration of a warm-up, and whether it ended in a steady state."""
 
     seconds: float
     steps: int

@@ -54,7 +54,7 @@ NO_VARIABLE = (
 
 @dataclass(frozen=True)
 class Ended:
-    """How a script ended by itself: the exception that nobody caught, or its exit status."""
+    """The end of a script by itself: the exception that nobody caught, or its exit status."""
 
     error: BaseException | None
     status: int

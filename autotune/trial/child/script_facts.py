@@ -1,4 +1,4 @@
-"""What the tuner learns of a script that trains: read off what it trains with, while it does."""
+"""Reads the facts of a script that trains off what it trains with, while it does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GROUP_WORDS = ("init_process_group", "WORLD_SIZE")
 
 @dataclass
 class Seen:
-    """What a script has trained with so far.
+    """All that a script has trained with so far.
 
     Attributes:
         known_by: what its training steps are known by.

@@ -35,7 +35,7 @@ MADE_ANEW = os.O_CREAT | os.O_EXCL | os.O_TRUNC
 
 @dataclass(frozen=True)
 class Isolation:
-    """How this process and its children are kept from the user's world.
+    """The isolation of this process and its children from the user's world.
 
     Attributes:
         way: name of the way taken.

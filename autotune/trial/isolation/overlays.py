@@ -111,7 +111,7 @@ def _shared_folders(origin: Path) -> Iterator[str]:
 
 
 class World:
-    """What looks like the user's world, but every write lands in a room. It is made in the folder ``scratch``.
+    """A copy of the user's world, but every write lands in a room. It is made in the folder ``scratch``.
 
     Args:
         scratch: stays the real one.

@@ -1,4 +1,4 @@
-"""What is private in a trial, whichever way keeps it so.
+"""Lists what is private in a trial, whichever way keeps it so.
 
 Real are the study's scratch folder and the kernel's own trees. Whatever else a trial writes is its own, and it reaches
 no other machine unless that is permitted.
@@ -29,7 +29,7 @@ MOST_BYTES, SHARE_OF_MEMORY = 2 * 2**30, 0.25
 
 
 class Treatment(enum.Enum):
-    """What a trial may do in a place."""
+    """A trial's rights in a place."""
 
     REAL = "used as it is"
     READ_ONLY = "read only"

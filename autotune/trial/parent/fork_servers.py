@@ -135,7 +135,7 @@ def trial_environment(
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """How trials of one task file or script run on this machine.
+    """The set-up of all trials of one task file or script.
 
     Attributes:
         task: the task file, or the script's.

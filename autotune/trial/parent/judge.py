@@ -1,4 +1,4 @@
-"""What the parent makes of a trial: exit code, signal and typed report in, `Outcome` out. Text is looked at last."""
+"""Judges a trial: exit code, signal and typed report in, `Outcome` out. Text is looked at last."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WRITES = {
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """How a trial's processes ended.
+    """The end of a trial's processes.
 
     Attributes:
         report: the first report that carries an error, else rank 0's; None if none came.

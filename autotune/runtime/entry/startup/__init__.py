@@ -1,4 +1,4 @@
-"""How Python itself runs the script, and is prepared for it before: this folder stands on its path while it starts.
+"""Lets Python itself run the script, and is prepared for it before: this folder stands on its path while it starts.
 
 Python then imports `sitecustomize` from here, before it looks at the script. That takes away all marks of this, so that
 the script and its own processes see nothing of it.
@@ -18,7 +18,7 @@ PATH, OWN_PATH = "PYTHONPATH", "AUTOTUNE_OWN_PYTHONPATH"
 
 
 def works() -> bool:
-    """Whether Python, started with the flags of this process, reads `FOLDER`."""
+    """Return whether Python, started with the flags of this process, reads `FOLDER`."""
     return bool(sys.executable) and not (sys.flags.ignore_environment or sys.flags.no_site or os.pathsep in FOLDER)
 
 
