@@ -58,6 +58,8 @@ SCREENING_START = 2.0
 FOLLOWED_BY = "autotune.inspect.whole_run:follow"
 FOLLOWED_SECONDS, FOLLOWED_SHARE = 8.0, 0.1
 """A script is followed for so long at most, and for this share of the budget."""
+FOLLOWED_START = 0.06
+"""Starting that trial may take this share of the budget."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,8 @@ def _compare(host: _Host, settings: Settings) -> Outcome:
 def _followed(host: _Host, own: Settings) -> WholeRun | None:
     """Follow a script past the end of an epoch; None for a task file, and if its trials take long to start."""
     runner, schedule = host.runner, host.schedule
-    if runner.setup.script is None or host.bench.timeouts.starting > SCREENING_START * PATIENCE:
+    most = max(SCREENING_START, FOLLOWED_START * schedule.budget)
+    if runner.setup.script is None or host.bench.timeouts.starting > most * PATIENCE:
         return None
     host.observe(StageStarted("following the script past the end of an epoch"))
     seconds = min(FOLLOWED_SECONDS, FOLLOWED_SHARE * schedule.budget)
