@@ -1,7 +1,7 @@
 """Frozen facts about one machine, as the probes found them.
 
 Every record is plain data: no methods that touch the machine, no defaults that guess. A fact that could not be
-read is ``None`` (unknown) and leaves a note in `Inventory.notes`. Sizes are bytes, bandwidths bytes per second.
+read is ``None`` (unknown). Sizes are bytes, bandwidths bytes per second.
 Nothing here names a user, a host, a serial number or a path of the user's: facts may be shown and stored.
 (`Gpu.uuid` is the one exception: it is needed to address the device and is never written to a file.)
 """
@@ -182,7 +182,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything the probes know about this machine, with a note for every probe that failed."""
+    """Everything the probes know about this machine. Notes name a GPU driver that fails, and switches of power."""
 
     cpu: Cpu
     budget: CpuBudget

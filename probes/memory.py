@@ -41,8 +41,8 @@ def probe(system: System) -> Memory:
         limit=tightest.limit if tightest else total,
         limit_source=f"cgroup {tightest.source}" if tightest else "MemTotal",
         available=min([info.get("MemAvailable", info.get("MemFree", 0)), *left]),
-        shm_total=shm.total if shm else None,
-        shm_free=shm.free if shm else None,
+        shm_total=shm[0] if shm else None,
+        shm_free=shm[1] if shm else None,
         transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),
     )
 

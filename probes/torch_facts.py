@@ -82,7 +82,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "vectors": getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "default_threads": threads,
         "default_interop_threads": interop,
         "distributed": backends(distributed),
@@ -92,7 +92,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
 
 def backends(distributed: Any) -> dict[str, bool]:
     """Return the backends that this build holds; none if it was built without ``torch.distributed``."""
-    names = ("gloo", "nccl", "mpi", "ucc")
+    names = ("gloo", "nccl", "mpi")
     if not distributed.is_available():
         return dict.fromkeys(names, False)
     return {name: bool(getattr(distributed, f"is_{name}_available", lambda: False)()) for name in names}
