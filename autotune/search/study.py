@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.knobs.knob import Count, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.search.history import History, Trial
-from autotune.stats.measurement import Measurement
 from autotune.stats.outcome import KINDS, Completed, Outcome
 from autotune.stats.proof import Round
 
@@ -153,14 +153,7 @@ def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
 
 def outcome_from_dict(data: Mapping[str, Any]) -> Outcome:
     """Return the outcome that `outcome_to_dict` wrote; keys it does not know are ignored."""
-    kind = KINDS[data["kind"]]
-    values = {field.name: data[field.name] for field in fields(kind) if field.name in data}
-    if values.get("measurement") is not None:
-        values["measurement"] = Measurement.from_dict(values["measurement"])
-    for name in ("losses", "notes"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return kind(**values)
+    return decoded(KINDS[data["kind"]], data)
 
 
 def parameters(settings: Settings) -> dict[str, Any]:

@@ -160,8 +160,6 @@ class Surrogate:
             [correlation(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)]
         )
         self._circumstances = _drift(len(history))
-        self.noise = math.sqrt(float(np.median(self._error_variance)))
-        """Standard error of a typical trial's log rate, by the trials themselves."""
         self._spreads = self._fit()
         self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
