@@ -77,8 +77,6 @@ class CpuBudget:
     """Physical performance cores among ``cpus`` (equal to ``cores`` on uniform CPUs)."""
     limit: str
     """Which limit won, in words: ``2 online CPUs``, ``affinity mask (1 of 2 CPUs)``, ``cgroup CPU quota 1.5``..."""
-    hints: tuple[str, ...] = ()
-    """What the user could do about it."""
 
 
 @dataclass(frozen=True)

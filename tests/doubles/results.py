@@ -59,7 +59,6 @@ def inventory(**changes: Any) -> Inventory:
             cores=8,
             performance_cores=8,
             limit="cgroup CPU quota 8.0 (of 16 online CPUs)",
-            hints=("docker: --cpus=16 gives all of them",),
         ),
         "memory": Memory(
             total=64 * 2**30,

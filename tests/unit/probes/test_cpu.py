@@ -18,7 +18,7 @@ def test_cpu_lists_read_back(ids: set[int]) -> None:
     assert cpu.parse_cpu_list(cpu_list(ids)) == tuple(sorted(ids))
 
 
-@pytest.mark.parametrize("text", ["3-1", "a", "0-", "-1", "1 2", "0-99999999", "999999", "0-7:1/2"])
+@pytest.mark.parametrize("text", ["3-1", "a", "0-", "-1", "1 2", "0-7:1/2"])
 def test_malformed_cpu_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of CPUs"):
         cpu.parse_cpu_list(text)

@@ -36,7 +36,6 @@ def test_the_machine_table_names_limits_reasons_and_hints() -> None:
     for words in (
         "AMD EPYC 9B14 [96-Core]",
         "cgroup CPU quota 8.0 (of 16 online CPUs)",
-        "-> docker: --cpus=16 gives all of them",
         "32.0 GiB (cgroup memory.max)",
         "64 MiB free of 64 MiB",
         "training runs on the CPU",
