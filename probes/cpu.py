@@ -34,7 +34,6 @@ _AMD: dict[str, tuple[int, str, tuple[tuple[int, int], ...]]] = {
 }
 _INTEL: dict[str, tuple[str, tuple[int, ...]]] = {
     # design: its widest unit, its models of family 6
-    "sandy-bridge": ("avx", (0x2A, 0x2D)),
     "ivy-bridge": ("avx", (0x3A, 0x3E)),
     "haswell": ("avx2", (0x3C, 0x45, 0x46)),
     "haswell-ep": ("avx2", (0x3F,)),
@@ -61,8 +60,6 @@ _STEPPINGS_OF_0X55 = ((4, "skylake-sp", "avx512"), (7, "cascade-lake", "avx512")
 """One model number for three generations of servers: last stepping, design, widest unit."""
 
 _ARM: dict[tuple[int, int], str] = {
-    (0x41, 0xD08): "cortex-a72",
-    (0x41, 0xD0B): "cortex-a76",
     (0x41, 0xD0C): "neoverse-n1",
     (0x41, 0xD40): "neoverse-v1",
     (0x41, 0xD42): "cortex-a78ae",
@@ -72,15 +69,9 @@ _ARM: dict[tuple[int, int], str] = {
     (0x41, 0xD85): "cortex-x925",
     (0x41, 0xD87): "cortex-a725",
     (0x41, 0xD8E): "neoverse-n3",
-    (0x43, 0x0AF): "thunderx2",
     (0x46, 0x001): "a64fx",
     (0x48, 0xD01): "kunpeng-920",
-    (0x4E, 0x004): "carmel",
     (0x51, 0x001): "oryon",
-    (0x61, 0x022): "m1",
-    (0x61, 0x023): "m1",
-    (0x61, 0x032): "m2",
-    (0x61, 0x033): "m2",
     (0xC0, 0xAC3): "ampere-one",
     (0xC0, 0xAC4): "ampere-one-a",
 }
@@ -116,7 +107,8 @@ def _on_mac(system: System) -> Cpu:
     lines = system.run(["sysctl", "hw", "machdep.cpu"], timeout=5).stdout.splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     brand = facts.get("machdep.cpu.brand_string", "unknown")
-    online, slow = _int(facts.get("hw.logicalcpu"), system.cpu_count()), _int(facts.get("hw.perflevel1.logicalcpu"), 0)
+    online = _number(facts.get("hw.logicalcpu"), system.cpu_count())
+    slow = _number(facts.get("hw.perflevel1.logicalcpu"))
     kinds = ["efficiency"] * slow + ["performance" if slow else "uniform"] * (online - slow)
     known = ["asimd", *(name for name in ("BF16", "I8MM", "SME") if facts.get(f"hw.optional.arm.FEAT_{name}") == "1")]
     return Cpu(
@@ -184,9 +176,9 @@ def _place(system: System, cpu: int, record: Mapping[str, str]) -> tuple[int, in
     Without sysfs (sandboxes) ``/proc/cpuinfo`` answers.
     """
     folder = f"{_CPUS}/cpu{cpu}/topology"
-    package = _int(system.read(f"{folder}/physical_package_id") or record.get("physical id"), 0)
+    package = _number(system.read(f"{folder}/physical_package_id") or record.get("physical id"), 0)
     siblings = parse_cpu_list(system.read(f"{folder}/thread_siblings_list") or "")
-    return max(package, 0), siblings[0] if siblings else _int(record.get("core id"), cpu)
+    return max(package, 0), siblings[0] if siblings else _number(record.get("core id"), cpu)
 
 
 def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
@@ -195,20 +187,13 @@ def _kinds(system: System, cpus: Iterable[int]) -> dict[int, str]:
     fast = set(parse_cpu_list(system.read("/sys/devices/cpu_core/cpus") or ""))
     slow = set(parse_cpu_list(system.read("/sys/devices/cpu_atom/cpus") or ""))
     if system.machine == "aarch64" and not (fast or slow):
-        capacity = {cpu: _int(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity"), 0) for cpu in ids}
+        capacity = {cpu: _number(system.read(f"{_CPUS}/cpu{cpu}/cpu_capacity"), 0) for cpu in ids}
         # Three tiers exist; the middle one is still a big core.
         slow = {cpu for cpu in ids if 0 < capacity[cpu] < max(capacity.values()) / 2}
         fast = set(ids) - slow if slow else set()
     if not (fast and slow):
         return dict.fromkeys(ids, "uniform")
     return {cpu: "efficiency" if cpu in slow else "performance" for cpu in ids}
-
-
-def _int(text: str | None, default: int) -> int:
-    try:
-        return int(text or "")
-    except ValueError:
-        return default
 
 
 # Names of designs -----------------------------------------------------------------------------------------------------
@@ -281,9 +266,9 @@ def _arm(record: Mapping[str, str]) -> tuple[str, str]:
     return vendor, _ARM.get((implementer, part), f"implementer{implementer:#x}-part{part:#x}")
 
 
-def _number(text: str) -> int:
-    """Read a decimal or 0x number; 0, which is in no table, if it is neither."""
+def _number(text: str | None, default: int = 0) -> int:
+    """Read a decimal or 0x number; ``default`` if it is neither. 0 is in no table."""
     try:
-        return int(text, 0)
+        return int(text or "", 0)
     except ValueError:
-        return 0
+        return default

@@ -106,9 +106,8 @@ class Gpu:
     node: int | None
     links: tuple[str, ...] = ()
     """To each other GPU: ``nvlink``, ``pcie-switch``, ``host-bridge``, ``numa``, ``system``."""
-    foreign_processes: int | None = None
-    """Other processes on it; None if the container hides them."""
-    foreign_memory: int = 0
+    foreign_processes: int = 0
+    """Other processes that are seen on it; a container may hide them."""
     clocks_throttled: tuple[str, ...] = ()
     driver: str | None = None
     """Version of the driver; None if it is unknown."""

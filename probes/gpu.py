@@ -15,9 +15,6 @@ from typing import Any
 from autotune.probes.facts import Gpu
 from autotune.probes.system import System
 
-NOTICEABLE = 2**29
-"""Less memory than this is used by the driver and a desktop."""
-
 _LINKS = ((10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system"))
 """``nvmlGpuTopologyLevel_t``: the closest common ancestor of two devices."""
 _THROTTLES = {
@@ -144,7 +141,7 @@ def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> G
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)
     # The second version keeps the driver's reserve apart from what programs use.
     memory = nvml.nvmlDeviceGetMemoryInfo(handle.nvml, nvml.nvmlMemory_v2)
-    processes, foreign = _foreign(system, nvml, handle.nvml, memory.used)
+    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle.nvml) or ()
     others = [] if is_slice else [other for other in handles if other is not handle]
     return Gpu(
         index=index,
@@ -156,23 +153,10 @@ def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> G
         mig=is_slice,
         node=_numa_node(system, nvml, handle.whole),
         links=tuple(filter(None, (_link(nvml, handle.nvml, other.nvml) for other in others))),
-        foreign_processes=processes,
-        foreign_memory=foreign,
+        foreign_processes=sum(process.pid != system.pid() for process in processes),
         clocks_throttled=_throttled(nvml, handle.whole),
         driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
     )
-
-
-def _foreign(system: System, nvml: Any, handle: Any, used: int) -> tuple[int | None, int]:
-    """Return the number of other processes on the device (None if hidden ones use memory), and their memory."""
-    listed = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    if listed is None:
-        return None, used
-    own = sum(process.usedGpuMemory or 0 for process in listed if process.pid == system.pid())
-    others = sum(process.pid != system.pid() for process in listed)
-    foreign = max(0, used - own)
-    hidden = not listed and foreign >= NOTICEABLE
-    return (None if hidden else others), foreign
 
 
 def _link(nvml: Any, one: Any, other: Any) -> str | None:

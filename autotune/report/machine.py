@@ -81,11 +81,8 @@ def _gpu(gpu: Gpu) -> str:
 
 def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
     hints = []
-    hidden = gpu.foreign_processes is None and gpu.foreign_memory
-    if gpu.foreign_processes or hidden:
-        count = "hidden processes" if hidden else formatting.count(gpu.foreign_processes or 0, "process")
-        others = count.replace("processs", "processes")
-        hints.append(f"{others} of others on it ({formatting.size(gpu.foreign_memory)}): timings will be uneven")
+    if gpu.foreign_processes:
+        hints.append(f"other processes on it ({gpu.foreign_processes}): timings will be uneven")
     if gpu.clocks_throttled:
         hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
     return tuple(hints)

@@ -101,7 +101,6 @@ def gpu(index: int) -> Gpu:
         mig=False,
         node=0,
         foreign_processes=1,
-        foreign_memory=2**30,
     )
 
 
