@@ -68,7 +68,10 @@ def _gpus(inventory: Inventory) -> Rows:
     rows: Rows = []
     for gpu in inventory.gpus:
         rows.append((f"GPU {gpu.index}", _gpu(gpu)))
-        rows += _hints(_gpu_hints(gpu))
+        if gpu.foreign_processes:
+            rows.append(("", f"-> other processes on it ({gpu.foreign_processes}): timings will be uneven"))
+        if gpu.clocks_throttled:
+            rows.append(("", f"-> clocks held back: {', '.join(gpu.clocks_throttled)}"))
     return rows
 
 
@@ -77,15 +80,6 @@ def _gpu(gpu: Gpu) -> str:
     links = sorted(set(gpu.links))
     parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
     return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
-
-
-def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
-    hints = []
-    if gpu.foreign_processes:
-        hints.append(f"other processes on it ({gpu.foreign_processes}): timings will be uneven")
-    if gpu.clocks_throttled:
-        hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
-    return tuple(hints)
 
 
 def _limits(inventory: Inventory) -> Rows:
@@ -114,10 +108,6 @@ def _backends(inventory: Inventory) -> Rows:
 
 def _notes(inventory: Inventory) -> Rows:
     return [("", note) for note in inventory.notes]
-
-
-def _hints(hints: tuple[str, ...]) -> Rows:
-    return [("", f"-> {hint}") for hint in hints]
 
 
 SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from autotune.knobs.knob import Count, Knob
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.search.history import History, Trial
-from autotune.stats.outcome import KINDS, Completed, Outcome
+from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round
 
 ROUNDS = "rounds"
@@ -58,11 +58,17 @@ class Study:
     def record(self, trial: Trial) -> None:
         """Add a finished trial."""
         outcome = trial.outcome
-        kept = {"outcome": outcome_to_dict(outcome), "kind": outcome.kind, "reason": outcome.reason}
+        kept = {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
         frozen = create_trial(
             params=parameters(trial.settings),
             distributions=dict(distributions(trial.settings)),
-            user_attrs={"level": trial.level, "stage": trial.stage, **kept},
+            user_attrs={
+                "level": trial.level,
+                "stage": trial.stage,
+                "outcome": kept,
+                "kind": outcome.kind,
+                "reason": outcome.reason,
+            },
             value=trial.rate or INFEASIBLE,
         )
         if isinstance(outcome, Completed) and frozen.datetime_complete is not None:
@@ -142,18 +148,8 @@ def _trial(frozen: FrozenTrial, first: FrozenTrial) -> Trial:
     kept, seconds = frozen.user_attrs, 0.0
     if frozen.datetime_complete is not None and first.datetime_complete is not None:
         seconds = (frozen.datetime_complete - first.datetime_complete).total_seconds()
-    outcome = outcome_from_dict(kept["outcome"])
+    outcome = decoded(KINDS[kept["outcome"]["kind"]], kept["outcome"])
     return Trial(Settings(**frozen.params), outcome, kept["level"], str(kept.get("stage", "")), seconds)
-
-
-def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
-    """Return ``{kind, reason, ...}``, ready for JSON. Long details keep their end."""
-    return {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
-
-
-def outcome_from_dict(data: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that `outcome_to_dict` wrote; keys it does not know are ignored."""
-    return decoded(KINDS[data["kind"]], data)
 
 
 def parameters(settings: Settings) -> dict[str, Any]:

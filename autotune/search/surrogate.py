@@ -66,7 +66,12 @@ def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
 def _own(device: str) -> tuple[Group, ...]:
     """Return the knobs that act by themselves."""
     return tuple(
-        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
+        Group(
+            knob.name,
+            partial(_coordinate, knob),
+            knob.effect.spread,
+            knob.effect.length,
+        )
         for knob in KNOBS
         if knob.effect is not None and device in knob.devices
     )
@@ -222,18 +227,16 @@ def _kernel(correlations: Array, spreads: Array) -> Array:
 
 def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array]:
     """Return log rates and their error variances; a failure is a loose, low value."""
-    rates = [o.rate for o in history]
-    best = max(math.log(rate) for rate in rates if rate)
-    values = [math.log(rate) if rate else best - FAILURE_LOSS for rate in rates]
-    variances = [
-        _own_error(o) ** 2 + noise**2 if rate else FAILURE_ERROR**2 for o, rate in zip(history, rates, strict=True)
-    ]
+    best = max(math.log(trial.rate) for trial in history if trial.rate)
+    values, variances = [], []
+    for trial in history:
+        if trial.rate and trial.measurement is not None:
+            values.append(math.log(trial.rate))
+            variances.append(min(trial.measurement.relative_error, MAX_ERROR) ** 2 + noise**2)
+        else:
+            values.append(best - FAILURE_LOSS)
+            variances.append(FAILURE_ERROR**2)
     return np.array(values), np.array(variances)
-
-
-def _own_error(trial: Trial) -> float:
-    measured = trial.measurement
-    return min(measured.relative_error, MAX_ERROR) if measured is not None else MAX_ERROR
 
 
 def _drift(count: int) -> Array:

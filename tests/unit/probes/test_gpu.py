@@ -55,8 +55,6 @@ def test_links_without_nvlink(tmp_path: Path, level: int, kind: str) -> None:
 @pytest.mark.parametrize(
     ("processes", "count"), [(((77, GIB),), 1), (((4242, GIB), (77, None)), 1), ((), 0), (None, 0)]
 )
-    ("processes", "count"), [(((77, GIB),), 1), (((4242, GIB), (77, None)), 1), ((), 0), (None, 0)]
-)
 def test_others_on_the_gpu(tmp_path: Path, processes: object, count: int) -> None:
     """4242 is this process."""
     (found,) = probe(tmp_path, FakeNvml([FakeGpu("GPU-a", processes=processes)]))  # type: ignore[arg-type]
