@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.probes.facts import Gpu
@@ -36,16 +36,10 @@ class Device:
     parent: int | None = None
     sliced: bool = False
     """A whole GPU in MIG mode: only its slices can compute."""
-
-
-@dataclass(frozen=True)
-class _Handle:
-    """NVML's handle of a GPU or slice beside what CUDA's numbering needs."""
-
-    device: Device
-    nvml: Any
-    whole: Any
-    """The GPU itself, for what NVML does not answer for a slice."""
+    nvml: Any = field(default=None, compare=False)
+    """NVML's handle."""
+    whole: Any = field(default=None, compare=False)
+    """That of the GPU itself, for what NVML does not answer for a slice."""
 
 
 def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
@@ -58,11 +52,8 @@ def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
     if nvml is None or not _start(nvml):
         return ()
     try:
-        handles = _handles(nvml)
-        chosen = visible(system.env.get("CUDA_VISIBLE_DEVICES"), [handle.device for handle in handles])
-        by_uuid = {handle.device.uuid: handle for handle in handles}
-        ordered = [by_uuid[device.uuid] for device in chosen]
-        return tuple(_gpu(system, nvml, index, ordered) for index in range(len(ordered)))
+        chosen = visible(system.env.get("CUDA_VISIBLE_DEVICES"), _devices(nvml))
+        return tuple(_gpu(system, nvml, index, chosen) for index in range(len(chosen)))
     finally:
         nvml.nvmlShutdown()
 
@@ -114,47 +105,41 @@ def _start(nvml: Any) -> bool:
     return True
 
 
-def _handles(nvml: Any) -> list[_Handle]:
+def _devices(nvml: Any) -> list[Device]:
     """Return whole GPUs in PCI order, then every MIG slice."""
     gpus, slices = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         whole = nvml.nvmlDeviceGetHandleByIndex(index)
         mig = _ask(nvml, "nvmlDeviceGetMigMode", whole)
         sliced = bool(mig) and mig[0] == 1
-        gpus.append(_Handle(Device(nvml.nvmlDeviceGetUUID(whole), sliced=sliced), whole, whole))
-        slices += _slices(nvml, index, whole) if sliced else []
+        gpus.append(Device(nvml.nvmlDeviceGetUUID(whole), None, sliced, whole, whole))
+        for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0) if sliced else ():
+            own = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place)  # gaps are normal
+            if own is not None:
+                slices.append(Device(nvml.nvmlDeviceGetUUID(own), index, False, own, whole))
     return gpus + slices
 
 
-def _slices(nvml: Any, parent: int, whole: Any) -> list[_Handle]:
-    found = []
-    for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0):
-        mig = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place)  # gaps are normal
-        if mig is not None:
-            found.append(_Handle(Device(nvml.nvmlDeviceGetUUID(mig), parent), mig, whole))
-    return found
-
-
-def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> Gpu:
-    handle = handles[index]
-    is_slice = handle.device.parent is not None
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)
+def _gpu(system: System, nvml: Any, index: int, devices: Sequence[Device]) -> Gpu:
+    own = devices[index]
+    is_slice = own.parent is not None
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(own.whole)
     # The second version keeps the driver's reserve apart from what programs use.
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle.nvml, nvml.nvmlMemory_v2)
-    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle.nvml) or ()
-    others = [] if is_slice else [other for other in handles if other is not handle]
+    memory = nvml.nvmlDeviceGetMemoryInfo(own.nvml, nvml.nvmlMemory_v2)
+    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", own.nvml) or ()
+    others = [] if is_slice else [other for other in devices if other is not own]
     return Gpu(
         index=index,
-        uuid=handle.device.uuid,
-        name=nvml.nvmlDeviceGetName(handle.nvml),
+        uuid=own.uuid,
+        name=nvml.nvmlDeviceGetName(own.nvml),
         memory_total=memory.total,
         memory_free=memory.free,
         capability=(int(major), int(minor)),
         mig=is_slice,
-        node=_numa_node(system, nvml, handle.whole),
-        links=tuple(filter(None, (_link(nvml, handle.nvml, other.nvml) for other in others))),
+        node=_numa_node(system, nvml, own.whole),
+        links=tuple(filter(None, (_link(nvml, own.nvml, other.nvml) for other in others))),
         foreign_processes=sum(process.pid != system.pid() for process in processes),
-        clocks_throttled=_throttled(nvml, handle.whole),
+        clocks_throttled=_throttled(nvml, own.whole),
         driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
     )
 
