@@ -114,7 +114,7 @@ def _on_mac(system: System) -> Cpu:
     return Cpu(
         vendor="apple",
         model=brand,
-        family=slug(brand.lower().removeprefix("apple ")),
+        family="-".join(re.findall(r"[a-z0-9]+", brand.lower().removeprefix("apple "))),
         architecture=system.machine,
         features=features({"Features": " ".join(known).lower()}),
         logical=tuple(LogicalCpu(id, 0, id, None, kind) for id, kind in enumerate(kinds)),
@@ -213,11 +213,6 @@ def features(record: Mapping[str, str]) -> tuple[str, ...]:
     words = set(f"{record.get('flags', '')} {record.get('Features', '')}".split())
     words |= {"neon"} if "asimd" in words else set()
     return tuple(sorted(words & _FEATURES))
-
-
-def slug(text: str) -> str:
-    """Join the words of ``text``, in lower case, by dashes."""
-    return "-".join(re.findall(r"[a-z0-9]+", text.lower())) or "unknown"
 
 
 def _x86(record: Mapping[str, str]) -> tuple[str, str]:

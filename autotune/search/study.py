@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autotune.decoding import decoded
 from autotune.errors import UsageError
-from autotune.knobs.knob import Count, Knob
+from autotune.knobs.knob import Count
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.search.history import History, Trial
@@ -160,13 +160,14 @@ def parameters(settings: Settings) -> dict[str, Any]:
 def distributions(settings: Settings) -> dict[str, IntDistribution | CategoricalDistribution]:
     """Return Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna
     wants the same ones in every trial of a study."""
-    return {name: _distribution(BY_NAME[name]) for name in parameters(settings)}
-
-
-def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
-    if isinstance(knob.kind, Count):
-        return IntDistribution(knob.kind.least, knob.kind.most)
-    return CategoricalDistribution(knob.kind.values)
+    found: dict[str, IntDistribution | CategoricalDistribution] = {}
+    for name in parameters(settings):
+        kind = BY_NAME[name].kind
+        if isinstance(kind, Count):
+            found[name] = IntDistribution(kind.least, kind.most)
+        else:
+            found[name] = CategoricalDistribution(kind.values)
+    return found
 
 
 def _mend(path: Path) -> None:
