@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -23,6 +25,21 @@ def plain(renderable: RenderableType, width: int = WIDTH) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def section(name: str, lines: Iterable[str], deep: int | None = None) -> list[str]:
+    """Return ``lines`` beside the heading ``name``, each wrapped over ``deep`` lines at most; nothing if there are
+    none."""
+    found = [part for line in lines for part in wrapped(line, deep)]
+    return [f"{name:<10}{found[0][10:]}", *found[1:]] if found else []
+
+
+def wrapped(line: str, deep: int | None = None) -> list[str]:
+    """Return ``line`` as it stands beside a heading, over ``deep`` lines at most."""
+    indent = " " * 10
+    return textwrap.wrap(
+        line, WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
+    )
 
 
 def rate(value: float, unit: str) -> str:
