@@ -24,6 +24,9 @@ PAIRS = 80
 RANDOM = 30
 WORTHWHILE = 0.003
 """Stop if no settings are expected to gain more than this share of the rate."""
+STUCK = 0.008
+"""The same once the last `PATIENCE` trials brought no gain: small expected gains have not come true by then."""
+PATIENCE = 8
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
 THOROUGH = 2.0
@@ -90,15 +93,24 @@ class Planner:
             pool, stage = [s for s in self._pool(best, len(history)) if not avoid(s)], "model"
         return self._choose(pool, stage, model, best[0], history) if pool else None
 
+    def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings) -> bool:
+        """Return True if this level's last `PATIENCE` trials all failed to beat what was known before them."""
+        if len(self._own(history)) <= PATIENCE:
+            return False
+        before = [o.settings for o in history[:-PATIENCE] if o.rate]
+        rates = model.log_rates([best, *before])
+        return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
+
     def _choose(
         self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, history: Sequence[Trial]
     ) -> Proposal | None:
         """Return the settings with the most expected improvement per second of trial; None if none promises enough."""
         gains = model.gains(pool, best)
         improvement = gains.expected_improvement()
-        if stage != "design" and improvement.max() < WORTHWHILE:
+        enough = STUCK if self._stuck(history, model, best) else WORTHWHILE
+        if stage != "design" and improvement.max() < enough:
             improvement = gains.expected_improvement(THOROUGH)
-            if not self._thorough or improvement.max() < WORTHWHILE:
+            if not self._thorough or improvement.max() < enough:
                 return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
