@@ -31,7 +31,6 @@ class Recording:
     platform: str = "linux"
     machine: str = "x86_64"
     python: str = "python"
-    cwd: str = "/work"
     uid: int = 1000
     pid: int = 4242
 
@@ -57,9 +56,6 @@ class Recorded(System):
 
     def space(self, path: str) -> tuple[int, int] | None:
         return self.recording.spaces.get(path)
-
-    def cwd(self) -> str:
-        return self.recording.cwd
 
     def affinity(self) -> frozenset[int] | None:
         return None if self.recording.affinity is None else frozenset(self.recording.affinity)
