@@ -1,4 +1,4 @@
-"""How much this process may use: CPUs, which limit decides and hints to the user; processes.
+"""How much this process may use: CPUs, and which limit decides; processes.
 
 Most limits are those of control groups, version 1, version 2 or both at once. A limit may sit on any ancestor, every
 version-1 controller may have a path of its own, and inside a container the path in ``/proc/self/cgroup`` is often the
@@ -7,7 +7,6 @@ host's and cannot be seen: then the root of the mount is our own group.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import posixpath
 import re
@@ -51,7 +50,7 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
     online = {logical.id for logical in cpu.logical}
     mask, cpuset = system.affinity() if mask is None else mask, _cpuset(system)
     allowed = _allowed(online, mask, cpuset)
-    quota, problems = cpu_quota(system)
+    quota = cpu_quota(system)
     threads = max(1, min(len(allowed), math.floor(quota) if quota is not None else len(allowed)))
     usable = [logical for logical in cpu.logical if logical.id in allowed]
     return CpuBudget(
@@ -61,7 +60,6 @@ def probe(system: System, cpu: Cpu, mask: frozenset[int] | None = None) -> CpuBu
         cores=min(_cores(usable) or threads, threads),
         performance_cores=min(_cores([c for c in usable if c.kind != "efficiency"]), threads) if usable else threads,
         limit=_limit(online, cpuset, allowed, quota),
-        hints=problems,
     )
 
 
@@ -75,25 +73,17 @@ def resource_limits(system: System) -> ResourceLimits:
     return ResourceLimits(*min(candidates, default=(None, "unlimited")))
 
 
-def cpu_quota(system: System) -> tuple[float | None, tuple[str, ...]]:
-    """Return the CPUs' worth of time of the tightest visible group, or None; and a line per unreadable quota."""
-    quotas, problems = [], []
-    for group in ancestors(system, "cpu"):
-        name, text = _quota_text(system, group)
-        try:
-            quotas.append(parse_quota(text) if text is not None else None)
-        except ValueError:
-            problems.append(f"{name} reads {text!r}, which is no CPU quota: it was left out of the CPU budget.")
-    return min((quota for quota in quotas if quota is not None), default=None), tuple(problems)
+def cpu_quota(system: System) -> float | None:
+    """Return the CPUs' worth of time of the tightest visible group, or None."""
+    quotas = (_quota(system, group) for group in ancestors(system, "cpu"))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def quota_seconds(system: System) -> float | None:
     """Return the CPU seconds used so far by the group with the tightest quota; None without a quota or a counter."""
-    groups, found = ancestors(system, "cpu"), []
-    for place, group in enumerate(groups):
-        with contextlib.suppress(ValueError):
-            quota = parse_quota(_quota_text(system, group)[1] or "max")
-            found += [(quota, place)] if quota is not None else []
+    groups = ancestors(system, "cpu")
+    quotas = ((_quota(system, group), place) for place, group in enumerate(groups))
+    found = [(quota, place) for quota, place in quotas if quota is not None]
     if not found:
         return None
     place = min(found)[1]
@@ -105,25 +95,18 @@ def quota_seconds(system: System) -> float | None:
     return int(text) / 1e9 if text and text.isdecimal() else None
 
 
-def _quota_text(system: System, group: Group) -> tuple[str, str | None]:
-    """Return the file that holds a group's quota, and its text as ``<quota> <period>``."""
+def _quota(system: System, group: Group) -> float | None:
+    """Return the CPUs' worth of time that a group may take; None if it has no quota."""
     if group.version == 2:
-        return "cpu.max", group.read(system, "cpu.max")
+        return parse_quota(group.read(system, "cpu.max") or "max")
     quota, period = group.read(system, "cpu.cfs_quota_us"), group.read(system, "cpu.cfs_period_us")
-    return "cpu.cfs_quota_us", None if quota is None else f"{quota} {period or ''}"
+    return parse_quota(f"{quota} {period}") if quota else None
 
 
 def parse_quota(text: str) -> float | None:
-    """Read ``<quota> <period>`` microseconds as CPUs; None for ``max`` or -1; ValueError for anything else."""
-    words = text.split()
-    if words and words[0] in ("max", "-1"):
-        return None
-    if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
-        raise ValueError(text)
-    quota, period = (int(word) for word in words)
-    if quota <= 0 or period <= 0:
-        raise ValueError(text)
-    return quota / period
+    """Read ``<quota> <period>`` microseconds as CPUs; None for ``max`` or -1."""
+    quota, _, period = text.partition(" ")
+    return None if quota in ("max", "-1") else int(quota) / int(period)
 
 
 def _cpuset(system: System) -> frozenset[int] | None:

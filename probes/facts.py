@@ -1,7 +1,7 @@
 """Frozen facts about one machine, as the probes found them.
 
 Every record is plain data: no methods that touch the machine, no defaults that guess. A fact that could not be
-read is ``None`` (unknown) and leaves a note in `Inventory.notes`. Sizes are bytes, bandwidths bytes per second.
+read is ``None`` (unknown). Sizes are bytes, bandwidths bytes per second.
 Nothing here names a user, a host, a serial number or a path of the user's: facts may be shown and stored.
 (`Gpu.uuid` is the one exception: it is needed to address the device and is never written to a file.)
 """
@@ -77,8 +77,6 @@ class CpuBudget:
     """Physical performance cores among ``cpus`` (equal to ``cores`` on uniform CPUs)."""
     limit: str
     """Which limit won, in words: ``2 online CPUs``, ``affinity mask (1 of 2 CPUs)``, ``cgroup CPU quota 1.5``..."""
-    hints: tuple[str, ...] = ()
-    """What the user could do about it."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +106,8 @@ class Gpu:
     node: int | None
     links: tuple[str, ...] = ()
     """To each other GPU: ``nvlink``, ``pcie-switch``, ``host-bridge``, ``numa``, ``system``."""
-    foreign_processes: int | None = None
-    """Other processes on it; None if the container hides them."""
-    foreign_memory: int = 0
+    foreign_processes: int = 0
+    """Other processes that are seen on it; a container may hide them."""
     clocks_throttled: tuple[str, ...] = ()
     driver: str | None = None
     """Version of the driver; None if it is unknown."""
@@ -182,7 +179,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything the probes know about this machine, with a note for every probe that failed."""
+    """Everything the probes know about this machine. Notes name a GPU driver that fails, and switches of power."""
 
     cpu: Cpu
     budget: CpuBudget

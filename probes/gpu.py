@@ -1,22 +1,19 @@
 """NVIDIA GPUs by NVML, which opens no CUDA context: a process with one can no longer fork workers.
 
 AMD and Apple GPUs are not probed. ``CUDA_VISIBLE_DEVICES`` is read the way CUDA reads it (and ``torch.cuda`` after it):
-indices like C's ``strtoul``; the first token that names no device ends the list; a device named twice empties it. A
-process sees one MIG slice at most, and then no whole GPU beside it (NVIDIA MIG user guide, "CUDA device enumeration").
+the first token that names no device ends the list; a device named twice empties it. A process sees one MIG slice at
+most, and then no whole GPU beside it (NVIDIA MIG user guide, "CUDA device enumeration").
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.probes.facts import Gpu
 from autotune.probes.system import System
-
-NOTICEABLE = 2**29
-"""Less memory than this is used by the driver and a desktop."""
 
 _LINKS = ((10, "pcie-switch"), (20, "pcie-switch"), (30, "host-bridge"), (40, "numa"), (50, "system"))
 """``nvmlGpuTopologyLevel_t``: the closest common ancestor of two devices."""
@@ -39,18 +36,10 @@ class Device:
     parent: int | None = None
     sliced: bool = False
     """A whole GPU in MIG mode: only its slices can compute."""
-    alias: str | None = None
-    """A slice's old name: ``MIG-GPU-<uuid>/<instance>/<compute instance>``."""
-
-
-@dataclass(frozen=True)
-class _Handle:
-    """NVML's handle of a GPU or slice beside what CUDA's numbering needs."""
-
-    device: Device
-    nvml: Any
-    whole: Any
-    """The GPU itself, for what NVML does not answer for a slice."""
+    nvml: Any = field(default=None, compare=False)
+    """NVML's handle."""
+    whole: Any = field(default=None, compare=False)
+    """That of the GPU itself, for what NVML does not answer for a slice."""
 
 
 def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
@@ -63,11 +52,8 @@ def probe(system: System, nvml: Any = None) -> tuple[Gpu, ...]:
     if nvml is None or not _start(nvml):
         return ()
     try:
-        handles = _handles(nvml)
-        chosen = visible(system.env.get("CUDA_VISIBLE_DEVICES"), [handle.device for handle in handles])
-        by_uuid = {handle.device.uuid: handle for handle in handles}
-        ordered = [by_uuid[device.uuid] for device in chosen]
-        return tuple(_gpu(system, nvml, index, ordered) for index in range(len(ordered)))
+        chosen = visible(system.env.get("CUDA_VISIBLE_DEVICES"), _devices(nvml))
+        return tuple(_gpu(system, nvml, index, chosen) for index in range(len(chosen)))
     finally:
         nvml.nvmlShutdown()
 
@@ -76,36 +62,20 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Device]:
     """Return devices in the order CUDA numbers them. ``value`` is None if the variable is not set."""
     gpus = [device for device in devices if device.parent is None]
     slices = [device for device in devices if device.parent is not None]
-    if value is None:
-        chosen = gpus
-    elif value.strip().startswith("MIG-"):
-        return _by_name(value, slices)[:1]
-    elif value.strip().startswith("GPU-"):
-        chosen = _by_name(value, gpus)
-    else:
-        chosen = _by_index(value, gpus)
+    if value is not None and value.strip().startswith("MIG-"):
+        return _listed(value, slices)[:1]
+    chosen = gpus if value is None else _listed(value, gpus)
     parents = {gpus.index(gpu) for gpu in chosen if gpu.sliced}
     first_slice = [device for device in slices if device.parent in parents][:1]
     return first_slice or [gpu for gpu in chosen if not gpu.sliced]
 
 
-def _by_index(value: str, gpus: Sequence[Device]) -> list[Device]:
-    chosen: list[Device] = []
-    for token in value.split(","):
-        match = re.match(r"\s*\+?([0-9]+)", token)
-        if not match or int(match[1]) >= len(gpus):
-            break
-        if gpus[int(match[1])] in chosen:
-            return []
-        chosen.append(gpus[int(match[1])])
-    return chosen
-
-
-def _by_name(value: str, devices: Sequence[Device]) -> list[Device]:
-    """Find devices by uuid; a beginning is enough as long as only one device has it."""
+def _listed(value: str, devices: Sequence[Device]) -> list[Device]:
+    """Find devices by number or uuid; a beginning of it is enough as long as only one device has it."""
     chosen: list[Device] = []
     for token in map(str.strip, value.split(",")):
-        found = [device for device in devices if _names(token, device)]
+        number = int(token) if token.isdecimal() else None
+        found = [each for place, each in enumerate(devices) if place == number or _begins(each.uuid, token)]
         if len(found) != 1:
             break
         if found[0] in chosen:
@@ -114,8 +84,8 @@ def _by_name(value: str, devices: Sequence[Device]) -> list[Device]:
     return chosen
 
 
-def _names(token: str, device: Device) -> bool:
-    return len(token) > 4 and (device.uuid.startswith(token) or token == device.alias)
+def _begins(uuid: str, token: str) -> bool:
+    return len(token) > len("GPU-") and uuid.startswith(token)
 
 
 def _pynvml() -> Any:
@@ -135,77 +105,47 @@ def _start(nvml: Any) -> bool:
     return True
 
 
-def _handles(nvml: Any) -> list[_Handle]:
+def _devices(nvml: Any) -> list[Device]:
     """Return whole GPUs in PCI order, then every MIG slice."""
     gpus, slices = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         whole = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = _text(nvml.nvmlDeviceGetUUID(whole))
         mig = _ask(nvml, "nvmlDeviceGetMigMode", whole)
         sliced = bool(mig) and mig[0] == 1
-        gpus.append(_Handle(Device(uuid, sliced=sliced), whole, whole))
-        slices += _slices(nvml, index, whole, uuid) if sliced else []
+        gpus.append(Device(nvml.nvmlDeviceGetUUID(whole), None, sliced, whole, whole))
+        for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0) if sliced else ():
+            own = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place)  # gaps are normal
+            if own is not None:
+                slices.append(Device(nvml.nvmlDeviceGetUUID(own), index, False, own, whole))
     return gpus + slices
 
 
-def _slices(nvml: Any, parent: int, whole: Any, uuid: str) -> list[_Handle]:
-    found = []
-    for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", whole) or 0):
-        mig = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", whole, place)  # gaps are normal
-        if mig is not None:
-            ids = [_ask(nvml, f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
-            alias = f"MIG-{uuid}/{ids[0]}/{ids[1]}"
-            found.append(_Handle(Device(_text(nvml.nvmlDeviceGetUUID(mig)), parent, alias=alias), mig, whole))
-    return found
-
-
-def _gpu(system: System, nvml: Any, index: int, handles: Sequence[_Handle]) -> Gpu:
-    handle = handles[index]
-    is_slice = handle.device.parent is not None
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle.whole)
-    version = _ask(nvml, "nvmlSystemGetDriverVersion")
-    total, free, used = _memory(nvml, handle.nvml)
-    processes, foreign = _foreign(system, nvml, handle.nvml, used)
-    others = [] if is_slice else [other for other in handles if other is not handle]
+def _gpu(system: System, nvml: Any, index: int, devices: Sequence[Device]) -> Gpu:
+    own = devices[index]
+    is_slice = own.parent is not None
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(own.whole)
+    # The second version keeps the driver's reserve apart from what programs use.
+    memory = nvml.nvmlDeviceGetMemoryInfo(own.nvml, nvml.nvmlMemory_v2)
+    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", own.nvml) or ()
+    others = [] if is_slice else [other for other in devices if other is not own]
     return Gpu(
         index=index,
-        uuid=handle.device.uuid,
-        name=_text(nvml.nvmlDeviceGetName(handle.nvml)),
-        memory_total=total,
-        memory_free=free,
+        uuid=own.uuid,
+        name=nvml.nvmlDeviceGetName(own.nvml),
+        memory_total=memory.total,
+        memory_free=memory.free,
         capability=(int(major), int(minor)),
         mig=is_slice,
-        node=_numa_node(system, nvml, handle.whole),
-        links=tuple(filter(None, (_link(nvml, handle.nvml, other.nvml) for other in others))),
-        foreign_processes=processes,
-        foreign_memory=foreign,
-        clocks_throttled=_throttled(nvml, handle.whole),
-        driver=_text(version) if version is not None else None,
+        node=_numa_node(system, nvml, own.whole),
+        links=tuple(filter(None, (_link(nvml, own.nvml, other.nvml) for other in others))),
+        foreign_processes=sum(process.pid != system.pid() for process in processes),
+        clocks_throttled=_throttled(nvml, own.whole),
+        driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
     )
 
 
-def _memory(nvml: Any, handle: Any) -> tuple[int, int, int]:
-    """Return total, free and used bytes. The second version keeps the driver's reserve apart from what programs use."""
-    version = getattr(nvml, "nvmlMemory_v2", None)
-    info = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
-    info = info or nvml.nvmlDeviceGetMemoryInfo(handle)
-    return int(info.total), int(info.free), int(info.used)
-
-
-def _foreign(system: System, nvml: Any, handle: Any, used: int) -> tuple[int | None, int]:
-    """Return the number of other processes on the device (None if hidden ones use memory), and their memory."""
-    listed = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    if listed is None:
-        return None, used
-    own = sum(process.usedGpuMemory or 0 for process in listed if process.pid == system.pid())
-    others = sum(process.pid != system.pid() for process in listed)
-    foreign = max(0, used - own)
-    hidden = not listed and foreign >= NOTICEABLE
-    return (None if hidden else others), foreign
-
-
 def _link(nvml: Any, one: Any, other: Any) -> str | None:
-    status = _ask(nvml, "nvmlDeviceGetP2PStatus", one, other, getattr(nvml, "NVML_P2P_CAPS_INDEX_NVLINK", 2))
+    status = _ask(nvml, "nvmlDeviceGetP2PStatus", one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
     if status == 0:  # NVML_P2P_STATUS_OK
         return "nvlink"
     level = _ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
@@ -215,17 +155,14 @@ def _link(nvml: Any, one: Any, other: Any) -> str | None:
 def _numa_node(system: System, nvml: Any, handle: Any) -> int | None:
     """Return the GPU's NUMA node. NVML writes the PCI domain with eight digits, the kernel with four."""
     info = _ask(nvml, "nvmlDeviceGetPciInfo", handle)
-    match = (
-        re.search(r"([0-9a-f]{4}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])$", _text(info.busId).lower()) if info else None
-    )
+    bus = info.busId.lower() if info else ""
+    match = re.search(r"([0-9a-f]{4}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])$", bus)
     node = system.read(f"/sys/bus/pci/devices/{match[1]}:{match[2]}/numa_node") if match else None
     return int(node) if node and node.isdecimal() else None
 
 
 def _throttled(nvml: Any, handle: Any) -> tuple[str, ...]:
-    reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if reasons is None:  # its name before driver 535
-        reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # this name all drivers know
     return tuple(name for bit, name in _THROTTLES.items() if (reasons or 0) & bit)
 
 
@@ -235,8 +172,3 @@ def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
         return getattr(nvml, function)(*arguments)
     except (nvml.NVMLError, AttributeError):
         return None
-
-
-def _text(value: str | bytes) -> str:
-    """Decode what old bindings return as bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

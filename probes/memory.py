@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from autotune.probes.budget import Group, ancestors
 from autotune.probes.facts import Memory
@@ -12,15 +11,6 @@ from autotune.probes.system import System
 
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as 2**63 rounded down to a page."""
-
-
-@dataclass(frozen=True)
-class GroupMemory:
-    """One group's limit and what it uses of it that could not be reclaimed, in bytes; ``source`` names the file."""
-
-    limit: int
-    used: int
-    source: str
 
 
 def probe(system: System) -> Memory:
@@ -32,17 +22,17 @@ def probe(system: System) -> Memory:
         return Memory(mac.total, mac.total, "hw.memsize", mac.available, None, None, None)
     info = parse_meminfo(system.read("/proc/meminfo") or "")
     total = info["MemTotal"]
-    groups = [group for group in group_limits(system) if group.limit < total]
-    tightest = min(groups, key=lambda group: group.limit, default=None)
-    left = [max(0, group.limit - group.used) for group in groups]
+    limits = [each for each in group_limits(system) if each[0] < total]
+    limit, _, source = min(limits, default=(total, 0, "MemTotal"))
+    left = [max(0, most - used) for most, used, _ in limits]
     shm = system.space("/dev/shm")
     return Memory(
         total=total,
-        limit=tightest.limit if tightest else total,
-        limit_source=f"cgroup {tightest.source}" if tightest else "MemTotal",
+        limit=limit,
+        limit_source=source,
         available=min([info.get("MemAvailable", info.get("MemFree", 0)), *left]),
-        shm_total=shm.total if shm else None,
-        shm_free=shm.free if shm else None,
+        shm_total=shm[0] if shm else None,
+        shm_free=shm[1] if shm else None,
         transparent_hugepages=_chosen(system.read("/sys/kernel/mm/transparent_hugepage/enabled")),
     )
 
@@ -73,16 +63,15 @@ def parse_limit(text: str | None) -> int | None:
     return int(text)
 
 
-def group_limits(system: System) -> tuple[GroupMemory, ...]:
-    """Return every finite memory limit on this process's group and its visible ancestors."""
-    found: list[GroupMemory] = []
+def group_limits(system: System) -> Iterator[tuple[int, int, str]]:
+    """Yield the memory limits on this process's group and its visible ancestors: the bytes, those of them that are used
+    and could not be reclaimed, and the file."""
     for group in ancestors(system, "memory"):
         stat = _parse_stat(group.read(system, "memory.stat") or "")
         used = _unreclaimable(group, system, stat)
         for name, limit in _limits(group, system, stat):
             if limit is not None:
-                found.append(GroupMemory(limit, used, name))
-    return tuple(found)
+                yield limit, used, f"cgroup {name}"
 
 
 def _limits(group: Group, system: System, stat: dict[str, int]) -> Iterable[tuple[str, int | None]]:

@@ -62,10 +62,8 @@ class CpuTime:
 
 
 def processes(system: System | None = None) -> list[Process]:
-    """Return all processes that can be seen."""
+    """Return all processes that can be seen; none on macOS, which has no ``/proc``."""
     system = system or System()
-    if system.platform == "darwin":
-        return _by_psutil()
     found = (_process(system, name) for name in system.list("/proc") if name.isdecimal())
     return [each for each in found if each is not None]
 
@@ -139,24 +137,8 @@ def _process(system: System, pid: str) -> Process | None:
         pid=int(pid),
         parent=int(fields[1]),
         created=int(fields[19]) * TICK,
-        name=before.partition("(")[2] if owner.owner == system.uid() else "",
+        name=before.partition("(")[2] if owner.st_uid == system.uid() else "",
         niceness=int(fields[16]),
         seconds=user + kernel,
         ended=children_user + children_kernel,
     )
-
-
-def _by_psutil() -> list[Process]:
-    """Ask psutil, which knows the calls of macOS; there nobody counts the time of children that have ended."""
-    import psutil
-
-    found, mine = [], psutil.Process().uids().real
-    for each in psutil.process_iter(["pid", "ppid", "create_time", "name", "nice", "uids", "cpu_times"]):
-        facts = each.info
-        if facts["cpu_times"] is not None and facts["create_time"] is not None:
-            own = facts["uids"] is not None and facts["uids"].real == mine
-            seconds = facts["cpu_times"].user + facts["cpu_times"].system
-            name = (facts["name"] or "") if own else ""
-            parent, created, niceness = facts["ppid"] or 0, facts["create_time"], facts["nice"] or 0
-            found.append(Process(facts["pid"], parent, created, name, niceness, seconds))
-    return found

@@ -126,7 +126,7 @@ def only_root_can_change(system: System, path: str) -> bool:
     real = PurePosixPath(system.resolve(path))
     link = PurePosixPath(path)
     stats = [system.stat(str(each)) for each in dict.fromkeys((real, *real.parents, link, *link.parents))]
-    return all(found is not None and found.only_root_writes for found in stats)
+    return all(found is not None and found.st_uid == 0 and not found.st_mode & 0o022 for found in stats)
 
 
 def _mpi(built: bool, facts: Facts) -> Backend:
@@ -199,7 +199,7 @@ def _two_ranks(system: System, launcher: str) -> Facts:
 def _has_room_for_mpi(system: System) -> bool:
     """Return False if /dev/shm is full: starting MPI kills its processes then, and they leave their file there."""
     space = system.space("/dev/shm")
-    return space is None or space.free >= MPI_SHM
+    return space is None or space[1] >= MPI_SHM
 
 
 def _import_error(system: System, code: str) -> str | None:

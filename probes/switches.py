@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autotune.probes.system import System
 
 _SUPPLIES = "/sys/class/power_supply"
@@ -12,26 +10,9 @@ _SELF_GOVERNED = frozenset({"intel_pstate", "amd-pstate-epp"})
 """Drivers whose ``powersave`` still clocks up under load."""
 
 
-@dataclass(frozen=True)
-class Switches:
-    """Settings of this machine; None if it is not known.
-
-    Attributes:
-        numa_balancing: True if the kernel moves pages between NUMA nodes by itself.
-        governor: why the CPU frequency is held down, and the battery, in words.
-        temporary: the folder of temporary files.
-    """
-
-    numa_balancing: bool | None = None
-    governor: tuple[str, ...] = ()
-    temporary: str = "/tmp"
-
-
-def probe(system: System) -> Switches:
-    """Read this machine's switches."""
-    balancing = system.read("/proc/sys/kernel/numa_balancing")
-    moved = None if balancing is None else balancing != "0"
-    return Switches(moved, power(system), system.env.get("TMPDIR") or "/tmp")
+def moves_pages(system: System) -> bool:
+    """Return True if the kernel moves pages between NUMA nodes by itself."""
+    return system.read("/proc/sys/kernel/numa_balancing") not in (None, "0")
 
 
 def power(system: System) -> tuple[str, ...]:

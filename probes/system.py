@@ -14,13 +14,11 @@ import os
 import platform
 import shutil
 import socket
-import stat as stat_module
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +27,7 @@ CACHE_ENTRIES = 64
 ROOT = str(Path(__file__).absolute().parents[2])
 """The folder that holds the package ``autotune``. No link is followed: in a checkout ``autotune/probes`` is one."""
 Facts = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class FileStat:
-    """Owner (user id) and permission bits of what a path leads to."""
-
-    owner: int
-    mode: int
-
-    @property
-    def only_root_writes(self) -> bool:
-        """True if its owner is root and nobody else may write."""
-        return self.owner == 0 and not self.mode & 0o022
-
-
-@dataclass(frozen=True)
-class DiskSpace:
-    """Size of a file system and the space left for ordinary users, in bytes."""
-
-    total: int
-    free: int
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """A finished command. ``returncode`` follows the shell: 127 could not be started, 124 ran out of time."""
-
-    returncode: int
-    stdout: str = ""
-    stderr: str = ""
+Finished = subprocess.CompletedProcess[str]
 
 
 class System:
@@ -101,21 +70,20 @@ class System:
         real = os.path.realpath(self.prefix + path)
         return real[len(os.path.realpath(self.prefix)) :] if self.prefix else real
 
-    def stat(self, path: str) -> FileStat | None:
-        """Return owner and permissions of what the path leads to, or None."""
+    def stat(self, path: str) -> os.stat_result | None:
+        """Return what `os.stat` reports of what the path leads to, or None."""
         try:
-            found = os.stat(self.prefix + path)
+            return os.stat(self.prefix + path)
         except OSError:
             return None
-        return FileStat(found.st_uid, stat_module.S_IMODE(found.st_mode))
 
-    def space(self, path: str) -> DiskSpace | None:
-        """Return size and free space of the file system under the path, or None."""
+    def space(self, path: str) -> tuple[int, int] | None:
+        """Return size and free bytes of the file system under the path, or None."""
         try:
-            found = os.statvfs(path)
-        except (OSError, AttributeError):
+            found = shutil.disk_usage(path)
+        except OSError:
             return None
-        return DiskSpace(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+        return found.total, found.free
 
     # This process and its limits
 
@@ -152,12 +120,15 @@ class System:
         """Return the path of a program on the user's PATH, or None."""
         return shutil.which(name, path=self.env.get("PATH", os.defpath))
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        """Run a command with the user's environment and wait for it; never raises."""
-        timeout = min(timeout, max(0.0, self.deadline - time.monotonic()))
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Finished:
+        """Run a command with the user's environment and wait for it; never raises.
+
+        The exit code follows the shell: 127 could not be started, 124 ran out of time.
+        """
+        command, timeout = list(command), min(timeout, max(0.0, self.deadline - time.monotonic()))
         try:
-            done = subprocess.run(
-                list(command),
+            return subprocess.run(
+                command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -168,10 +139,9 @@ class System:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return CommandResult(124, "", f"no answer within {timeout:g} s")
+            return subprocess.CompletedProcess(command, 124, "", f"no answer within {timeout:g} s")
         except (OSError, ValueError) as error:
-            return CommandResult(127, "", str(error))
-        return CommandResult(done.returncode, done.stdout, done.stderr)
+            return subprocess.CompletedProcess(command, 127, "", str(error))
 
     def package_version(self, name: str) -> str | None:
         """Return the version of an installed Python distribution, from its metadata and without importing it."""

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+OPTIONAL = ("mpi4py", "oneccl_bindings_for_pytorch")
 GEMM_SECONDS = 0.4
 """Time spent per precision; the best multiplication counts, since noise only ever slows."""
 
@@ -32,7 +33,9 @@ def installation() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "start_method": multiprocessing.get_all_start_methods()[0],
-        "found": {name: _findable(name) for name in ("mpi4py", "oneccl_bindings_for_pytorch")},
+        "found": {
+            name: importlib.util.find_spec(name) is not None for name in ("mpi4py", "oneccl_bindings_for_pytorch")
+        },
     }
     facts["compiler"], facts["compiler_reason"] = compiler()
     try:
@@ -82,7 +85,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "vectors": getattr(torch.backends.cpu, "get_cpu_capability", lambda: None)(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "default_threads": threads,
         "default_interop_threads": interop,
         "distributed": backends(distributed),
@@ -92,7 +95,7 @@ def torch_facts(torch: Any) -> dict[str, Any]:
 
 def backends(distributed: Any) -> dict[str, bool]:
     """Return the backends that this build holds; none if it was built without ``torch.distributed``."""
-    names = ("gloo", "nccl", "mpi", "ucc")
+    names = ("gloo", "nccl", "mpi")
     if not distributed.is_available():
         return dict.fromkeys(names, False)
     return {name: bool(getattr(distributed, f"is_{name}_available", lambda: False)()) for name in names}
@@ -117,13 +120,6 @@ def compiler() -> tuple[str | None, str | None]:
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return None, "Python's header files are not installed"
     return Path(name).name, None
-
-
-def _findable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 if __name__ == "__main__":

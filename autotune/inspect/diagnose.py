@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from autotune.decoding import decoded
 from autotune.inspect.inspection import Diagnosis, Inspection, Part
 from autotune.inspect.verdict import QUARTER, STEP, bounds, conclude, share_of
 from autotune.knobs.baseline import baseline_settings
@@ -99,7 +100,7 @@ def _inspected(bench: TrialBench, last: float) -> tuple[Inspection, tuple[str, .
     baseline = settle_baseline(bench.baseline, (), measure)
     bench.baseline = baseline.settings
     bench.remember(baseline.outcome)
-    return Inspection.from_dict(found[-1]), baseline.notes
+    return decoded(Inspection, found[-1]), baseline.notes
 
 
 def contenders(

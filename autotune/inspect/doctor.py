@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from autotune.probes import switches
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
-from autotune.probes.switches import Switches
 from autotune.probes.system import System
 from autotune.report.notes import named
 from autotune.stats.load import Load
@@ -47,20 +46,31 @@ class Finding:
 
 @dataclass(frozen=True)
 class Patient:
-    """All that is known of a machine."""
+    """All that is known of a machine.
+
+    Attributes:
+        inventory: its facts.
+        load: of other processes.
+        moves_pages: True if the kernel moves pages between NUMA nodes by itself.
+        power: why the CPU frequency is held down, and the battery, in words.
+        temporary: the folder of temporary files.
+    """
 
     inventory: Inventory
-    switches: Switches
     load: Load
+    moves_pages: bool = False
+    power: tuple[str, ...] = ()
+    temporary: str = "/tmp"
 
 
 def examine() -> tuple[Finding, ...]:
     """Look at this machine, and for a second at its other processes."""
     system = System()
-    inventory, switched = probe(system), switches.probe(system)
-    neighbours = Neighbours()
+    inventory, neighbours = probe(system), Neighbours()
     time.sleep(LOOK_SECONDS)
-    return findings(Patient(inventory, switched, neighbours.load(inventory.budget.threads)))
+    load = neighbours.load(inventory.budget.threads)
+    moved, power = switches.moves_pages(system), switches.power(system)
+    return findings(Patient(inventory, load, moved, power, system.env.get("TMPDIR") or "/tmp"))
 
 
 def findings(patient: Patient) -> tuple[Finding, ...]:
@@ -121,7 +131,7 @@ def _threads(patient: Patient) -> Iterator[Finding]:
 
 def _folders(patient: Patient) -> Iterator[Finding]:
     """Check the folders through which loader workers hand batches over."""
-    size, folder = patient.inventory.memory.shm_total, patient.switches.temporary
+    size, folder = patient.inventory.memory.shm_total, patient.temporary
     if size is not None and size < LEAST_SHM:
         yield Finding(
             "shm",
@@ -166,10 +176,10 @@ def _vectors(patient: Patient) -> Iterator[Finding]:
 
 def _kernel(patient: Patient) -> Iterator[Finding]:
     nodes = len(patient.inventory.cpu.nodes)
-    if patient.switches.numa_balancing and nodes > 1:
+    if patient.moves_pages and nodes > 1:
         what = f"the kernel moves pages between {nodes} NUMA nodes while training runs"
         yield Finding("numa-balancing", what, "as root: sysctl kernel.numa_balancing=0")
-    for note in patient.switches.governor:
+    for note in patient.power:
         battery = "battery" in note
         mend = "plug it in" if battery else "as root: cpupower frequency-set -g performance"
         yield Finding("battery" if battery else "governor", note.rstrip("."), mend)

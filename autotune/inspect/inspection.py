@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from autotune.knobs.settings import Settings
 from autotune.stats.proof import Proof
@@ -104,17 +103,6 @@ class Inspection:
     places: Mapping[Part, Place] = field(default_factory=dict)
     loader: Bound = Bound.MAIN_PROCESS
     roofline: Roofline = Roofline()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Inspection:
-        """Return the inverse of `dataclasses.asdict`, by way of JSON."""
-        parts = {
-            "blocks": tuple({Part(name): seconds for name, seconds in block.items()} for block in data["blocks"]),
-            "places": {Part(name): Place(**place) for name, place in data["places"].items()},
-            "loader": Bound(data["loader"]),
-            "roofline": Roofline(**data["roofline"]),
-        }
-        return cls(**{**data, **parts})
 
 
 @dataclass(frozen=True)

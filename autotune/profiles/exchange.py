@@ -63,15 +63,11 @@ class Fit:
     Attributes:
         source: where it is; empty if there is no profile.
         comparison: with this machine; None if there is no profile.
-        clamped: one line for each knob that this machine bears less of.
-        grown: a line for each knob that takes more here.
-        notes: what to say beside that.
+        notes: what to say beside that, with a line for each knob of which this machine bears less, or takes more.
     """
 
     source: str = ""
     comparison: Comparison | None = None
-    clamped: tuple[str, ...] = ()
-    grown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -85,7 +81,7 @@ def fit(target: str | None) -> Fit:
     machine = inventory.probe()
     if target and target.endswith((SUFFIX, ".yml")):
         profile = file.read(target)
-        return _fit(target, profile, compare(profile, Here.on(machine)), machine)
+        return _fit(target, profile, compare(profile, Here.on(machine)), machine, ())
     here = Here.on(machine, target)
     found = registry.search(here)
     notes = (*found.notes, *(() if found.match else not_there(os.environ)))
@@ -97,11 +93,11 @@ def fit(target: str | None) -> Fit:
     return Fit(notes=(nothing, *notes))
 
 
-def _fit(source: str, profile: Profile, comparison: Comparison, machine: Inventory, notes: tuple[str, ...] = ()) -> Fit:
-    if comparison.verdict not in APPLIED:
-        return Fit(source, comparison, notes=notes)
-    wanted, grown = for_this_machine(profile, profile.recommended, machine)
-    return Fit(source, comparison, clamp(wanted, machine)[1], grown, notes)
+def _fit(source: str, profile: Profile, comparison: Comparison, machine: Inventory, notes: tuple[str, ...]) -> Fit:
+    if comparison.verdict in APPLIED:
+        wanted, grown = for_this_machine(profile, profile.recommended, machine)
+        notes = (*(f"clamped {line}" for line in clamp(wanted, machine)[1]), *grown, *notes)
+    return Fit(source, comparison, notes)
 
 
 def push(path: Path, to: str | None, replace: bool) -> tuple[str, bool]:

@@ -28,9 +28,9 @@ import yaml
 
 from autotune.errors import ProfileError
 from autotune.profiles import places
-from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, from_data, look_alike
+from autotune.profiles.format import MAX_NAME, SCHEMA, Profile, look_alike
 from autotune.profiles.places import reason_of
-from autotune.profiles.records import Keys, Refused, quote, shown
+from autotune.profiles.records import Keys, Refused, build, quote, shown
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH, MAX_ITEMS, MAX_TEXT = 12, 200, 500
@@ -72,7 +72,8 @@ def parse(content: bytes | str, name: str) -> Profile:
     try:
         data, lines = load(_text(content))
         _check_schema(data)
-        return from_data(data)
+        profile: Profile = build(Profile, data)
+        return profile
     except Refused as refused:
         line = lines.get(refused.path) or lines.get(refused.path[:-1])  # if a key is missing, its group's line
         place = f"line {line}: " if line else ""

@@ -28,7 +28,6 @@ from autotune.profiles.records import (
     Rules,
     Scalar,
     as_data,
-    build,
     one_of,
     pattern,
     span,
@@ -316,16 +315,6 @@ class Profile:
         """Return plain data in the order of the file."""
         data: dict[str, Any] = as_data(self)
         return data
-
-
-def from_data(data: Any) -> Profile:
-    """Return the `Profile` that plain ``data`` holds.
-
-    Raises:
-        Refused: a key is missing, unknown, or has a value that no profile has.
-    """
-    profile: Profile = build(Profile, data)
-    return profile
 
 
 # Types of machines ----------------------------------------------------------------------------------------------------

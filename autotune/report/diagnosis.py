@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -81,12 +81,12 @@ def text(name: str, found: Diagnosis, seconds: float) -> str:
     """
     bound = found.verdict.bound
     rows = [
-        *_section("diagnose", [f"{name} ({formatting.duration(seconds)})"]),
-        *_section("Verdict", [sentence(found)]),
-        *_section("Try", [ADVICE[bound]] if bound in ADVICE else []),
-        *_section("Step", _step(found)),
-        *_section("At most", _bounds(found)),
-        *_section("Note", found.notes),
+        *formatting.section("diagnose", [f"{name} ({formatting.duration(seconds)})"]),
+        *formatting.section("Verdict", [sentence(found)]),
+        *formatting.section("Try", [ADVICE[bound]] if bound in ADVICE else []),
+        *formatting.section("Step", _step(found)),
+        *formatting.section("At most", _bounds(found)),
+        *formatting.section("Note", found.notes),
     ]
     return "\n".join(rows)
 
@@ -119,14 +119,6 @@ def _place(place: Place) -> str:
     where = f"{place.file}:{place.line}"
     where = where if place.function == "<module>" else f"{place.function} ({where})"
     return f"most of it in {where}" if place.share > 0.5 else f"{place.share:.0%} of that in {where}"
-
-
-def _section(name: str, lines: Iterable[str]) -> Iterator[str]:
-    head = f"{name:<10}"
-    for line in lines:
-        for part in textwrap.wrap(line, formatting.WIDTH - 10):
-            yield f"{head}{part}"
-            head = " " * 10
 
 
 def _step(found: Diagnosis) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.knobs.settings import Settings
@@ -86,18 +86,18 @@ def _lines(
     run = whole_run(profile)
     parts = (
         _title(profile),
-        _section("Beside", [beside] if beside else [], 3),
+        formatting.section("Beside", [beside] if beside else [], 3),
         _machine(inventory),
         _baseline(profile),
         [""],
         _levels(profile, deep),
-        _section("Whole run", [run] if run else [], 2),
+        formatting.section("Whole run", [run] if run else [], 2),
         _changes(profile, changes),
         _batch(profile),
         [""],
-        _section("Left out", not_offered_groups(profile, details), deep),
-        _section("Failed", failure_groups(profile, details), deep),
-        _section("Note", notes[:details], deep),
+        formatting.section("Left out", not_offered_groups(profile, details), deep),
+        formatting.section("Failed", failure_groups(profile, details), deep),
+        formatting.section("Note", notes[:details], deep),
         apply,
     )
     return [line for part in parts for line in part]
@@ -143,7 +143,7 @@ def _levels(profile: Profile, deep: int) -> list[str]:
         if len(f"{first}  {rate}") <= formatting.WIDTH:
             first, rate = f"{first}  {rate}", ""
         lines.append(cut(first, formatting.WIDTH))
-        lines += _wrapped("; ".join(filter(None, (rate, detail))), deep)
+        lines += formatting.wrapped("; ".join(filter(None, (rate, detail))), deep)
     return lines
 
 
@@ -200,19 +200,6 @@ def _started_with(settings: Settings) -> str:
     if settings.binding != "none":
         return " (then start it with autotune run, which binds it)"
     return " (then start it with the last line)" if settings.processes > 1 else ""
-
-
-def _section(name: str, lines: Sequence[str], deep: int) -> list[str]:
-    wrapped = [part for line in lines for part in _wrapped(line, deep)]
-    return [f"{name:<10}{wrapped[0][10:]}", *wrapped[1:]] if wrapped else []
-
-
-def _wrapped(line: str, deep: int) -> list[str]:
-    """Wrap one detail under its heading, over ``deep`` lines at most."""
-    indent = " " * 10
-    return textwrap.wrap(
-        line, formatting.WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
-    )
 
 
 def _row(name: str, words: str) -> str:

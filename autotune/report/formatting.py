@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -23,6 +25,21 @@ def plain(renderable: RenderableType, width: int = WIDTH) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def section(name: str, lines: Iterable[str], deep: int | None = None) -> list[str]:
+    """Return ``lines`` beside the heading ``name``, each wrapped over ``deep`` lines at most; nothing if there are
+    none."""
+    found = [part for line in lines for part in wrapped(line, deep)]
+    return [f"{name:<10}{found[0][10:]}", *found[1:]] if found else []
+
+
+def wrapped(line: str, deep: int | None = None) -> list[str]:
+    """Return ``line`` as it stands beside a heading, over ``deep`` lines at most."""
+    indent = " " * 10
+    return textwrap.wrap(
+        line, WIDTH, initial_indent=indent, subsequent_indent=indent, max_lines=deep, placeholder=" ..."
+    )
 
 
 def rate(value: float, unit: str) -> str:
@@ -93,23 +110,16 @@ def count(number_of: int, noun: str) -> str:
 def tried(settings: Settings, baseline: Settings) -> str:
     """Return ``2 processes x 1 thread, bf16``: what differs from ``baseline`` in words, or ``your settings``."""
     different = settings.difference(baseline)
-    shape = [f"{_processes(settings)} x {count(settings.threads, 'thread')}"] * bool(
-        {"processes", "threads"} & {*different}
-    )
+    processes = f"{settings.processes} process{'es' if settings.processes > 1 else ''}"
+    shape = [f"{processes} x {count(settings.threads, 'thread')}"] if {"processes", "threads"} & {*different} else []
     own = (_words(knob, mine) for knob, (mine, _) in different.items() if knob not in ("processes", "threads"))
     return ", ".join([*shape, *own]) or "your settings"
 
 
-def _processes(settings: Settings) -> str:
-    return "1 process" if settings.processes == 1 else f"{settings.processes} processes"
-
-
 def _words(knob: str, setting: Any) -> str:
     """Return one knob's value in words; the knob's own name if there are no better ones."""
-    if isinstance(setting, bool):
+    if setting is None or isinstance(setting, bool):
         return knob if setting else f"no {knob}"
-    if setting is None:
-        return f"no {knob}"
     return (BY_NAME[knob].words or f"{knob} {{}}").format(setting, s="s" * (setting != 1), es="es" * (setting != 1))
 
 

@@ -61,9 +61,10 @@ def line(progress: RunProgress) -> str:
     if progress.baseline_rate is not None:
         parts.append(_best(progress))
     if progress.rounds:
-        parts.append(_rounds(progress))
+        parts.append(", ".join(f"{name} {done}" for name, done in progress.rounds.items()))
     if progress.failures:
-        parts.append(_failures(progress))
+        last = f", last: {cut(' '.join(progress.last_failure.split()), MAX_REASON)}" if progress.last_failure else ""
+        parts.append(f"{formatting.count(progress.failures, 'setting')} did not work{last}")
     return " | ".join(parts)
 
 
@@ -74,15 +75,6 @@ def _best(progress: RunProgress) -> str:
         return baseline
     ratio = formatting.times(progress.best_rate / own)
     return f"best {formatting.rate(progress.best_rate, progress.unit)} ({ratio}, unproven), {baseline}"
-
-
-def _rounds(progress: RunProgress) -> str:
-    return ", ".join(f"{name} {done}" for name, done in progress.rounds.items())
-
-
-def _failures(progress: RunProgress) -> str:
-    last = f", last: {cut(' '.join(progress.last_failure.split()), MAX_REASON)}" if progress.last_failure else ""
-    return f"{formatting.count(progress.failures, 'setting')} did not work{last}"
 
 
 class _Console(Console):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,21 +15,15 @@ Rows = list[tuple[str, str]]
 
 
 def text(inventory: Inventory) -> str:
-    """Return the table as plain text, 80 columns wide."""
-    return formatting.plain(render(inventory))
-
-
-def render(inventory: Inventory) -> RenderableType:
-    """Return one group of rows per part of the machine; hints start with ``->``."""
+    """Return one group of rows per part of the machine, as plain text of 80 columns; hints start with ``->``."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=formatting.WIDTH)
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for title, rows_of in SECTIONS:
         for index, (name, words) in enumerate(rows_of(inventory)):
-            style = "yellow" if words.startswith("->") else ""
-            table.add_row(title if index == 0 else "", name, Text(words, style=style))
-    return table
+            table.add_row(title if index == 0 else "", name, Text(words))
+    return formatting.plain(table)
 
 
 def _machine(inventory: Inventory) -> Rows:
@@ -55,7 +48,7 @@ def _budget(inventory: Inventory) -> Rows:
     rows = [("threads", f"{budget.threads} busy threads fit, on {formatting.count(budget.cores, 'core')}")]
     if budget.performance_cores != budget.cores:
         rows.append(("", f"{formatting.count(budget.performance_cores, 'performance core')} among them"))
-    return [*rows, ("limit", budget.limit), *_hints(budget.hints)]
+    return [*rows, ("limit", budget.limit)]
 
 
 def _memory(inventory: Inventory) -> Rows:
@@ -75,7 +68,10 @@ def _gpus(inventory: Inventory) -> Rows:
     rows: Rows = []
     for gpu in inventory.gpus:
         rows.append((f"GPU {gpu.index}", _gpu(gpu)))
-        rows += _hints(_gpu_hints(gpu))
+        if gpu.foreign_processes:
+            rows.append(("", f"-> other processes on it ({gpu.foreign_processes}): timings will be uneven"))
+        if gpu.clocks_throttled:
+            rows.append(("", f"-> clocks held back: {', '.join(gpu.clocks_throttled)}"))
     return rows
 
 
@@ -84,18 +80,6 @@ def _gpu(gpu: Gpu) -> str:
     links = sorted(set(gpu.links))
     parts = [gpu.name + (" (MIG slice)" if gpu.mig else ""), memory, "capability {}.{}".format(*gpu.capability)]
     return ", ".join(parts + ([f"links: {', '.join(links)}"] if links else []))
-
-
-def _gpu_hints(gpu: Gpu) -> tuple[str, ...]:
-    hints = []
-    hidden = gpu.foreign_processes is None and gpu.foreign_memory
-    if gpu.foreign_processes or hidden:
-        count = "hidden processes" if hidden else formatting.count(gpu.foreign_processes or 0, "process")
-        others = count.replace("processs", "processes")
-        hints.append(f"{others} of others on it ({formatting.size(gpu.foreign_memory)}): timings will be uneven")
-    if gpu.clocks_throttled:
-        hints.append(f"clocks held back: {', '.join(gpu.clocks_throttled)}")
-    return tuple(hints)
 
 
 def _limits(inventory: Inventory) -> Rows:
@@ -124,10 +108,6 @@ def _backends(inventory: Inventory) -> Rows:
 
 def _notes(inventory: Inventory) -> Rows:
     return [("", note) for note in inventory.notes]
-
-
-def _hints(hints: tuple[str, ...]) -> Rows:
-    return [("", f"-> {hint}") for hint in hints]
 
 
 SECTIONS: tuple[tuple[str, Callable[[Inventory], Rows]], ...] = (

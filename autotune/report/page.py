@@ -38,9 +38,6 @@ MARGIN = 0.06
 """Of an axis, on both sides of what is drawn."""
 LEAST_RATIO = 0.01
 """A ratio's axis begins here at the lowest: its logarithm has no end."""
-COARSE_TICKS = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0)
-TICKS = sorted({*COARSE_TICKS, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2.5, 3.0, 4.0, 7.0})
-MOST_TICKS = 10
 INK, ACCENT, SOFT, FAILED = "#1b1f24", "#0b63b5", "#8a93a0", "#b3261e"
 
 
@@ -218,10 +215,7 @@ def _beside_own(figure: go.Figure, ends: Sequence[float], rows: int) -> go.Figur
     figure.add_vline(
         x=1.0, line_dash="dash", line_color=SOFT, annotation_text="your settings", annotation_position="top right"
     )
-    inside = [tick for tick in TICKS if low - room <= math.log10(tick) <= high + room]
-    ticks = inside if len(inside) <= MOST_TICKS else [tick for tick in inside if tick in COARSE_TICKS]
-    words = [f"{tick:g}x" for tick in ticks]
-    figure.update_xaxes(type="log", range=[low - room, high + room], tickvals=ticks, ticktext=words)
+    figure.update_xaxes(type="log", range=[low - room, high + room], ticksuffix="x")
     figure.update_yaxes(range=[rows - 0.5, -0.8])
     return figure
 

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.errors import ProfileError
-from autotune.knobs.knob import LEVELS
 from autotune.knobs.table import KNOB_NAMES
 from autotune.profiles.format import Profile
 from autotune.profiles.records import as_data
@@ -111,44 +110,27 @@ def diff(left: Profile, right: Profile, names: tuple[str, str] = ("left", "right
 
 def differences(left: Profile, right: Profile) -> list[Row]:
     """Return ``(subject, left, right)`` for everything that differs."""
-    rows = [*_heads(left, right), *_settings("baseline", left, right)]
-    for level in LEVELS:
-        rows += [*_level(level, left, right), *_settings(level, left, right)]
-    return rows
+    one, other = _facts(left), _facts(right)
+    pairs = ((name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other})
+    return [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
 
 
-def _heads(left: Profile, right: Profile) -> list[Row]:
-    facts, others = (as_data(profile.machine)["facts"] for profile in (left, right))
-    rates = [formatting.rate(profile.baseline_rate, profile.target.unit) for profile in (left, right)]
-    software = {**left.software, **right.software}
-    rows = [
-        ("machine", left.key, right.key),
-        *((f"machine {name}", _words(facts.get(name)), _words(others.get(name))) for name in {**facts, **others}),
-        *((name, _words(left.software.get(name)), _words(right.software.get(name))) for name in software),
-        ("target", left.target.name, right.target.name),
-        ("device", left.target.device, right.target.device),
-        ("recommended", left.recommended, right.recommended),
-        ("baseline rate", rates[0], rates[1]),
-    ]
-    return [row for row in rows if row[1] != row[2]]
-
-
-def _level(level: str, left: Profile, right: Profile) -> list[Row]:
-    one, other = (verdict(p, level)[0] if level in p.levels else "-" for p in (left, right))
-    return [(f"{level} gain", one, other)] if one != other else []
-
-
-def _settings(level: str, left: Profile, right: Profile) -> list[Row]:
-    one, other = (
-        p.baseline if level == "baseline" else p.levels[level].settings if level in p.levels else None
-        for p in (left, right)
-    )
-    if one is None or other is None:
-        return []
-    return [
-        (f"{level} {knob}", formatting.value(mine), formatting.value(theirs))
-        for knob, (mine, theirs) in one.difference(other).items()
-    ]
+def _facts(profile: Profile) -> dict[str, str]:
+    """Return everything that two profiles are compared by, in words."""
+    found = {
+        "machine": profile.key,
+        **{f"machine {name}": _words(fact) for name, fact in as_data(profile.machine)["facts"].items()},
+        **{name: _words(version) for name, version in profile.software.items()},
+        "target": profile.target.name,
+        "device": profile.target.device,
+        "recommended": profile.recommended,
+        "baseline rate": formatting.rate(profile.baseline_rate, profile.target.unit),
+    }
+    found |= {f"baseline {knob}": formatting.value(value) for knob, value in profile.baseline.as_dict().items()}
+    for name, result in profile.levels.items():
+        found[f"{name} gain"] = verdict(profile, name)[0]
+        found |= {f"{name} {knob}": formatting.value(value) for knob, value in result.settings.as_dict().items()}
+    return found
 
 
 def _words(fact: object) -> str:
@@ -161,8 +143,7 @@ def matched(found: Fit) -> str:
         first, *lines = found.notes
     else:
         first = f"{found.source} ({found.comparison.verdict})"
-        clamped = (f"clamped {line}" for line in found.clamped)
-        lines = [*filter(None, [found.comparison.sentence]), *clamped, *found.grown, *found.notes]
+        lines = [*filter(None, [found.comparison.sentence]), *found.notes]
     return "\n".join([first, *(f"  {line}" for line in lines)])
 
 

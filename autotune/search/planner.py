@@ -27,13 +27,8 @@ WORTHWHILE = 0.003
 STUCK = 0.008
 """The same once the last `PATIENCE` trials brought no gain: small expected gains have not come true by then."""
 PATIENCE = 8
-NOISY = 0.08
-"""With noisier trials, small expected gains mean little: the search goes on while anything is untried."""
 CLEAR_LOSER = 0.7
 """A trial below this share of the best rate may end early."""
-WIDEN_AFTER, WIDENED = 4, 3.0
-"""After this many trials without a gain, the deviations of a model that was far off before count this many times as
-much: the search explores more."""
 THOROUGH = 2.0
 """A thorough search does not stop if expected gains are small. It widens the model's deviations by this factor, so that
 settings rejected in other combinations are tried again."""
@@ -96,38 +91,27 @@ class Planner:
             pool, stage = [jump], "design"
         else:
             pool, stage = [s for s in self._pool(best, len(history)) if not avoid(s)], "model"
-        widening = WIDENED if model.surprised and self._stuck(history, model, best[0], WIDEN_AFTER) else 1.0
-        enough = 0.0
-        if model.noise <= NOISY:
-            enough = STUCK if self._stuck(history, model, best[0], PATIENCE) else WORTHWHILE
-        return self._choose(pool, stage, model, best[0], history, enough, widening) if pool else None
+        return self._choose(pool, stage, model, best[0], history) if pool else None
 
-    def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings, trials: int) -> bool:
-        """Return True if this level's last ``trials`` all failed to beat what was known before them."""
-        own = [o.settings for o in history if o.level == self._space.level]
-        if len(own) <= trials:
+    def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings) -> bool:
+        """Return True if this level's last `PATIENCE` trials all failed to beat what was known before them."""
+        if len(self._own(history)) <= PATIENCE:
             return False
-        before = [o.settings for o in history[:-trials] if o.rate]
+        before = [o.settings for o in history[:-PATIENCE] if o.rate]
         rates = model.log_rates([best, *before])
         return bool(rates[1:].max(initial=-math.inf) >= rates[0] - WORTHWHILE)
 
     def _choose(
-        self,
-        pool: Sequence[Settings],
-        stage: str,
-        model: Surrogate,
-        best: Settings,
-        history: Sequence[Trial],
-        enough: float,
-        widening: float,
+        self, pool: Sequence[Settings], stage: str, model: Surrogate, best: Settings, history: Sequence[Trial]
     ) -> Proposal | None:
         """Return the settings with the most expected improvement per second of trial; None if none promises enough."""
         gains = model.gains(pool, best)
-        improvement = gains.widened(widening).expected_improvement()
-        if stage != "design" and self._thorough and improvement.max() < enough:
-            improvement = gains.widened(THOROUGH).expected_improvement()
+        improvement = gains.expected_improvement()
+        enough = STUCK if self._stuck(history, model, best) else WORTHWHILE
         if stage != "design" and improvement.max() < enough:
-            return None
+            improvement = gains.expected_improvement(THOROUGH)
+            if not self._thorough or improvement.max() < enough:
+                return None
         rate = math.exp(float(model.log_rates([best])[0]))
         tried = {trial.settings for trial in history}
         index = int(np.argmax(improvement / np.array([trial_seconds(s, rate, tried) for s in pool])))

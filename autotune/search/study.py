@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from autotune.decoding import decoded
 from autotune.errors import UsageError
-from autotune.knobs.knob import Count, Knob
+from autotune.knobs.knob import Count
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import BY_NAME, KNOBS
 from autotune.search.history import History, Trial
-from autotune.stats.measurement import Measurement
-from autotune.stats.outcome import KINDS, Completed, Outcome
+from autotune.stats.outcome import KINDS, Completed
 from autotune.stats.proof import Round
 
 ROUNDS = "rounds"
@@ -58,11 +58,17 @@ class Study:
     def record(self, trial: Trial) -> None:
         """Add a finished trial."""
         outcome = trial.outcome
-        kept = {"outcome": outcome_to_dict(outcome), "kind": outcome.kind, "reason": outcome.reason}
+        kept = {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
         frozen = create_trial(
             params=parameters(trial.settings),
             distributions=dict(distributions(trial.settings)),
-            user_attrs={"level": trial.level, "stage": trial.stage, **kept},
+            user_attrs={
+                "level": trial.level,
+                "stage": trial.stage,
+                "outcome": kept,
+                "kind": outcome.kind,
+                "reason": outcome.reason,
+            },
             value=trial.rate or INFEASIBLE,
         )
         if isinstance(outcome, Completed) and frozen.datetime_complete is not None:
@@ -142,25 +148,8 @@ def _trial(frozen: FrozenTrial, first: FrozenTrial) -> Trial:
     kept, seconds = frozen.user_attrs, 0.0
     if frozen.datetime_complete is not None and first.datetime_complete is not None:
         seconds = (frozen.datetime_complete - first.datetime_complete).total_seconds()
-    outcome = outcome_from_dict(kept["outcome"])
+    outcome = decoded(KINDS[kept["outcome"]["kind"]], kept["outcome"])
     return Trial(Settings(**frozen.params), outcome, kept["level"], str(kept.get("stage", "")), seconds)
-
-
-def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
-    """Return ``{kind, reason, ...}``, ready for JSON. Long details keep their end."""
-    return {"kind": outcome.kind, **asdict(outcome), "detail": outcome.detail[-DETAIL_CHARACTERS:]}
-
-
-def outcome_from_dict(data: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that `outcome_to_dict` wrote; keys it does not know are ignored."""
-    kind = KINDS[data["kind"]]
-    values = {field.name: data[field.name] for field in fields(kind) if field.name in data}
-    if values.get("measurement") is not None:
-        values["measurement"] = Measurement.from_dict(values["measurement"])
-    for name in ("losses", "notes"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return kind(**values)
 
 
 def parameters(settings: Settings) -> dict[str, Any]:
@@ -171,13 +160,14 @@ def parameters(settings: Settings) -> dict[str, Any]:
 def distributions(settings: Settings) -> dict[str, IntDistribution | CategoricalDistribution]:
     """Return Optuna's distribution for each of `parameters`. Categories are all there are, offered here or not: Optuna
     wants the same ones in every trial of a study."""
-    return {name: _distribution(BY_NAME[name]) for name in parameters(settings)}
-
-
-def _distribution(knob: Knob) -> IntDistribution | CategoricalDistribution:
-    if isinstance(knob.kind, Count):
-        return IntDistribution(knob.kind.least, knob.kind.most)
-    return CategoricalDistribution(knob.kind.values)
+    found: dict[str, IntDistribution | CategoricalDistribution] = {}
+    for name in parameters(settings):
+        kind = BY_NAME[name].kind
+        if isinstance(kind, Count):
+            found[name] = IntDistribution(kind.least, kind.most)
+        else:
+            found[name] = CategoricalDistribution(kind.values)
+    return found
 
 
 def _mend(path: Path) -> None:

@@ -34,12 +34,8 @@ DRIFT_LENGTH = 6.0
 """Trials over which the machine's speed stays alike."""
 FACTORS = (1 / 3, 3.0)
 """By how much a group's spread may turn out smaller or larger than expected."""
-SCALES = (1.0, 2.0, 4.0)
-"""By how much all effects may be larger than expected."""
 PENALTY = 0.5
 """Log likelihood that a departure from what is expected must win."""
-NOISE_FACTORS = (3.0, 8.0)
-"""By how much trials of the same settings may scatter more than expected."""
 MAX_ERROR = 0.10
 FAILURE_LOSS = 0.5
 """A failed trial counts as this much log rate below the best one, loosely: its neighbours become less likely picks."""
@@ -70,7 +66,12 @@ def _coordinate(knob: Knob, settings: Settings) -> tuple[float, ...]:
 def _own(device: str) -> tuple[Group, ...]:
     """Return the knobs that act by themselves."""
     return tuple(
-        Group(knob.name, partial(_coordinate, knob), knob.effect.spread, knob.effect.length)
+        Group(
+            knob.name,
+            partial(_coordinate, knob),
+            knob.effect.spread,
+            knob.effect.length,
+        )
         for knob in KNOBS
         if knob.effect is not None and device in knob.devices
     )
@@ -124,13 +125,13 @@ class Gains:
     mean: Array
     deviation: Array
 
-    def widened(self, factor: float) -> Gains:
-        """Return the same from a model whose deviations are ``factor`` times as large."""
-        return Gains(self.mean, factor * self.deviation)
+    def expected_improvement(self, widening: float = 1.0) -> Array:
+        """Compute E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978).
 
-    def expected_improvement(self) -> Array:
-        """Compute E[max(0, gain)], in log rate: what trying each candidate is worth (Mockus 1978)."""
-        deviation = np.maximum(self.deviation, 1e-12)
+        Args:
+            widening: how many times as large as the model's own the deviations are taken.
+        """
+        deviation = np.maximum(widening * self.deviation, 1e-12)
         z = self.mean / deviation
         density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
         return np.asarray(self.mean * _normal_cdf(z) + deviation * density)
@@ -157,21 +158,15 @@ class Surrogate:
         self._expectation = expectation
         self._settings = [o.settings for o in history]
         self._coordinates = coordinates(self._groups, self._settings)
-        values, errors, between = _targets(history, noise)
+        values, self._error_variance = _targets(history, noise)
         self._offset = float(np.mean([v - expectation(s) for v, s in zip(values, self._settings, strict=True)]))
         self._residual = values - self._offset - np.array([expectation(s) for s in self._settings])
         self._correlations = np.stack(
             [correlation(g, a, a) for g, a in zip(self._groups, self._coordinates, strict=True)]
         )
         self._circumstances = _drift(len(history))
-        spreads = np.array([group.spread for group in self._groups])
-        self._error_variance = self._fit_noise(spreads, errors, between)
-        self.noise = math.sqrt(float(np.median(self._error_variance)))
-        """Standard error of a typical trial's log rate, by the trials themselves."""
-        self.surprised = False
-        """True if effects turned out larger than expected."""
-        self._spreads = self._fit(spreads)
-        self._factor = self._factorise(self._spreads, self._error_variance)
+        self._spreads = self._fit()
+        self._factor = self._factorise(self._spreads)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, self._residual))
 
     def log_rates(self, settings: Sequence[Settings]) -> Array:
@@ -197,40 +192,28 @@ class Surrogate:
         pairs = zip(self._groups, coordinates(self._groups, settings), self._coordinates, strict=True)
         return _kernel(np.stack([correlation(group, a, b) for group, a, b in pairs]), self._spreads)
 
-    def _factorise(self, spreads: Array, error_variance: Array) -> Array:
-        covariance = _kernel(self._correlations, spreads) + self._circumstances + np.diag(error_variance)
+    def _factorise(self, spreads: Array) -> Array:
+        covariance = _kernel(self._correlations, spreads) + self._circumstances + np.diag(self._error_variance)
         return np.asarray(np.linalg.cholesky(covariance))
 
-    def _log_likelihood(self, spreads: Array, error_variance: Array) -> float:
-        factor = self._factorise(spreads, error_variance)
+    def _log_likelihood(self, spreads: Array) -> float:
+        factor = self._factorise(spreads)
         scaled = np.linalg.solve(factor, self._residual)
         return float(-0.5 * scaled @ scaled - np.log(np.diag(factor)).sum())
 
-    def _fit_noise(self, spreads: Array, own: Array, between: Array) -> Array:
-        """Return the error variance: as expected, or larger if that explains the trials clearly better."""
-        variances = {factor: own**2 + (factor * between) ** 2 for factor in (1.0, *NOISE_FACTORS)}
-        scores = {f: self._log_likelihood(spreads, errors) - PENALTY * (f != 1.0) for f, errors in variances.items()}
-        return variances[max(scores, key=scores.__getitem__)]
-
-    def _fit(self, prior: Array) -> Array:
-        """Find the spreads that explain the trials best: all of them larger if what was expected is far off, then each
-        held near that (one sweep of coordinate ascent)."""
-        errors = self._error_variance
-        scores = [self._log_likelihood(scale * prior, errors) - PENALTY * (scale != 1.0) for scale in SCALES]
-        best = max(scores)
-        scale = SCALES[scores.index(best)]
-        self.surprised = scale > 1
-        prior = scale * prior
-        spreads = prior.copy()
-        moved = [k for k, block in enumerate(self._correlations) if (block < 1).any()]
-        for k in moved:
+    def _fit(self) -> Array:
+        """Find the spreads that explain the trials best, each near what was expected (one sweep of coordinate
+        ascent)."""
+        spreads = np.array([group.spread for group in self._groups])
+        best = self._log_likelihood(spreads)
+        for k in [k for k, block in enumerate(self._correlations) if (block < 1).any()]:
             for factor in FACTORS:
                 other = spreads.copy()
-                other[k] = prior[k] * factor
-                score = self._log_likelihood(other, errors) - PENALTY
+                other[k] = self._groups[k].spread * factor
+                score = self._log_likelihood(other) - PENALTY
                 if score > best:
                     spreads, best = other, score
-        return np.asarray(spreads)
+        return spreads
 
 
 def _kernel(correlations: Array, spreads: Array) -> Array:
@@ -242,19 +225,18 @@ def _kernel(correlations: Array, spreads: Array) -> Array:
     return np.asarray(CONSTANT_SPREAD**2 + mains + INTERACTION**2 * pairs)
 
 
-def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array, Array]:
-    """Return log rates, their own standard errors, and those between trials; a failure is a loose, low value."""
-    rates = [o.rate for o in history]
-    best = max(math.log(rate) for rate in rates if rate)
-    values = [math.log(rate) if rate else best - FAILURE_LOSS for rate in rates]
-    own = [_own_error(o) if rate else FAILURE_ERROR for o, rate in zip(history, rates, strict=True)]
-    between = [noise if rate else 0.0 for rate in rates]
-    return np.array(values), np.array(own), np.array(between)
-
-
-def _own_error(trial: Trial) -> float:
-    measured = trial.measurement
-    return min(measured.relative_error, MAX_ERROR) if measured is not None else MAX_ERROR
+def _targets(history: Sequence[Trial], noise: float) -> tuple[Array, Array]:
+    """Return log rates and their error variances; a failure is a loose, low value."""
+    best = max(math.log(trial.rate) for trial in history if trial.rate)
+    values, variances = [], []
+    for trial in history:
+        if trial.rate and trial.measurement is not None:
+            values.append(math.log(trial.rate))
+            variances.append(min(trial.measurement.relative_error, MAX_ERROR) ** 2 + noise**2)
+        else:
+            values.append(best - FAILURE_LOSS)
+            variances.append(FAILURE_ERROR**2)
+    return np.array(values), np.array(variances)
 
 
 def _drift(count: int) -> Array:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 MIN_BLOCK_SECONDS = 0.1
 MIN_WARMUP_STEPS = 3
@@ -110,17 +109,6 @@ class Measurement:
     def relative_error(self) -> float:
         """Standard error of log rate, widened for lag-1 autocorrelation; infinite below two blocks."""
         return log_standard_error([block.rate for block in self.kept])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """Return what `as_dict` wrote."""
-        values = dict(data)
-        values["blocks"] = tuple(Block(**block) for block in values["blocks"])
-        return cls(**values)
 
 
 def enough(measurement: Measurement, least: float, most: float, error: float, give_up_below: float) -> bool:

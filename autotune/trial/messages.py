@@ -8,11 +8,10 @@ import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from types import UnionType
-from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import IO, Any
 
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
@@ -187,29 +186,6 @@ class RankEvidence:
     schedules: tuple[int, ...]
     loader: str = ""
     advice: str = ""
-
-
-Record = TypeVar("Record")
-
-
-def decoded(kind: type[Record], data: Mapping[str, Any]) -> Record:
-    """Return the inverse of `dataclasses.asdict` for the record ``kind``, by way of JSON."""
-    record: Record = _decoded(kind, data)
-    return record
-
-
-def _decoded(kind: Any, data: Any) -> Any:
-    """Return plain ``data`` as a value of the type ``kind``."""
-    make: Callable[..., Any] = kind
-    if get_origin(kind) in (Union, UnionType) and data is not None:
-        return _decoded(next(each for each in get_args(kind) if each is not type(None)), data)
-    if get_origin(kind) is tuple:
-        *inner, last = get_args(kind)
-        return tuple(map(_decoded, inner * len(data) if last is Ellipsis else (*inner, last), data))
-    if is_dataclass(kind) and data is not None:
-        kinds = get_type_hints(kind)
-        return make(**{name: _decoded(kinds[name], value) for name, value in data.items()})
-    return make(data) if isinstance(kind, type) and issubclass(kind, (Enum, Path)) else data
 
 
 class TaskContractError(TypeError):

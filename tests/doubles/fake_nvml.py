@@ -14,7 +14,6 @@ class FakeSlice:
 
     uuid: str
     memory: int
-    gpu_instance: int = 7
     used: int = 0
     processes: tuple[tuple[int, int | None], ...] = ()
     slices: None = None
@@ -82,10 +81,10 @@ class FakeNvml:
     def nvmlDeviceGetUUID(self, handle: Any) -> str:  # noqa: N802
         return handle.uuid
 
-    def nvmlDeviceGetName(self, handle: Any) -> bytes:  # noqa: N802
-        return handle.name.encode()
+    def nvmlDeviceGetName(self, handle: Any) -> str:  # noqa: N802
+        return handle.name
 
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int) -> Any:  # noqa: N802
         return SimpleNamespace(total=handle.memory, free=handle.memory - handle.used, used=handle.used)
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: FakeGpu) -> tuple[int, int]:  # noqa: N802
@@ -103,14 +102,8 @@ class FakeNvml:
             raise self.NVMLError
         return present[place]
 
-    def nvmlDeviceGetGpuInstanceId(self, handle: FakeSlice) -> int:  # noqa: N802
-        return handle.gpu_instance
-
-    def nvmlDeviceGetComputeInstanceId(self, handle: FakeSlice) -> int:  # noqa: N802
-        return 0
-
     def nvmlDeviceGetPciInfo(self, handle: FakeGpu) -> Any:  # noqa: N802
-        return SimpleNamespace(busId=handle.bus.encode())
+        return SimpleNamespace(busId=handle.bus)
 
     def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, index: int) -> int:  # noqa: N802
         return 0 if self.nvlink else 3
@@ -123,7 +116,5 @@ class FakeNvml:
             raise self.NVMLError
         return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in handle.processes]
 
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: FakeGpu) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: FakeGpu) -> int:  # noqa: N802
         return handle.reasons
-
-    nvmlDeviceGetCurrentClocksThrottleReasons = nvmlDeviceGetCurrentClocksEventReasons  # noqa: N815

@@ -219,7 +219,7 @@ def pod_v1() -> Machine:
 
 def mig_slice() -> Machine:
     """A container that was given one 1g.10gb slice of an A100; others use the card and cannot be seen."""
-    slices = [FakeSlice(f"MIG-{i:08x}-aaaa-bbbb-cccc-dddddddddddd", 10 * GIB, gpu_instance=7 + i) for i in range(2)]
+    slices = [FakeSlice(f"MIG-{i:08x}-aaaa-bbbb-cccc-dddddddddddd", 10 * GIB) for i in range(2)]
     gpu = FakeGpu(
         "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77",
         "NVIDIA A100-SXM4-80GB",

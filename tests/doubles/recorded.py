@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.probes.system import CommandResult, DiskSpace, FileStat, System
+from autotune.probes.system import Finished, System
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Recording:
     platform: str = "linux"
     machine: str = "x86_64"
     python: str = "python"
-    cwd: str = "/work"
     uid: int = 1000
     pid: int = 4242
 
@@ -49,16 +49,13 @@ class Recorded(System):
         )
         self.cache = cache
 
-    def stat(self, path: str) -> FileStat | None:
+    def stat(self, path: str) -> os.stat_result | None:
         found = super().stat(path)
-        return found and FileStat(self.recording.owners.get(path, 0), found.mode)
+        owner = self.recording.owners.get(path, 0)
+        return found and os.stat_result((*found[:4], owner, *found[5:10]))
 
-    def space(self, path: str) -> DiskSpace | None:
-        found = self.recording.spaces.get(path)
-        return DiskSpace(*found) if found else None
-
-    def cwd(self) -> str:
-        return self.recording.cwd
+    def space(self, path: str) -> tuple[int, int] | None:
+        return self.recording.spaces.get(path)
 
     def affinity(self) -> frozenset[int] | None:
         return None if self.recording.affinity is None else frozenset(self.recording.affinity)
@@ -79,9 +76,10 @@ class Recorded(System):
     def which(self, name: str) -> str | None:
         return self.recording.programs.get(name)
 
-    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> CommandResult:
-        found = self.recording.commands.get(" ".join(command))
-        return CommandResult(found[0], found[1]) if found else CommandResult(127, "", "not recorded")
+    def run(self, command: Iterable[str], timeout: float = 60.0, cwd: str | None = None) -> Finished:
+        words = list(command)
+        code, printed = self.recording.commands.get(" ".join(words), (127, ""))
+        return Finished(words, code, printed, "" if code != 127 else "not recorded")
 
     def package_version(self, name: str) -> str | None:
         return self.recording.packages.get(name)

@@ -59,7 +59,6 @@ def inventory(**changes: Any) -> Inventory:
             cores=8,
             performance_cores=8,
             limit="cgroup CPU quota 8.0 (of 16 online CPUs)",
-            hints=("docker: --cpus=16 gives all of them",),
         ),
         "memory": Memory(
             total=64 * 2**30,
@@ -102,7 +101,6 @@ def gpu(index: int) -> Gpu:
         mig=False,
         node=0,
         foreign_processes=1,
-        foreign_memory=2**30,
     )
 
 

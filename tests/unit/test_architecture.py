@@ -37,7 +37,7 @@ IMPURE = "os time random subprocess logging"
 # Lowest first. Of several rows that name a module, the first that names it without a star counts, else the first.
 # fmt: off
 HOUSE = (
-    Room("linux errors near lines durations version environment"),
+    Room("linux errors near lines durations version environment decoding"),
     Room("probes*",         "psutil pynvml platformdirs torch numpy", never="linux errors near lines durations"),
     Room("probes.torch_facts", "torch",                               prints=True),
     Room("knobs*",          "torch",                                  never="subprocess logging"),

@@ -21,8 +21,8 @@ from autotune.errors import NothingUsable, UsageError, UserCodeError
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.profiles import file
-from autotune.profiles.format import Ceiling, Written, from_data
-from autotune.profiles.records import Refused
+from autotune.profiles.format import Ceiling, Profile, Written
+from autotune.profiles.records import Refused, build
 from autotune.stats.whole_run import WholeRun
 from autotune.trial.target import NEW_TASK, OPTIONAL, REQUIRED, recognise
 from benchmarks.simulation.profiles import MACHINE, profile
@@ -277,9 +277,9 @@ def test_the_formats_example_is_part_of_a_profile() -> None:
     (example,) = blocks(FORMAT, "yaml")
     part, _lines = file.load(example)
     assert set(keys(part)) <= set(keys(whole_profile()))
-    assert from_data(merged(whole_profile(), part)).recommended == part["recommended"]
+    assert build(Profile, merged(whole_profile(), part)).recommended == part["recommended"]
     with pytest.raises(Refused, match="recommended"):
-        from_data(merged(whole_profile(), {"recommended": "fast"}))
+        build(Profile, merged(whole_profile(), {"recommended": "fast"}))
 
 
 def render() -> ModuleType:

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+from autotune.decoding import decoded
 from autotune.runtime.entry import as_main
 from autotune.scripts.hooks import Hooks, Listener
 from autotune.trial import process_tree
@@ -39,7 +40,7 @@ from autotune.trial.child.probe_run import ProbeRun, leave
 from autotune.trial.child.script_trial import LoadedScript
 from autotune.trial.child.task import LoadedTask
 from autotune.trial.isolation.isolate import Isolation
-from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialRequest, UnixConnection, decoded, error_report
+from autotune.trial.messages import ForkPoint, Resume, TrialReport, TrialRequest, UnixConnection, error_report
 from autotune.trial.paths import SCRATCH_PREFIX
 from autotune.trial.process_tree import child_command
 from autotune.trial.target import Script

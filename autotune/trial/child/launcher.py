@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.decoding import decoded
 from autotune.knobs.affinity import VARIABLE
 from autotune.knobs.backend import BACKENDS, MPIEXEC
 from autotune.knobs.binding import bind_by_plan
@@ -29,7 +30,7 @@ from autotune.runtime.entry import as_main, torchrun
 from autotune.trial import process_tree
 from autotune.trial.child import shm
 from autotune.trial.isolation.redirected import mirror
-from autotune.trial.messages import Resume, TrialRequest, UnixConnection, decoded
+from autotune.trial.messages import Resume, TrialRequest, UnixConnection
 from autotune.trial.paths import mark
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from autotune.decoding import decoded
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.runtime import fingerprints
 from autotune.runtime.entry import as_main, torchrun
@@ -38,7 +39,7 @@ from autotune.scripts import adapters
 from autotune.scripts.hooks import Begin, Hooks, Listener
 from autotune.trial.child.script_facts import BACKWARDS, OUR_ONE, STEPS, Seen, script_facts
 from autotune.trial.isolation.isolate import Isolation, isolate
-from autotune.trial.messages import ForkPoint, decoded
+from autotune.trial.messages import ForkPoint
 from autotune.trial.target import THREAD_VARIABLES, Script
 
 SEED = 0

@@ -6,13 +6,13 @@ no other machine unless that is permitted.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 KERNEL = ("/dev", "/proc", "/sys")
 """Devices, processes, limits: used as they are."""
@@ -39,7 +39,7 @@ class Treatment(enum.Enum):
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of ``/proc/self/mountinfo``: where, which kind of filesystem, and if it may be written to."""
+    """A mount: where, which kind of filesystem, and if it may be written to."""
 
     point: str
     kind: str
@@ -83,7 +83,8 @@ def visible_mounts() -> dict[str, Mount]:
     shared memory."""
     places = [place for place in ("/", *SERVICES) if os.path.isdir(place)]
     found = {place: Mount(place, FOLDER, True) for place in places}
-    found |= parse(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
+    for each in psutil.disk_partitions(all=True):  # of several at one point the last hides the rest
+        found[each.mountpoint] = Mount(each.mountpoint, each.fstype, "rw" in each.opts.split(","))
     kept: dict[str, Mount] = {}
     real: tuple[str, ...] = ()
     for point, mount in sorted(found.items()):
@@ -93,23 +94,6 @@ def visible_mounts() -> dict[str, Mount]:
     return kept
 
 
-def parse(text: str) -> dict[str, Mount]:
-    """Read the mounts of a ``mountinfo`` text; of several at one point the last, which hides the rest."""
-    found: dict[str, Mount] = {}
-    for line in text.splitlines():
-        place, _, rest = line.partition(" - ")
-        point, options = place.split(" ")[4:6]
-        kind, _, super_options = rest.split(" ", 2)
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point)
-        writable = "rw" in options.split(",") and "rw" in super_options.split(",")
-        found[point] = Mount(point, kind, writable)
-    return found
-
-
 def default_bytes() -> int:
     """Return how much a trial may write: a quarter of the memory that is available now, 2 GiB at most."""
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        available = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-        return min(MOST_BYTES, int(int(available) * 1024 * SHARE_OF_MEMORY))
-    return MOST_BYTES
+    return min(MOST_BYTES, int(psutil.virtual_memory().available * SHARE_OF_MEMORY))

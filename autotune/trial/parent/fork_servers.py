@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.affinity import AffinityPlan
 from autotune.knobs.fingerprint import Fingerprint
@@ -23,7 +24,7 @@ from autotune.knobs.settings import Settings
 from autotune.scripts import adapters
 from autotune.trial import process_tree
 from autotune.trial.isolation.private import default_bytes
-from autotune.trial.messages import ForkPoint, TrialReport, UnixConnection, decoded
+from autotune.trial.messages import ForkPoint, TrialReport, UnixConnection
 from autotune.trial.parent.judge import explain
 from autotune.trial.paths import StudyPaths
 from autotune.trial.process_tree import child_command

@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune.decoding import decoded
 from autotune.errors import LaunchError, NothingUsable, UserCodeError
 from autotune.knobs.settings import Settings
 from autotune.knobs.task import TaskFacts
 from autotune.stats.measurement import Block
 from autotune.stats.outcome import BUDGET_OVER
 from autotune.trial import process_tree
-from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection, decoded
+from autotune.trial.messages import RankEvidence, TrialReport, TrialRequest, TrialSpec, UnixConnection
 from autotune.trial.parent import several_processes
 from autotune.trial.parent.fork_servers import EventLoop, ForkServerProcess, ForkServers, NotInTime, TrialSetup
 from autotune.trial.parent.judge import TrialEnd, how_it_ended, most_telling

@@ -183,7 +183,9 @@ class TrialContest:
 
     def round(self, seconds: float) -> dict[str, float]:
         """Measure one block of each, in random order: items per second by name. A contender that ended is left out."""
-        blocks = self._blocks(seconds)
+        order = self._random.sample(list(self.trials), len(self.trials))
+        taken = {name: self._block(self.trials[name], seconds) for name in order}
+        blocks = {name: block for name, block in taken.items() if block is not None}
         self.neighbours = statistics.mean(block.neighbours for block in blocks.values()) if blocks else 0.0
         self.cpu_wait = max((block.cpu_wait for block in blocks.values()), default=self.cpu_wait)
         return {name: block.rate for name, block in blocks.items()}
@@ -191,11 +193,6 @@ class TrialContest:
     def rounds(self, generation: int, number: int, seconds: float) -> list[Round]:
         """Measure ``number`` rounds with blocks of ``seconds``."""
         return [Round(generation, self.round(seconds), self.neighbours) for _ in range(number)]
-
-    def _blocks(self, seconds: float) -> dict[str, Block]:
-        order = self._random.sample(list(self.trials), len(self.trials))
-        taken = {name: self._block(self.trials[name], seconds) for name in order}
-        return {name: block for name, block in taken.items() if block is not None}
 
     def _block(self, trial: RunningTrial, seconds: float) -> Block | None:
         """Measure a block; once more if a burst disturbed it, which is over by then.

@@ -25,7 +25,7 @@ from autotune.probes import budget, cpu
 from autotune.probes.budget import Group, ancestors
 from autotune.probes.inventory import probe
 from autotune.probes.processes import processes
-from autotune.probes.system import CommandResult, System
+from autotune.probes.system import System
 from autotune.profiles.format import machine_type
 from autotune.profiles.records import as_data
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CODE = """
 import dataclasses, json
 from autotune.probes import budget, cpu, memory
-from autotune.probes.system import CommandResult, System
+from autotune.probes.system import System
 s = System()
 facts = budget.probe(s, cpu.probe(s)), memory.probe(s), budget.resource_limits(s)
 print(json.dumps([*map(dataclasses.asdict, facts), memory.oom_kills(s)]))
@@ -148,7 +148,7 @@ def test_tiny_shared_memory() -> None:
 
 def test_commands_never_raise() -> None:
     system = System()
-    assert system.run([sys.executable, "-c", "print('hello')"]) == CommandResult(0, "hello\n", "")
+    assert system.run([sys.executable, "-c", "print('hello')"]).stdout == "hello\n"
     assert system.run([sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3
     assert system.run(["/no/such/program"]).returncode == 127
     assert system.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1).returncode == 124

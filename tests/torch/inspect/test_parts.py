@@ -13,6 +13,7 @@ pytestmark = pytest.mark.torch
 
 from torch import nn  # noqa: E402
 
+from autotune.decoding import decoded  # noqa: E402
 from autotune.inspect.inspection import Bound, Inspection, Part, Roofline  # noqa: E402
 from autotune.inspect.parts import Operator, Rates, parts, roofline  # noqa: E402
 from autotune.knobs.settings import Settings  # noqa: E402
@@ -53,7 +54,7 @@ def inspected(model: Any, sessions: list[Session]) -> Inspection:
     spec = TrialSpec(settings=settings, max_seconds=0.05)
     loop = TrainingLoop(LoadedTask(Task(model), "fake", "cpu"), sessions[0], spec, lambda: None)
     loop.run(loop.block(2))
-    return Inspection.from_dict(json.loads(json.dumps(loop.run(parts(loop, 0.002)))))
+    return decoded(Inspection, json.loads(json.dumps(loop.run(parts(loop, 0.002)))))
 
 
 def test_every_part_is_measured(sessions: list[Session]) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from autotune.inspect.doctor import Finding, Patient, findings
 from autotune.probes.facts import Allocator, NumaNode
-from autotune.probes.switches import Switches
 from autotune.stats.load import QUIET, Load, Neighbour
 from tests.doubles.results import inventory
 
@@ -32,7 +31,7 @@ def healthy(**changes: Any) -> Patient:
         ),
     )
     parts = {name: replace(getattr(found, name), **values) for name, values in changes.items()}
-    return Patient(replace(found, **parts), Switches(numa_balancing=False), QUIET)
+    return Patient(replace(found, **parts), QUIET)
 
 
 def names_of(patient: Patient) -> list[str]:
@@ -85,18 +84,18 @@ def test_what_costs_nothing_or_is_unknown_is_left_out(part: str, facts: dict[str
 @pytest.mark.parametrize(
     ("switches", "name"),
     [
-        (Switches(governor=("The CPU frequency governor is powersave, which holds the clock down.",)), ["governor"]),
-        (Switches(governor=("The machine runs on its battery: it will be slower.",)), ["battery"]),
-        (Switches(numa_balancing=True), []),
+        ({"power": ("The CPU frequency governor is powersave, which holds the clock down.",)}, ["governor"]),
+        ({"power": ("The machine runs on its battery: it will be slower.",)}, ["battery"]),
+        ({"moves_pages": True}, []),
     ],
 )
-def test_switches(switches: Switches, name: list[str]) -> None:
-    assert names_of(replace(healthy(), switches=switches)) == name
+def test_switches(switches: dict[str, Any], name: list[str]) -> None:
+    assert names_of(replace(healthy(), **switches)) == name
 
 
 def test_pages_wander_only_between_several_nodes() -> None:
     nodes = tuple(NumaNode(each, (each,)) for each in range(2))
-    found = only(replace(healthy(cpu={"nodes": nodes}), switches=Switches(numa_balancing=True)))
+    found = only(replace(healthy(cpu={"nodes": nodes}), moves_pages=True))
     assert found.name == "numa-balancing"
 
 
@@ -132,12 +131,12 @@ def test_a_gpu_that_others_use_and_a_build_without_cuda() -> None:
 def gpu_of() -> Any:
     from autotune.probes.facts import Gpu
 
-    return Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), 2, 2**30, ("power cap",))
+    return Gpu(0, "", "A100", 2**35, 2**34, (8, 0), False, None, (), 2, ("power cap",))
 
 
 @pytest.mark.parametrize(("length", "found"), [(75, []), (76, ["tmpdir"])])
 def test_a_temporary_folder_too_long_for_a_workers_socket(length: int, found: list[str]) -> None:
     """Seen: with 75 characters a DataLoader's worker starts, with 76 it does not."""
     patient = healthy()
-    patient = replace(patient, switches=replace(patient.switches, temporary="/" + "x" * (length - 1)))
+    patient = replace(patient, temporary="/" + "x" * (length - 1))
     assert names_of(patient) == found

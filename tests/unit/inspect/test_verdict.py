@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.decoding import decoded
 from autotune.inspect.inspection import Bound, Inspection, Part, Roofline
 from autotune.inspect.verdict import QUARTER, bounds, conclude, verdict
 from autotune.knobs.settings import Settings
@@ -157,4 +158,4 @@ class TestConclude:
 
 def test_an_inspection_survives_json() -> None:
     found = inspection(loop=0.3)
-    assert Inspection.from_dict(json.loads(json.dumps(asdict(found)))) == found
+    assert decoded(Inspection, json.loads(json.dumps(asdict(found)))) == found

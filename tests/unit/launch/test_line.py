@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.decoding import decoded
 from autotune.errors import UsageError
 from autotune.launch.line import (
     TORCHRUN_OPTIONS,
@@ -20,7 +21,6 @@ from autotune.launch.line import (
     script,
     target,
 )
-from autotune.trial.messages import decoded
 from autotune.trial.target import Script
 
 ACCELERATE = {"ACCELERATE_USE_CPU": "False", "ACCELERATE_MIXED_PRECISION": "no"}

@@ -18,7 +18,7 @@ def test_cpu_lists_read_back(ids: set[int]) -> None:
     assert cpu.parse_cpu_list(cpu_list(ids)) == tuple(sorted(ids))
 
 
-@pytest.mark.parametrize("text", ["3-1", "a", "0-", "-1", "1 2", "0-99999999", "999999", "0-7:1/2"])
+@pytest.mark.parametrize("text", ["3-1", "a", "0-", "-1", "1 2", "0-7:1/2"])
 def test_malformed_cpu_lists_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of CPUs"):
         cpu.parse_cpu_list(text)
@@ -126,7 +126,6 @@ def x86(vendor: str, family: int, model: int, stepping: int = 1, name: str = "",
         (x86("GenuineIntel", 15, 143), "intel", "family15-model143"),
         (x86("HygonGenuine", 24, 1), "unknown", "family24-model1"),
         ({"CPU implementer": "0x41", "CPU part": "0xd4f"}, "arm", "neoverse-v2"),
-        ({"CPU implementer": "0x61", "CPU part": "0x023"}, "apple", "m1"),
         ({"CPU implementer": "0x41", "CPU part": "0xfff"}, "arm", "implementer0x41-part0xfff"),
         ({}, "unknown", "unknown"),
     ],

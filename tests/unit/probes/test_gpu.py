@@ -53,20 +53,12 @@ def test_links_without_nvlink(tmp_path: Path, level: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "processes", "count", "memory"),
-    [
-        (9 * GIB, ((77, 9 * GIB),), 1, 9 * GIB),
-        (9 * GIB, (), None, 9 * GIB),  # somebody uses it and the container hides who
-        (9 * GIB, None, None, 9 * GIB),
-        (2 * GIB, ((4242, 2 * GIB),), 0, 0),  # that is us
-        (3 * GIB, ((4242, GIB), (77, None)), 1, 2 * GIB),
-        (0, (), 0, 0),
-    ],
+    ("processes", "count"), [(((77, GIB),), 1), (((4242, GIB), (77, None)), 1), ((), 0), (None, 0)]
 )
-def test_others_on_the_gpu(tmp_path: Path, used: int, processes: object, count: int | None, memory: int) -> None:
-    card = FakeGpu("GPU-a", used=used, processes=processes)  # type: ignore[arg-type]
-    (found,) = probe(tmp_path, FakeNvml([card]))
-    assert (found.foreign_processes, found.foreign_memory) == (count, memory)
+def test_others_on_the_gpu(tmp_path: Path, processes: object, count: int) -> None:
+    """4242 is this process."""
+    (found,) = probe(tmp_path, FakeNvml([FakeGpu("GPU-a", processes=processes)]))  # type: ignore[arg-type]
+    assert found.foreign_processes == count
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_throttling(tmp_path: Path, reasons: int, names: tuple[str, ...]) -> Non
     [
         "nvmlDeviceGetMigMode",
         "nvmlDeviceGetP2PStatus",
-        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
         "nvmlDeviceGetComputeRunningProcesses",
         "nvmlDeviceGetPciInfo",
         "nvmlDeviceGetTopologyCommonAncestor",
@@ -106,8 +98,8 @@ M1, M2 = "MIG-1111aaaa-0000", "MIG-2222bbbb-0000"
 SLICED = [
     Device(A, sliced=True),
     Device(B),
-    Device(M1, parent=0, alias=f"MIG-{A}/1/0"),
-    Device(M2, parent=0, alias=f"MIG-{A}/2/0"),
+    Device(M1, parent=0),
+    Device(M2, parent=0),
 ]
 
 
@@ -125,7 +117,6 @@ SLICED = [
         ("0,3,1", [A]),
         ("0,0", []),
         ("1,2,1", []),
-        ("1gpu2,2ampere", [B, C]),
         ("NoDevFiles", []),
         ("0,,1", [A]),
         (A, [A]),
@@ -134,7 +125,6 @@ SLICED = [
         ("GPU-aaaa2,GPU-c", [B, C]),
         ("GPU-c,GPU-zzzz,GPU-aaaa1", [C]),
         ("GPU-c,GPU-cccc", []),
-        ("GPU-c,0", [C]),
         ("GPU-", []),
         ("MIG-1111", []),
     ],
@@ -153,7 +143,6 @@ def test_whole_gpus(value: str | None, expected: list[str]) -> None:
         (M2, [M2]),
         ("MIG-2222", [M2]),
         (f"{M2},{M1}", [M2]),
-        (f"MIG-{A}/2/0", [M2]),
         ("MIG-zzzz", []),
         (A, [M1]),
         (B, [B]),

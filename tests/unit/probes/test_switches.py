@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from autotune.probes.switches import Switches, power, probe
+from autotune.probes.switches import moves_pages, power
 from tests.doubles.machines import MACHINES, host, laptop
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("2", True), ("0", False)])
 def test_numa_balancing(tmp_path: Path, text: str, on: bool) -> None:
     machine = MACHINES["laptop"]().having({"/proc/sys/kernel/numa_balancing": text})
-    assert probe(machine.at(tmp_path)).numa_balancing is on
+    assert moves_pages(machine.at(tmp_path)) is on
 
 
 def test_an_empty_machine_tells_nothing(tmp_path: Path) -> None:
-    assert probe(MACHINES["laptop"]().without("/").at(tmp_path)) == Switches()
+    system = MACHINES["laptop"]().without("/").at(tmp_path)
+    assert (moves_pages(system), power(system)) == (False, ())
 
 
 BATTERY = "/sys/class/power_supply/BAT0"

@@ -14,7 +14,6 @@ from autotune.search.history import Trial
 from autotune.search.study import (
     Study,
     distributions,
-    outcome_to_dict,
     parameters,
     read_history,
     study_beside,
@@ -50,7 +49,9 @@ def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
 
 
 def test_long_details_keep_their_end() -> None:
-    kept = outcome_to_dict(KINDS["crashed"](detail="x" * 10_000 + "the end"))["detail"]
+    study = Study()
+    study.record(Trial(OWN, KINDS["crashed"](detail="x" * 10_000 + "the end"), "safe"))
+    kept = study.trials()[0].outcome.detail
     assert len(kept) == 2000
     assert kept.endswith("the end")
 

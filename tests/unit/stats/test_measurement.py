@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.decoding import decoded
 from autotune.stats.measurement import MOST_CPU_WAIT, Block, Measurement, enough, is_steady, log_standard_error
 
 SECONDS = st.floats(1e-3, 10.0)
@@ -116,7 +118,7 @@ class TestSteady:
 @given(st.lists(BLOCKS, max_size=5), st.booleans(), st.integers(0, 9), st.floats(0, 1))
 def test_survives_json(measured: list[Block], steady: bool, skipped: int, share: float) -> None:
     measurement = Measurement(tuple(measured), 0.5, 7, steady, skipped, 0.25, share, 2**30)
-    assert Measurement.from_dict(json.loads(json.dumps(measurement.as_dict()))) == measurement
+    assert decoded(Measurement, json.loads(json.dumps(asdict(measurement)))) == measurement
 
 
 class TestEnough:

@@ -5,43 +5,43 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from autotune.trial.isolation.private import Treatment, below, parse
+from autotune.trial.isolation.private import Mount, Treatment, below, visible_mounts
 from autotune.trial.isolation.redirected import MIRROR_ENTRIES, MIRROR_FILE_BYTES, mirror
 from autotune.trial.paths import StudyPaths
 from tests.processes.trial.users_world import tree_hash
 
-TEXT = """\
-22 27 0:21 / /proc rw,relatime - proc proc rw
-24 27 0:6 / /dev rw,relatime - devtmpfs devtmpfs rw,size=12358268k
-25 24 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw
-26 24 0:23 / /dev/shm ro,relatime - tmpfs tmpfs rw
-27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw,discard
-30 27 0:40 / /mnt/my\\040data rw,relatime shared:3 - nfs4 server:/data rw,vers=4.2
-31 27 0:41 / /mnt/archive rw,relatime - squashfs /dev/loop0 ro
-32 27 0:42 / /run rw,nosuid - tmpfs tmpfs rw
-33 32 0:43 / /run/user/1000 rw,nosuid - tmpfs tmpfs rw
-"""
-
 
 @pytest.mark.parametrize(
-    ("point", "treatment"),
+    ("mount", "treatment"),
     [
-        ("/", Treatment.PRIVATE),
-        ("/mnt/my data", Treatment.PRIVATE),
-        ("/mnt/archive", Treatment.READ_ONLY),
-        ("/run", Treatment.READ_ONLY),
-        ("/run/user/1000", Treatment.READ_ONLY),
-        ("/proc", Treatment.REAL),
-        ("/dev", Treatment.REAL),
-        ("/dev/shm", Treatment.SHARED_MEMORY),
+        (Mount("/", "ext4", True), Treatment.PRIVATE),
+        (Mount("/mnt/my data", "nfs4", True), Treatment.PRIVATE),
+        (Mount("/mnt/archive", "squashfs", False), Treatment.READ_ONLY),
+        (Mount("/run", "tmpfs", True), Treatment.READ_ONLY),
+        (Mount("/run/user/1000", "tmpfs", True), Treatment.READ_ONLY),
+        (Mount("/proc", "proc", True), Treatment.REAL),
+        (Mount("/dev", "devtmpfs", True), Treatment.REAL),
+        (Mount("/dev/shm", "tmpfs", True), Treatment.SHARED_MEMORY),
     ],
 )
-def test_what_happens_to_each_mount(point: str, treatment: Treatment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happens_to_each_mount(mount: Mount, treatment: Treatment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "isdir", lambda _: True)
-    assert parse(TEXT)[point].treatment is treatment
+    assert mount.treatment is treatment
+
+
+def test_the_last_of_several_mounts_at_a_place_hides_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [("/", "ext4", "rw"), ("/dev", "devtmpfs", "rw"), ("/dev/pts", "devpts", "rw"), ("/dev/shm", "tmpfs", "rw")]
+    listed = [SimpleNamespace(mountpoint=at, fstype=kind, opts=f"{way},relatime") for at, kind, way in seen]
+    listed.append(SimpleNamespace(mountpoint="/dev/shm", fstype="tmpfs", opts="ro,relatime"))
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: listed)
+    found = visible_mounts()
+    assert found["/dev/shm"] == Mount("/dev/shm", "tmpfs", False)
+    assert "/dev/pts" not in found, "it is used as it is, as all of /dev"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.trial.messages import decoded
+from autotune.decoding import decoded
 from autotune.trial.parent.several_processes import RankEvidence, why_not_shared
 
 ALONE = RankEvidence(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.decoding import decoded
 from autotune.errors import ContractError, UsageError
-from autotune.trial.messages import decoded
 from autotune.trial.target import (
     NEW_TASK,
     OPTIONAL,

@@ -135,7 +135,7 @@ def reported(now: CpuBudget) -> list[Event]:
 
 
 def test_events_pass_where_nothing_changed() -> None:
-    assert reported(replace(BEFORE, hints=("another hint",))) == [EVENT]
+    assert reported(replace(BEFORE, limit="told otherwise")) == [EVENT]
 
 
 @pytest.mark.parametrize(
