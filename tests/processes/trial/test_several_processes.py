@@ -43,14 +43,6 @@ def test_processes_that_part_after_the_first_steps_are_no_gain(tmp_path: Path, m
     assert "the weights of the ranks differ at the end of the trial" in outcome.reason
 
 
-def test_a_script_that_makes_no_group_is_not_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running("plain_loop", tmp_path, monkeypatch) as runner:
-        reason = runner.describe().why_not_several
-        assert runner.started == 0
-    assert reason is not None
-    assert reason.startswith("nothing that the script has loaded makes a process group")
-
-
 def ended(text: str | None = None, timed_out: str | None = None) -> TrialEnd:
     report = TrialReport(error=text, error_type="RuntimeError") if text else None
     return TrialEnd(report, rank_codes=(1,), code=1, timed_out=timed_out, seconds=20.0)
