@@ -62,13 +62,6 @@ def losses(text: str) -> list[float]:
     return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
 
 
-def test_the_profile_says_how_a_step_is_known(tuned: Path) -> None:
-    found = next(tuned.glob("profiles/*/train.yaml")).read_text()
-    assert "script: batches" in found
-    assert "unit: samples" in found
-    assert "samples: 512" in found
-
-
 def test_run_tuned_gives_the_same_losses(tuned: Path) -> None:
     plain = subprocess.run([sys.executable, "train.py", "20"], cwd=tuned, capture_output=True, text=True, check=True)
     done = autotune(tuned, "run", "--level", "safe", "train.py", "20")

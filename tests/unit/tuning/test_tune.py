@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,13 +44,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("variables", [{"RANK": "0"}, {"WORLD_SIZE": "4"}], ids=str)
-    def test_as_a_rank(self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(UsageError, match="without torchrun or mpiexec"):
-            run.run(TARGET, Options())
-
     def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORLD_SIZE", "1")
         monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
@@ -175,23 +167,6 @@ class TestRun:
         assert (ceiling is not None) == bool(expected)
         assert machine.matrix_rates() == expected
 
-    def test_a_place_that_no_longer_takes_the_profile_loses_nothing(
-        self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As where the disk is full, or the folder became read-only, while the run measured."""
-        replaced = os.replace
-
-        def full_there(written: str, path: Path) -> None:
-            if Path(path).is_relative_to(elsewhere / "full"):
-                raise OSError(28, "No space left on device")
-            replaced(written, path)
-
-        monkeypatch.setattr(os, "replace", full_there)
-        found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "full" / "mine.yaml"))
-        assert "No space left on device" in found.note
-        assert profiles.read(found.path).baseline == found.profile.baseline
-        assert not found.path.is_relative_to(elsewhere / "full")
-
     def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
         count = 0
 
@@ -270,12 +245,6 @@ class TestRun:
             run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True))
         assert world.closed == 1
 
-    @pytest.mark.parametrize("where", ["/proc/nowhere/p.yaml", "/dev/null/p.yaml"])
-    def test_a_folder_that_cannot_be_written_is_found_out_first(self, world: type[FakeRunner], where: str) -> None:
-        with pytest.raises(UsageError, match=re.escape("--profile OUT.yaml")):
-            run.run(TARGET, replace(self.OPTIONS, profile=Path(where)))
-        assert world.closed == 0
-
     def test_a_project_that_is_read_only_has_its_profile_in_the_users_folder(
         self, world: type[FakeRunner], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -328,19 +297,3 @@ class TestRun:
             run.run(TARGET, self.OPTIONS, taken_in_the_search)
         assert proven.read_text() == before
         assert profiles.read(proven.with_suffix(".partial.yaml")).evidence.partial
-
-    def test_a_taken_machine_starts_nothing(
-        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        @contextmanager
-        def taken(*_: Any) -> Iterator[None]:
-            raise NothingUsable("another tuning run holds the machine")
-            yield
-
-        monkeypatch.setattr(runner, "acquire", taken)
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        monkeypatch.setattr("tempfile.tempdir", str(scratch))
-        with pytest.raises(NothingUsable):
-            run.run(TARGET, self.OPTIONS)
-        assert list(scratch.iterdir()) == []
