@@ -14,6 +14,8 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from autotune.trial.child.task import BATCHES, MOST_SAMPLES, SECONDS, LoadedTask, check_split
 
+from .conftest import Clock
+
 WIDTH, CLASSES = 8, 4
 PAD = -100
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -24,16 +26,6 @@ def _compiles_again() -> Iterator[None]:
     """A trial that runs eagerly is a process of its own, which ends; this one goes on."""
     yield
     torch.compiler.set_stance("default")
-
-
-class Clock:
-    """Seconds that pass when somebody says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Listed(Dataset[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,14 +19,14 @@ from autotune.knobs.settings import Settings
 from autotune.profiles import file as profiles
 from autotune.profiles.format import machine_type
 from autotune.report.live import RunProgress, advanced
-from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import BUDGET_OVER, Compared, Completed, Crashed, Outcome, TimedOut, WrongNumbers
+from autotune.stats.outcome import BUDGET_OVER, Compared, Crashed, Outcome, TimedOut, WrongNumbers
 from autotune.trial.parent.fork_servers import TrialSetup
-from autotune.trial.target import NEW_TASK, TaskFile
+from autotune.trial.target import NEW_TASK, Script, TaskFile
 from autotune.tuning import machine, run, runner
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
+from tests.doubles.fake_bench import completed
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
@@ -43,24 +44,35 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class TestRefused:
-    def test_one_process_that_a_launcher_counted_is_no_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("WORLD_SIZE", "1")
-        monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
-        with pytest.raises(pytest.fail.Exception, match="it began"):
-            run.run(TARGET, Options())
+def test_one_process_that_a_launcher_counted_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setattr(run, "probe", lambda: pytest.fail("it began"))
+    with pytest.raises(pytest.fail.Exception, match="it began"):
+        run.run(TARGET, Options())
 
 
-def _completed(rate: float) -> Completed:
-    return Completed(
-        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
-    )
+def test_waiting_for_another_run_costs_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+
+    @contextmanager
+    def open_runner(*_: Any) -> Iterator[None]:
+        now[0] += 100.0
+        yield
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run, "open_runner", open_runner)
+    monkeypatch.setattr(run, "probe", lambda: inventory(2, 2))
+    monkeypatch.setattr(run, "on_the_same_cpus", lambda *_: None)
+    monkeypatch.setattr(run, "_run_phases", lambda host: host.schedule)
+    schedule: Any = run.run(Script(tmp_path / "train.py"), Options(budget=60.0), started=990.0)
+    assert schedule.elapsed == pytest.approx(10.0)
+    assert 40.0 < schedule.left <= 50.0
 
 
 class FakeRunner:
     """Knows one task; every trial's fate is the test's."""
 
-    fate: Any = staticmethod(lambda settings: _completed(100.0))
+    fate: Any = staticmethod(lambda settings: completed(100.0))
     closed = 0
 
     def __init__(self, setup: TrialSetup) -> None:
@@ -175,7 +187,7 @@ class TestRun:
             count += 1
             if count == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return _completed(100.0 + count)
+            return completed(100.0 + count)
 
         world.fate = staticmethod(fate)
         with pytest.raises(Interrupted):
@@ -196,7 +208,7 @@ class TestRun:
         def fate(settings: Settings) -> Outcome:
             if settings != OWN:
                 raise ending
-            return _completed(100.0)
+            return completed(100.0)
 
         world.fate = staticmethod(fate)
         with pytest.raises(type(ending)) as ended:
@@ -212,7 +224,7 @@ class TestRun:
         def fate(settings: Settings) -> Outcome:
             if settings != OWN:
                 raise NothingUsable("the budget ended before it was imported")
-            return _completed(100.0)
+            return completed(100.0)
 
         world.fate = staticmethod(fate)
         found = run.run(TARGET, replace(self.OPTIONS, profile=elsewhere / "out.yaml"))
@@ -226,14 +238,14 @@ class TestRun:
             seen.append(settings)
             if len(seen) == 3:
                 raise Interrupted(signal.SIGINT)
-            return _completed(100.0)
+            return completed(100.0)
 
         world.fate = staticmethod(fate)
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml")
         with pytest.raises(Interrupted):
             run.run(TARGET, options)
         finished, seen[:] = seen[:2], []
-        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        world.fate = staticmethod(lambda settings: seen.append(settings) or completed(100.0))
         found = run.run(TARGET, replace(options, resume=True))
         assert set(finished) & set(seen) <= {finished[0]}, "only the baseline is repeated, on purpose"
         assert found.profile.evidence.trials == len(finished) + len(seen)
@@ -258,7 +270,7 @@ class TestRun:
         options = replace(self.OPTIONS, profile=elsewhere / "out.yaml", resume=True)
         run.run(TARGET, options)
         seen: list[Settings] = []
-        world.fate = staticmethod(lambda settings: seen.append(settings) or _completed(100.0))
+        world.fate = staticmethod(lambda settings: seen.append(settings) or completed(100.0))
         (elsewhere / "model.py").write_text(NEW_TASK + "\n# another model\n")
         run.run(TARGET, options)
         assert seen, "nothing of the other text's trials counts"
