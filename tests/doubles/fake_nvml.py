@@ -14,7 +14,6 @@ class FakeSlice:
 
     uuid: str
     memory: int
-    gpu_instance: int = 7
     used: int = 0
     processes: tuple[tuple[int, int | None], ...] = ()
     slices: None = None
@@ -102,12 +101,6 @@ class FakeNvml:
         if place not in present:
             raise self.NVMLError
         return present[place]
-
-    def nvmlDeviceGetGpuInstanceId(self, handle: FakeSlice) -> int:  # noqa: N802
-        return handle.gpu_instance
-
-    def nvmlDeviceGetComputeInstanceId(self, handle: FakeSlice) -> int:  # noqa: N802
-        return 0
 
     def nvmlDeviceGetPciInfo(self, handle: FakeGpu) -> Any:  # noqa: N802
         return SimpleNamespace(busId=handle.bus.encode())
