@@ -13,7 +13,6 @@ from torch.optim import SGD, AdamW
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from autotune.knobs.fingerprint import Fingerprint
-from autotune.knobs.settings import Settings
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order, SharedBatch
@@ -228,13 +227,6 @@ def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
     assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
     monkeypatch.undo()
     assert differences(before, process_state()) == []
-
-
-def test_an_order_is_the_same_after_its_way_through_the_environment() -> None:
-    order = Order(BASELINE.but(num_workers=2), BASELINE, KNOWN, "safe", "cpu", SharedBatch(16, 8, 64))
-    assert Order.from_text(order.as_text()) == order
-    assert order.changed == {"num_workers", "prefetch_factor"}
-    assert Order(Settings(), Settings(), Fingerprint()).changed == frozenset()
 
 
 # Several processes ----------------------------------------------------------------------------------------------------
