@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
@@ -114,27 +111,6 @@ class TestNumbers:
         assert all(loss > 0 for loss in losses)
         assert loop.finite
 
-    def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
-        def losses(seed: int) -> tuple[float, ...]:
-            loop = workshop.loop(spec={"seed": seed})
-            block(loop, 4)
-            return loop.checked_losses()
-
-        assert losses(0) == losses(0)
-        assert losses(0) != losses(1)
-
-    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-    def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            value = workshop.loss(model, batch)
-            return value * bad if workshop.steps == CHECK_STEPS + 3 else value
-
-        loop = workshop.loop(compute_loss=loss)
-        block(loop, CHECK_STEPS)
-        assert loop.finite
-        block(loop, CHECK_STEPS)
-        assert not loop.finite
-
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_what_overflows_in_bf16_only_is_noticed(self, workshop: Workshop, precision: str) -> None:
         class Narrow(nn.Linear):
@@ -146,11 +122,3 @@ class TestNumbers:
         loop = workshop.loop(settings, build_model=lambda: Narrow(3, 1))
         block(loop, 2)
         assert loop.finite == (precision == "fp32")
-
-    def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
-        class Nothing(IterableDataset[Any]):
-            def __iter__(self) -> Iterator[Any]:
-                return iter(())
-
-        with pytest.raises(ValueError, match="no batch: the dataset is empty"):
-            block(workshop.loop(build_dataset=Nothing), 1)
