@@ -89,7 +89,6 @@ def test_the_users_launch_line_is_the_baseline(
         assert baseline.backend == "gloo"
         outcome = TrialBench(runner, baseline).measure(baseline, 0.0, runner.deadline)
         assert isinstance(outcome, Completed), outcome.reason
-        assert outcome.measurement is not None
         steps = sum(block.steps for block in outcome.measurement.blocks)
         assert sum(block.items for block in outcome.measurement.blocks) == steps * batch
 

@@ -113,7 +113,6 @@ class TestDescendants:
         process = subprocess.Popen(
             [strange, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert process.stdout is not None
         process.stdout.readline()
         family.pids.append(process.pid)
         assert process.pid in process_tree.descendants(os.getpid())

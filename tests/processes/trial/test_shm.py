@@ -75,7 +75,6 @@ def python(*arguments: str, cwd: Path = ROOT, before: tuple[str, ...] = ()) -> s
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -158,7 +157,6 @@ sys.stdin.read()
 def test_pythons_resource_tracker_outlives_the_trial_and_removes_the_rest() -> None:
     name = f"psm_test_{os.getpid()}"
     process = python("-c", TRACKED, name)
-    assert process.stdout is not None
     tracker = int(process.stdout.readline())
     assert shm.is_tracker(tracker)
     assert (shm.FOLDER / name).exists()

@@ -175,7 +175,6 @@ def test_batches_move_in_whatever_they_come() -> None:
             return f"on {device}"
 
     move = sharing.mover(META, non_blocking=False)
-    assert move is not None
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
     nested = defaultdict(list, {"a": [torch.ones(1)]})
     pair = Pair(torch.ones(2), [torch.ones(2), "text"])
