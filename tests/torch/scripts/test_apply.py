@@ -134,19 +134,6 @@ def test_what_equals_the_scripts_own_is_left_alone(begin: Begin) -> None:
     applied.remove()
 
 
-def test_other_loaders_models_and_optimizers_are_left_alone(begin: Begin) -> None:
-    begin(num_workers=1, optimizer_impl="fused", precision="bf16", compared=Fingerprint())
-    seen = list[Any]()
-    losses = train(seen=seen)[0]
-    net, optimizer, loader, _valid = seen
-    assert (loader.num_workers, dict(optimizer._optimizer_step_pre_hooks), "_compiled_call_impl" in vars(net)) == (
-        0,
-        {},
-        False,
-    )
-    assert losses
-
-
 @pytest.mark.parametrize("changes", [{"num_workers": 1}, {"num_workers": 1, "batch_size": 16}])
 def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any]) -> None:
     """The script is started with another batch size than it was tuned with."""
