@@ -45,10 +45,9 @@ def losses(text: str) -> list[float]:
 
 
 def test_run_tuned_gives_the_same_losses(tuned: Path) -> None:
-    plain = subprocess.run(
-        [sys.executable, "train.py", "--steps", "20"], cwd=tuned, capture_output=True, text=True, check=True
-    )
-    done = autotune(tuned, "run", "--level", "safe", "train.py", "--steps", "20")
+    words = ["train.py", "--steps", "20"]
+    plain = subprocess.run([sys.executable, *words], cwd=tuned, capture_output=True, text=True, check=True)
+    done = autotune(tuned, "run", "--level", "safe", *words)
     assert done.code == 0, done.err
     assert losses(done.out) == pytest.approx(losses(plain.stdout), rel=1e-4)
     assert (tuned / "model.pt").is_file()
