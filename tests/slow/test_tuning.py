@@ -80,7 +80,7 @@ def test_tune_then_train(folder: Path) -> None:
 
 def test_killed_then_resumed_then_interrupted(folder: Path) -> None:
     """The parent of all trials never loads torch; kill -9 leaves nothing; --resume repeats nothing; SIGTERM saves.
-    SIGINT is sent in `test_several_machines`.
+    SIGINT is sent in `test_terminal`.
     """
     words = ("tune", "model.py", "--budget", "10m", "--profile", "p.yaml")
     process = begin(folder, *words)
