@@ -59,7 +59,6 @@ class FakeBench:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
-        self.longest = 0.0
 
     def clock(self) -> float:
         return self.now
@@ -82,10 +81,8 @@ class FakeBench:
         self.contests.append(dict(candidates))
         if len(self.contests) == self.interrupt_at[1]:
             raise Interrupted(15)
-        before = self.now
         self.spend(0.6 * self.trial * len(candidates))
         yield FakeContest(self, {name: self.rate(chosen) * self.luck(1) for name, chosen in candidates.items()})
-        self.longest = max(self.longest, self.now - before)
 
 
 class FakeContest:

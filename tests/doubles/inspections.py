@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from autotune.inspect.inspection import CLOCKED, Inspection, Part, Place, Roofline
 from autotune.knobs.task import TaskFacts
 from autotune.stats.proof import Proof, Round
+from benchmarks.simulation.simulator import context, inventory
 
 COMPUTES = Roofline(overhead=0.001, compute=0.006, bandwidth=0.001)
 PLACES = {Part.LOOP: Place("log_metrics", "train.py", 41, 0.8), Part.LOADER: Place("__getitem__", "train.py", 12, 0.4)}
@@ -48,19 +50,4 @@ def rounds(neighbours: float = 0.0, **gains: float) -> list[Round]:
 
 def facts(**changes: Any) -> TaskFacts:
     """Of a small task file."""
-    values: dict[str, Any] = {
-        "name": "model",
-        "samples": 4096,
-        "iterable": False,
-        "parameters": 1000,
-        "has_convolutions": False,
-        "has_batch_norm": False,
-        "optimizer": "AdamW",
-        "optimizer_impls": ("default",),
-        "sample_bytes": 64,
-        "sample_variation": 1.0,
-        "unit": "samples",
-        "device": "cpu",
-        "current": {},
-    }
-    return TaskFacts(**(values | changes))
+    return replace(context(inventory(), 32).task, **changes)

@@ -106,7 +106,7 @@ def host(
 
 
 def laptop() -> Machine:
-    """Raptor Lake: 6 P-cores with SMT (cpu 0-11), 8 E-cores (12-19), on battery, NVMe."""
+    """Raptor Lake: 6 P-cores with SMT (cpu 0-11), 8 E-cores (12-19), on battery."""
     cores = [(2 * i, 2 * i + 1) for i in range(6)] + [(i,) for i in range(12, 20)]
     flags = "fpu sse2 avx f16c fma avx2 avx_vnni"
     machine = host(
@@ -122,15 +122,6 @@ def laptop() -> Machine:
             "/sys/class/power_supply/AC/online": "0",
             "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
             "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver": "intel_pstate",
-            **caches(0, [(1, "Data", "48K", "0-1"), (2, "Unified", "1280K", "0-1"), (3, "Unified", "24576K", "0-19")]),
-            **caches(2, [(1, "Data", "48K", "2-3"), (2, "Unified", "1280K", "2-3"), (3, "Unified", "24576K", "0-19")]),
-            **disk("259:2", "nvme0n1p2", "nvme0n1", "0"),
-            "/proc/self/mountinfo": "\n".join(
-                [
-                    "24 30 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate",
-                    "30 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw",
-                ]
-            ),
         }
     )
 
@@ -142,11 +133,10 @@ def server() -> Machine:
     flags = "fpu sse2 avx f16c fma avx2 avx512f avx512bw avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8 avx512_fp16"
     info = intel_cpuinfo(128, 143, 8, "Intel(R) Xeon(R) Platinum 8462Y+", flags)
     machine = host(cores, cpuinfo=info, memory=1024 * GIB, packages=packages)
-    rows = ["10 12 21 21", "12 10 21 21", "21 21 10 12", "21 21 12 10"]
     nodes: dict[str, str] = {}
     for i in range(4):
         cpus = f"{16 * i}-{16 * i + 15},{64 + 16 * i}-{64 + 16 * i + 15}"
-        nodes |= node(i, cpus, 0 if i == 1 else 256 * GIB, rows[i])
+        nodes |= node(i, cpus, 0 if i == 1 else 256 * GIB)
     gpus = [
         FakeGpu(
             f"GPU-{i:08x}-1111-2222-3333-444444444444", "NVIDIA H200", 141 * GIB, bus=f"00000000:{0x18 + i:02X}:00.0"
@@ -175,9 +165,7 @@ def pod_v2() -> Machine:
             f"{leaf}/memory.events": events.format(1),
             f"{leaf}/pids.max": "max",
             f"{leaf}/cpuset.cpus.effective": "0-63",
-            f"{leaf}/cpu.stat": "usage_usec 9\nnr_throttled 0\nthrottled_usec 0",
             f"{group}/cpu.max": "200000 100000",
-            f"{group}/cpu.stat": "usage_usec 9\nnr_periods 4\nnr_throttled 2\nthrottled_usec 1500000",
             f"{group}/memory.max": str(2 * GIB),
             f"{group}/memory.current": str(1536 * MIB),
             f"{group}/memory.stat": f"{stat}\nslab_reclaimable {64 * MIB}",
@@ -204,7 +192,6 @@ def pod_v1() -> Machine:
             "/proc/self/mountinfo": "\n".join(mounts),
             f"{cpu}/cpu.cfs_quota_us": "150000",
             f"{cpu}/cpu.cfs_period_us": "100000",
-            f"{cpu}/cpu.stat": "nr_periods 10\nnr_throttled 4\nthrottled_time 2500000000",
             f"{memory}/memory.limit_in_bytes": V1_UNLIMITED,
             f"{memory}/memory.usage_in_bytes": str(GIB),
             f"{memory}/memory.stat": f"cache 1\nhierarchical_memory_limit {4 * GIB}\ntotal_inactive_file {512 * MIB}",
@@ -249,7 +236,7 @@ def arm_server() -> Machine:
     )
     machine = host([(i,) for i in range(64)], cpuinfo=info, memory=128 * GIB, machine="aarch64")
     restarted = {f"/sys/devices/system/cpu/cpu{i}/topology/core_id": str(i % 4) for i in range(64)}
-    return machine.having({**restarted, **node(0, "0-63", 128 * GIB, "10")})
+    return machine.having({**restarted, **node(0, "0-63", 128 * GIB)})
 
 
 MACHINES = {
@@ -303,32 +290,10 @@ def cpu_list(cpus: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def node(number: int, cpus: str, memory: int, distances: str) -> dict[str, str]:
+def node(number: int, cpus: str, memory: int) -> dict[str, str]:
     """Files of one NUMA node."""
     folder = f"/sys/devices/system/node/node{number}"
     return {
         f"{folder}/cpulist": cpus,
         f"{folder}/meminfo": f"Node {number} MemTotal:       {memory // KIB} kB\nNode {number} MemFree:        0 kB",
-        f"{folder}/distance": distances,
-    }
-
-
-def caches(cpu: int, rows: Iterable[tuple[int, str, str, str]]) -> dict[str, str]:
-    """Cache files of one CPU from (level, type, size, sharers)."""
-    files = {}
-    for index, row in enumerate(rows):
-        folder = f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-        names = ("level", "type", "size", "shared_cpu_list")
-        files |= {f"{folder}/{name}": str(value) for name, value in zip(names, row, strict=True)}
-    return files
-
-
-def disk(number: str, partition: str, whole: str, rotational: str) -> dict[str, str]:
-    """A partition of a disk, where ``/sys/dev/block/<number>`` leads."""
-    folder = f"/sys/dev/block/{number}"
-    return {
-        f"{folder}/uevent": f"DEVTYPE=partition\nDEVNAME={partition}",
-        f"{folder}/partition": "2",
-        f"{folder}/../uevent": f"DEVTYPE=disk\nDEVNAME={whole}",
-        f"{folder}/../queue/rotational": rotational,
     }

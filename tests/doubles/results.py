@@ -7,26 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.knobs.settings import Settings
-from autotune.probes.facts import (
-    Allocator,
-    Backend,
-    Cpu,
-    CpuBudget,
-    Gpu,
-    Inventory,
-    LogicalCpu,
-    Memory,
-    NumaNode,
-    ResourceLimits,
-    Software,
-)
-from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, Target, machine_type
+from autotune.probes.facts import Backend, Inventory
+from autotune.profiles.format import Evidence, Failure, LevelResult, NotOffered, Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Crashed
 from autotune.stats.proof import IDENTITY, Proof
+from benchmarks.simulation import simulator
+from benchmarks.simulation.simulator import GIB
+from tests.doubles import profiles
+from tests.doubles.profiles import BASELINE
 
-BASELINE = Settings(threads=8, batch_size=64)
 SAFE = BASELINE.but(num_workers=4, prefetch_factor=4, optimizer_impl="fused")
 AMP = SAFE.but(precision="bf16")
 MAX = AMP.but(batch_size=256)
@@ -42,66 +33,23 @@ def tried(settings: Settings, rate: float, seconds: float = 0.0) -> Trial:
 
 def inventory(**changes: Any) -> Inventory:
     """A container with 8 of 16 CPUs and no GPU."""
+    plain = simulator.inventory(16, 8, memory=64 * GIB)
+    limit = "cgroup CPU quota 8.0 (of 16 online CPUs)"
+    memory = replace(plain.memory, limit=32 * GIB, limit_source="cgroup memory.max", available=30 * GIB)
+    software = replace(plain.software, python="3.11.9", torch="2.9.0", environment=(("OMP_NUM_THREADS", "8"),))
+    backends = (Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device"))
     values: dict[str, Any] = {
-        "cpu": Cpu(
-            vendor="amd",
+        "cpu": replace(
+            plain.cpu,
             model="AMD EPYC 9B14 [96-Core]",
             family="epyc-zen4",
-            architecture="x86_64",
             features=("avx2", "avx512f", "avx512_bf16"),
-            logical=tuple(LogicalCpu(id=k, package=0, core=k // 2, node=0) for k in range(16)),
-            nodes=(NumaNode(0, tuple(range(16))),),
         ),
-        "budget": CpuBudget(
-            cpus=tuple(range(16)),
-            quota=8.0,
-            threads=8,
-            cores=8,
-            performance_cores=8,
-            limit="cgroup CPU quota 8.0 (of 16 online CPUs)",
-        ),
-        "memory": Memory(
-            total=64 * 2**30,
-            limit=32 * 2**30,
-            limit_source="cgroup memory.max",
-            available=30 * 2**30,
-            shm_total=64 * 2**20,
-            shm_free=64 * 2**20,
-            transparent_hugepages="madvise",
-        ),
-        "gpus": (),
-        "limits": ResourceLimits(processes=None),
-        "software": Software(
-            python="3.11.9",
-            platform="linux",
-            torch="2.9.0",
-            cuda=None,
-            compiler=None,
-            compiler_reason="no C++ compiler found",
-            default_threads=8,
-            default_interop_threads=8,
-            start_method="fork",
-            backends=(Backend("gloo", True, ""), Backend("nccl", False, "no CUDA device")),
-            allocators=(Allocator("jemalloc", "libjemalloc.so.2"),),
-            environment=(("OMP_NUM_THREADS", "8"),),
-        ),
+        "budget": replace(plain.budget, quota=8.0, threads=8, limit=limit),
+        "memory": replace(memory, shm_total=64 * 2**20, shm_free=64 * 2**20, transparent_hugepages="madvise"),
+        "software": replace(software, compiler=None, compiler_reason="no C++ compiler found", backends=backends),
     }
-    return Inventory(**{**values, **changes})
-
-
-def gpu(index: int) -> Gpu:
-    """One GPU with another process on it."""
-    return Gpu(
-        index=index,
-        uuid=f"GPU-00000000-0000-0000-0000-00000000000{index}",
-        name="NVIDIA H200",
-        memory_total=141 * 2**30,
-        memory_free=140 * 2**30,
-        capability=(9, 0),
-        mig=False,
-        node=0,
-        foreign_processes=1,
-    )
+    return replace(plain, **{**values, **changes})
 
 
 def gain(value: float, rounds: int = 12) -> Proof:
@@ -112,11 +60,6 @@ def gain(value: float, rounds: int = 12) -> Proof:
 def profile(**changes: Any) -> Profile:
     """Every level gains; amp is recommended."""
     values: dict[str, Any] = {
-        "machine": machine_type(inventory()),
-        "software": {"python": "3.11.9", "torch": "2.9.0", "cuda": None},
-        "target": Target("resnet", "samples", "cpu", 11_000_000, 50_000),
-        "recommended": "amp",
-        "baseline": BASELINE,
         "baseline_rate": 1240.4,
         "levels": {
             "safe": LevelResult(SAFE, 2010.2, gain(1.62), True),
@@ -140,7 +83,7 @@ def profile(**changes: Any) -> Profile:
             warnings=("the machine was busy during 2 of 31 trials",),
         ),
     }
-    return Profile(**{**values, **changes})
+    return replace(profiles.profile(machine_type(inventory())), **{**values, **changes})
 
 
 def no_gain() -> Profile:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,8 @@ import torch
 from autotune.knobs.settings import Settings
 from autotune.probes import inventory
 from autotune.stats.outcome import Completed
-from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
-from autotune.trial.parent.runner import Runner
 from autotune.trial.parent.trial_bench import TrialBench
-from autotune.trial.paths import StudyPaths
+from tests.processes.trial.running_scripts import running_task
 from tests.slow.harness import autotune
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
@@ -74,12 +71,7 @@ def test_the_probe_agrees_with_torch() -> None:
     ids=lambda settings: ",".join(f"{k}={v}" for k, (v, _) in settings.difference(Settings(batch_size=64)).items()),
 )
 def test_trials_run_forked_on_the_device(folder: Path, settings: Settings) -> None:
-    paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=2, memory=2**34)
-
-    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
+    with running_task(folder / "model.py") as runner:
         facts = runner.describe()
         bench = TrialBench(runner, Settings(threads=1, batch_size=64))
         bench.measure(bench.baseline, 0.0, float("inf"))

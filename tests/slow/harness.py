@@ -110,7 +110,6 @@ def begin(folder: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
     """Read its progress up to a line in which the expression ``words`` is found. Lines come every ten seconds."""
-    assert process.stderr is not None
     seen = ""
     for line in process.stderr:
         seen += line

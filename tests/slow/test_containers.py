@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slow.harness import MLP, Finished, autotune, cgroup, inside
+from tests.slow.harness import MLP, Finished, autotune
 
 pytestmark = [pytest.mark.torch, pytest.mark.root]
 
@@ -81,16 +81,3 @@ def test_a_tiny_shared_memory(folder: Path) -> None:
     assert "/dev/shm" in done.err
     for settings in every_settings(done):
         assert settings["num_workers"] == 0
-
-
-def test_little_memory(folder: Path) -> None:
-    try:
-        group = cgroup("memory", memory__limit_in_bytes=str(2 * 2**30))
-    except OSError as error:
-        pytest.skip(f"cannot make a memory cgroup: {error}")
-    try:
-        done = tuned(folder, "--only precision", inside(group))
-    finally:
-        group.rmdir()
-    assert "2.0 GiB" in done.err or "2 GiB" in done.err
-    assert done.profile["machine"]["facts"]["memory_gib"] == 2

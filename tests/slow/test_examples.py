@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-DRIVER = Path(__file__).with_name("example_train.py")
 PLAIN = Settings(threads=1, interop_threads=1)
 CASES = {
     "digits": (PLAIN.but(batch_size=64, channels_last=True, optimizer_impl="fused"), 12, 1e-3),
@@ -37,68 +35,40 @@ WORDS = "--steps", "60", "--save"
 """Of the example that two processes train too."""
 
 
-def start(words: list[str], folder: Path, given: str | None = None) -> str:
-    """What ``python WORDS`` prints."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join((str(ROOT), str(EXAMPLES)))},
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+def loss(folder: Path, words: list[str], **variables: str) -> float:
+    """The loss that ``python WORDS`` prints."""
+    paths = os.pathsep.join((str(ROOT), str(EXAMPLES)))
+    own = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths} | variables
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=own, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    found = re.search(r"loss ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    return float(found.group(1))
 
 
 def script(name: str, *arguments: str) -> list[str]:
     return [str(EXAMPLES / f"{name}.py"), "--epochs", "1", *arguments]
 
 
-def loss(printed: str) -> float:
-    found = re.search(r"loss ([\d.]+)", printed)
-    assert found is not None, printed
-    return float(found.group(1))
-
-
 def profile(path: Path, settings: Settings) -> str:
     return str(profiles.write(path, records.profile(settings)))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("training")
-
-
-@pytest.fixture(scope="module")
-def printed(folder: Path) -> dict[str, tuple[str, str]]:
-    """What each example printed, trained without a profile and with one; `tabular_mlp` as ``alone`` too."""
-    runs = []
-    for name, (settings, steps, _) in CASES.items():
-        words = script(name, "--steps", str(steps))
-        path = profile(folder / f"{name}.yaml", settings)
-        runs.append({"words": words, "variables": {"AUTOTUNE_DISABLE": "1"}})
-        runs.append({"words": [*words, "--profile", path], "variables": {}})
-    alone = script("tabular_mlp", *WORDS, str(folder / "one.pt"))
-    runs.append({"words": alone, "variables": {"AUTOTUNE_DISABLE": "1"}})
-    said = json.loads(start([str(DRIVER)], folder, json.dumps(runs)).splitlines()[-1])
-    pairs = zip(said[:-1:2], said[1:-1:2], strict=True)
-    return {**dict(zip(CASES, pairs, strict=True)), "alone": (said[-1], "")}
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_trains_the_same_with_the_profile(name: str, printed: dict[str, tuple[str, str]]) -> None:
-    plain, tuned = map(loss, printed[name])
-    assert tuned == pytest.approx(plain, rel=CASES[name][2])
+def test_trains_the_same_with_the_profile(name: str, tmp_path: Path) -> None:
+    settings, steps, tolerance = CASES[name]
+    words = script(name, "--steps", str(steps))
+    plain = loss(tmp_path, words, AUTOTUNE_DISABLE="1")
+    tuned = loss(tmp_path, [*words, "--profile", profile(tmp_path / "tuned.yaml", settings)])
+    assert tuned == pytest.approx(plain, rel=tolerance)
 
 
-def test_two_processes_learn_as_one_and_save_once(folder: Path, printed: dict[str, tuple[str, str]]) -> None:
+def test_two_processes_learn_as_one_and_save_once(tmp_path: Path) -> None:
     """The example shuffles without a seed of its own, so the order differs and only the loss can be compared."""
-    path = profile(folder / "two.yaml", PLAIN.but(processes=2, batch_size=64))
+    one = loss(tmp_path, script("tabular_mlp", *WORDS, "one.pt"), AUTOTUNE_DISABLE="1")
+    path = profile(tmp_path / "two.yaml", PLAIN.but(processes=2, batch_size=64))
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = script("tabular_mlp", *WORDS, str(folder / "two.pt"), "--profile", path)
-    two = loss(start([*launcher, *words], folder))
-    assert two == pytest.approx(loss(printed["alone"][0]), rel=0.5)
-    shapes = {key: value.shape for key, value in torch.load(folder / "one.pt").items()}
-    assert {key: value.shape for key, value in torch.load(folder / "two.pt").items()} == shapes
+    two = loss(tmp_path, [*launcher, *script("tabular_mlp", *WORDS, "two.pt", "--profile", path)])
+    assert two == pytest.approx(one, rel=0.5)
+    shapes = {key: value.shape for key, value in torch.load(tmp_path / "one.pt").items()}
+    assert {key: value.shape for key, value in torch.load(tmp_path / "two.pt").items()} == shapes

@@ -1,7 +1,7 @@
 """A fault of the user's own code is shown untouched, at once, with exit code 3.
 
-How each fault is found has its tests beside the code: `tests/torch/trial/test_loaded_task`,
-`tests/trial/parent/test_loading` and `tests/tuning/test_tune`.
+How each fault is found has its tests beside the code: `tests/torch/trial/test_task`,
+`tests/processes/trial/test_describe` and `tests/unit/tuning/test_tune`.
 """
 
 from __future__ import annotations

@@ -9,34 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.scripts.corpus import LOOP, PLAIN, STEPPED, added, changed
+
 from .harness import autotune
 
-SCRIPT = """
-import sys
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-steps = int(sys.argv[1])
-torch.manual_seed(0)
-inputs = torch.randn(512, 16)
-loader = DataLoader(TensorDataset(inputs, inputs.argmax(dim=1) % 4), batch_size=32, shuffle=True)
-model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
-optimizer = torch.optim.AdamW(model.parameters())
-print("starts", file=open("started.txt", "a"))
-step = 0
-while step < steps:
-    for batch, labels in loader:
-        loss = nn.functional.cross_entropy(model(batch), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        print("step", step, "loss", repr(loss.item()))
-        step += 1
-        if step == steps:
-            break
-torch.save(model, "model.pt")
-"""
+SCRIPT = changed(
+    PLAIN,
+    added(LOOP, "print('starts', file=open('started.txt', 'a'))"),
+    added(STEPPED, "print('step', step, 'loss', repr(loss.item()))"),
+    ("\nif __name__", "    torch.save(model, 'model.pt')\n\nif __name__"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +27,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     before = digest(folder)
-    done = autotune(folder, "tune", "--budget", "40s", "train.py", "1000000")
+    done = autotune(folder, "tune", "--budget", "40s", "train.py", "--steps", "1000000")
     assert done.code == 0, done.err
     assert "autotune run --profile" in done.err or "nothing to apply" in done.err
     assert digest(folder) == before, "the script's own writes landed elsewhere"
@@ -62,18 +44,12 @@ def losses(text: str) -> list[float]:
     return [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
 
 
-def test_the_profile_says_how_a_step_is_known(tuned: Path) -> None:
-    found = next(tuned.glob("profiles/*/train.yaml")).read_text()
-    assert "script: batches" in found
-    assert "unit: samples" in found
-    assert "samples: 512" in found
-
-
 def test_run_tuned_gives_the_same_losses(tuned: Path) -> None:
-    plain = subprocess.run([sys.executable, "train.py", "20"], cwd=tuned, capture_output=True, text=True, check=True)
-    done = autotune(tuned, "run", "--level", "safe", "train.py", "20")
+    words = ["train.py", "--steps", "20"]
+    plain = subprocess.run([sys.executable, *words], cwd=tuned, capture_output=True, text=True, check=True)
+    done = autotune(tuned, "run", "--level", "safe", *words)
     assert done.code == 0, done.err
     assert losses(done.out) == pytest.approx(losses(plain.stdout), rel=1e-4)
     assert (tuned / "model.pt").is_file()
-    loads = "import torch; torch.load('model.pt', weights_only=False)(torch.ones(1, 16))"
+    loads = "import torch; torch.load('model.pt', weights_only=False)(torch.ones(1, 20))"
     subprocess.run([sys.executable, "-c", loads], cwd=tuned, check=True)

@@ -12,57 +12,27 @@ import pytest
 
 from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile
+from tests.processes.scripts.corpus import STEPPED, TORCHRUN, added, changed
 
 from .harness import autotune
 
-SCRIPT = """
-import hashlib
-import os
-import sys
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-steps, batch = int(sys.argv[1]), int(sys.argv[2])
-several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-if several:
-    dist.init_process_group("gloo")
-torch.manual_seed(0)
-inputs = torch.randn(600, 16)
-dataset = TensorDataset(inputs, inputs.argmax(dim=1) % 4)
-sampler = DistributedSampler(dataset) if several else None
-loader = DataLoader(dataset, batch_size=batch, sampler=sampler, shuffle=sampler is None)
-model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
-trained = DistributedDataParallel(model) if several else model
-optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3)
-epochs = steps // len(loader) + 1
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, epochs=epochs, steps_per_epoch=len(loader))
-main = os.environ.get("RANK", "0") == "0"
-step = epoch = 0
-while step < steps:
-    if sampler is not None:
-        sampler.set_epoch(epoch)
-    epoch += 1
-    for batch_inputs, labels in loader:
-        loss = nn.functional.cross_entropy(trained(batch_inputs), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+DIGEST = "hashlib.sha256(b''.join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()"
+SCRIPT = changed(
+    TORCHRUN,
+    added("import sys\n", "import hashlib"),
+    ("torch.randn(1024, 20)", "torch.randn(600, 20)"),
+    ("batch_size=32", "batch_size=int(sys.argv[2])"),
+    added("    step, epoch", "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)"),
+    added(
+        STEPPED,
+        """
         schedule.step()
-        step += 1
-        if main:
-            print("step", step, "of", len(loader), "samples", len(labels), "loss", repr(loss.item()))
-        if step == steps:
-            break
-if main:
-    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-    print("weights", digest)
-if several:
-    dist.destroy_process_group()
-"""
+        if rank == 0:
+            print("step", step, len(loader), len(inputs), repr(loss.item()))
+        """,
+    ),
+    ("\nif __name__", f"    if rank == 0:\n        print('weights', {DIGEST})\n\nif __name__"),
+)
 STEPS = 50
 """Over two epochs of 19 batches, with a ragged last one."""
 
@@ -101,7 +71,7 @@ def test_run_trains_as_torchrun_does_with_half_the_batch(tuned: Path, changes: d
     profiles.write(tuned / "two.yaml", replace(found, levels=levels))
     done = autotune(tuned, "run", "--profile", "two.yaml", "train.py", str(STEPS), "32")
     assert done.code == 0, done.err
-    assert lines(done.out)[0].startswith("step 1 of 19 samples 16 ")
+    assert lines(done.out)[0].startswith("step 0 19 16 ")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     plain = subprocess.run(
         [*torchrun, "--nproc-per-node=2", "train.py", str(STEPS), "16"],

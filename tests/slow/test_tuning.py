@@ -80,7 +80,7 @@ def test_tune_then_train(folder: Path) -> None:
 
 def test_killed_then_resumed_then_interrupted(folder: Path) -> None:
     """The parent of all trials never loads torch; kill -9 leaves nothing; --resume repeats nothing; SIGTERM saves.
-    SIGINT is sent in `test_several_machines`.
+    SIGINT is sent in `test_terminal`.
     """
     words = ("tune", "model.py", "--budget", "10m", "--profile", "p.yaml")
     process = begin(folder, *words)
@@ -109,27 +109,3 @@ def test_killed_then_resumed_then_interrupted(folder: Path) -> None:
     repeats = [trial for trial in trials if trial.user_attrs.get("stage") == "again"]
     assert len(finished) >= 6
     assert len(finished) - len(set(finished)) <= len(repeats)
-
-
-NARROW = """
-
-class Narrow(nn.Sequential):
-    def forward(self, inputs):
-        outputs = super().forward(inputs)
-        nearly_one = torch.mm(outputs, outputs.T) * 0 + 1.001  # exactly 1 in bfloat16
-        return outputs + torch.log(nearly_one - 1).mean()
-
-
-def build_model():
-    return Narrow(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
-"""
-
-
-def test_bf16_that_overflows_is_never_chosen(folder: Path) -> None:
-    (folder / "model.py").write_text(MLP + NARROW)
-    done = autotune(folder, "tune", "model.py", "--budget", "59s", "--only", "precision", "--json")
-    assert done.code == 0, done.err
-    assert all(level["settings"]["precision"] == "fp32" for level in done.profile["levels"].values())
-    assert done.profile["levels"]["max"]["note"] == "no other batch size was tried: same settings as amp"
-    failures = done.profile["evidence"]["failures"]
-    assert any(failure["kind"] == "wrong-numbers" for failure in failures), failures

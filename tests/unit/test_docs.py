@@ -285,8 +285,6 @@ def test_the_formats_example_is_part_of_a_profile() -> None:
 def render() -> ModuleType:
     """Return ``docs/render.py`` as a module."""
     spec = importlib.util.spec_from_file_location("docs_render", DOCS / "render.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.trial.target import NEW_TASK
-
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -49,20 +47,3 @@ def test_probe_asks_torch_in_a_child_only() -> None:
     data = json.loads(done.stdout)
     assert data["key"]
     assert data["software"]["torch"]
-
-
-def test_as_a_rank_nothing_heavy_was_imported_before_the_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model.py").write_text(NEW_TASK)
-    monkeypatch.chdir(tmp_path)
-    code = (
-        "import sys, autotune.cli as cli\n"
-        "try: cli.main(['tune', 'model.py'])\n"
-        "except SystemExit as end: code = end.code\n"
-        f"{HEAVY}; sys.exit(code)"
-    )
-    done = fresh(code, RANK="1")
-    assert done.returncode == 2
-    assert done.stdout.strip() == "[]"
-    assert "one rank" in done.stderr

@@ -52,6 +52,5 @@ def test_a_log_that_takes_no_more_lines_ends_nothing(log: str) -> None:
         process = subprocess.Popen([sys.executable, "-c", WATCHED], stdout=subprocess.PIPE, stderr=stderr, text=True)
         if process.stderr is not None:
             process.stderr.close()
-        assert process.stdout is not None
         assert process.stdout.read() == "the answer\n"
         assert process.wait(60) == 0

@@ -33,7 +33,6 @@ def test_a_web_server_over_a_folder(tmp_path: Path) -> None:
     put(root)
     with folder_server(root) as (url, asked):
         match = find(here(), [url])
-        assert match is not None
         assert (match.verdict, match.source) == (EXACT, f"{url}/{NAME}")
         assert asked == [f"/{NAME}"]
         assert find(here(NEAR), [url]) is None  # it is not listed
@@ -81,7 +80,6 @@ def test_without_a_cache_it_works_and_leaves_the_working_folder_alone(
     put(tmp_path / "shared")
     with folder_server(tmp_path / "shared") as (url, _asked):
         match = find(here(), [url])
-    assert match is not None
     assert file.read(match.local()) == profile()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torch-autotune-")] == ["shared"]
 
@@ -178,9 +176,7 @@ def test_a_bucket_is_shared_by_machines(bucket: str) -> None:
     one.write(NAME, file.dump(profile(), "resnet.yaml"))
     one.write(f"{NEAR.key}/other.yaml", "")
     match = find(here(), [bucket])
-    assert match is not None
     assert (match.profile, match.verdict, match.source) == (profile(), EXACT, f"{bucket}/{NAME}")
     assert one.names() == [f"{NEAR.key}/other.yaml", NAME]
     near = find(here(NEAR), [bucket])
-    assert near is not None
     assert (near.verdict, near.local().is_file()) == (COMPATIBLE, True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, random_split
+from torch.utils.data import DataLoader, Dataset
 
 from autotune.runtime.session import Session
 from tests.torch.records import dataset, network
@@ -37,11 +37,6 @@ def numbers(*models: nn.Module) -> list[float]:
     return [float(value) for model in models for p in model.parameters() for value in p.detach().flatten()]
 
 
-def plain(samples: int = 32) -> DataLoader[Any]:
-    """A loader in fixed order."""
-    return DataLoader(dataset(samples), batch_size=8)
-
-
 def shuffled(samples: int = 22) -> DataLoader[Any]:
     """A loader that shuffles by the process's own random numbers."""
     return DataLoader(dataset(samples), batch_size=8, shuffle=True)
@@ -63,15 +58,12 @@ def fitted(
     model: Any = None,
     optimizer: Any = None,
     epochs: int = 2,
-    before: Callable[[Any], None] = lambda _loader: None,
-    after: Callable[[torch.Tensor], None] = lambda _loss: None,
 ) -> list[float]:
     """Parameters after a training; a loss of None leaves its batch out."""
     model = model or network()
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model, optimizer, loader = session.prepare(model, optimizer, loader)
     for _ in range(epochs):
-        before(loader)
         for number, (inputs, targets) in enumerate(loader):
             loss = loss_of(model, inputs, targets, number)
             if loss is None:
@@ -79,43 +71,12 @@ def fitted(
             optimizer.zero_grad()
             session.backward(loss)
             optimizer.step()
-            after(loss)
     return numbers(model)
-
-
-@scene
-def a_split_at_random(session: Session) -> list[float]:
-    """Each process splits the data its own way; rank 0's counts."""
-    return fitted(session, DataLoader(random_split(dataset(32), [22, 10])[0], batch_size=8, shuffle=True))
-
-
-@scene
-def evaluation_in_between(session: Session) -> list[float]:
-    """Also by rank 0 alone, and also on the loader that is trained on. In fixed order: a look draws another one."""
-
-    def evaluate(loader: Any) -> None:
-        with torch.no_grad():
-            assert sum(len(inputs) for inputs, _ in loader) == 22
-            if session.is_main:
-                assert sum(len(inputs) for inputs, _ in loader) == 22
-        if session.is_main:
-            next(iter(loader))
-
-    return fitted(session, plain(22), before=evaluate)
 
 
 @scene
 def training_in_eval_mode(session: Session) -> list[float]:
     return fitted(session, shuffled(), model=network().eval())
-
-
-@scene
-def normalised_ragged_batch(session: Session) -> list[float]:
-    """Nine samples in batches of eight: BatchNorm cannot normalise over one. Compared is that it trains at all."""
-    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-    taken: list[torch.Tensor] = []
-    fitted(session, plain(10), model=model, after=taken.append)
-    return [len(taken)]
 
 
 @scene
@@ -197,21 +158,6 @@ class Heads(nn.Module):
 
 
 @scene
-def two_heads(session: Session) -> list[float]:
-    """One backward pass for each output of one call."""
-    model = Heads()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, loader = session.prepare(model, optimizer, shuffled())
-    for inputs, targets in loader:
-        optimizer.zero_grad()
-        left, right = model(inputs)
-        session.backward(LOSS(left, targets), retain_graph=True)
-        session.backward(LOSS(right, -targets))
-        optimizer.step()
-    return numbers(model)
-
-
-@scene
 def parts_that_take_turns(session: Session) -> list[float]:
     """A part of the model takes no part in every second loss."""
     model = Heads()
@@ -229,7 +175,7 @@ def inner_steps(session: Session) -> list[float]:
         fast = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
         return LOSS(torch.func.functional_call(model, fast, (inputs,)), targets)
 
-    return fitted(session, plain(), loss_of, epochs=1)
+    return fitted(session, DataLoader(dataset(32), batch_size=8), loss_of, epochs=1)
 
 
 @scene

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 from autotune.knobs import binding
 from autotune.knobs.affinity import VARIABLE, AffinityPlan
 from autotune.knobs.knob import Affinity
+from autotune.launch.command import system_tools
 from autotune.runtime.session import Session
 from tests.torch.records import quiet
 
@@ -130,3 +132,13 @@ def test_the_users_own_worker_init_runs_after_the_move() -> None:
         workers(3)
     assert calls.mock_calls == [mock.call.move(0, (4000,)), mock.call.own(3)]
     assert workers.why_not == "loader workers did not get CPUs 4000"
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (util-linux)")
+@several
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_printed_form_binds_by_local_rank(rank: int) -> None:
+    plan = AffinityPlan((*CPUS[:2],), tuple(Affinity((cpu,), (cpu,)) for cpu in CPUS[:2]))
+    line = [*system_tools(plan), "grep", "Cpus_allowed_list", "/proc/self/status"]
+    done = subprocess.run(line, env={**os.environ, "LOCAL_RANK": str(rank)}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Cpus_allowed_list:", str(CPUS[rank])]

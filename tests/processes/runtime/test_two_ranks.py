@@ -61,12 +61,6 @@ def test_ranks_know_their_place_and_leave(ranks: list[dict[str, Any]]) -> None:
     assert [rank["not_applied"] for rank in ranks] == [[], []]
 
 
-def test_an_unseeded_shuffle_is_shared_out_and_changes(ranks: list[dict[str, Any]]) -> None:
-    for epoch in (0, 1):
-        assert sorted(ranks[0]["orders"][epoch] + ranks[1]["orders"][epoch]) == list(range(12))
-    assert ranks[0]["orders"][0] != ranks[0]["orders"][1]
-
-
 def test_a_script_that_shares_out_itself_is_not_shared_out_twice(ranks: list[dict[str, Any]]) -> None:
     for epoch in (0, 1):
         seen = [rank["sampler of its own"][epoch] for rank in ranks]

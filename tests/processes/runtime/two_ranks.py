@@ -29,7 +29,6 @@ def main(folder: Path) -> None:
     with Session(SETTINGS, device="cpu", init_method=f"file://{folder}/meet", timeout=60) as session:
         result["place"] = [session.rank, session.world_size, session.is_main]
         result["not_applied"] = session.not_applied
-        result["orders"] = orders()
         result["scenes"] = scenes()
         result["sampler of its own"] = own_sampler()
         result["noise"] = noise()
@@ -46,23 +45,6 @@ def scenes() -> dict[str, list[float]]:
         with Session(SETTINGS.but(batch_size=4), device="cpu", level="safe") as session:
             found[name] = scene(session)
     return found
-
-
-def orders() -> list[list[int]]:
-    """What this rank sees in two epochs of an unseeded shuffle, though ranks are seeded apart."""
-    torch.manual_seed(dist.get_rank())
-    model = network()
-    with Session(SETTINGS.but(batch_size=2), device="cpu") as session:
-        loader = DataLoader(list(range(12)), batch_size=4, shuffle=True)
-        model, optimizer, loader = session.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
-        found: list[list[int]] = []
-        for _ in range(2):
-            found.append([])
-            for batch in loader:
-                found[-1] += batch.tolist()
-                session.backward(model(torch.ones(2, 8)).sum())
-                optimizer.step()
-        return found
 
 
 def own_sampler() -> list[list[int]]:

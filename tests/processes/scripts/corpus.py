@@ -309,29 +309,6 @@ for step in range(steps):
     optimizer.step()
 torch.save({name: globals()[name] for name in names}, "checkpoint.pt")
 """
-TWO_MODELS = """
-import sys
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-loader = DataLoader(TensorDataset(torch.randn(1024, 2) * 0.3 + 1), batch_size=64, shuffle=True)
-generator = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
-critic = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 1))
-generator_optimizer = torch.optim.RMSprop(generator.parameters(), lr=5e-4)
-critic_optimizer = torch.optim.RMSprop(critic.parameters(), lr=5e-4)
-step = 0
-while step < int(sys.argv[1]):
-    for (real,) in loader:
-        step += 1
-        critic_optimizer.zero_grad()
-        (critic(generator(torch.randn(64, 8)).detach()).mean() - critic(real).mean()).backward()
-        critic_optimizer.step()
-        if step % 5 == 0:
-            generator_optimizer.zero_grad()
-            (-critic(generator(torch.randn(64, 8))).mean()).backward()
-            generator_optimizer.step()
-"""
 LOADER = "    training = DataLoader"
 LOOP = "    while step < arguments.steps:\n"
 STEPPED = "            step += 1\n"
@@ -466,23 +443,6 @@ PARTS_LATER = changed(
     ),
     ("AdamW(model.parameters(), lr=1e-3)", "SGD(model.parameters(), lr=1e-2)"),
 )
-SHORTER_SAMPLES = changed(
-    TORCHRUN,
-    ("torch.randn(1024, 20)", "torch.randn(1024, 64, 8)[:, : 64 // world]"),
-    ("(inputs.sum(dim=1) > 0).long()", "torch.randint(2, (1024,))"),
-    ("nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 2)",
-     "nn.Linear(8, 16), nn.AdaptiveAvgPool2d((1, 16)), nn.Flatten(), nn.Linear(16, 2)"),
-)  # fmt: skip
-TWO_COPIES = changed(
-    PLAIN,
-    added("import torch\n", "import os"),
-    ("manual_seed(0)", "manual_seed(int(os.environ.get('RANK', '0')))\n    print(os.environ.get('WORLD_SIZE', '1'))"),
-)
-WHOLE_EPOCHS = changed(
-    TORCHRUN,
-    ("DistributedSampler(dataset) if world > 1 else None", "None"),
-    ("shuffle=sampler is None", "shuffle=True, generator=torch.Generator().manual_seed(rank)"),
-)
 
 
 @dataclass(frozen=True)
@@ -538,7 +498,6 @@ CORPUS = (
           ("import DataLoader, TensorDataset", "import DataLoader"), package="trainer_package", daily=True),
     Script("optimizer_free", OPTIMIZER_FREE, known_by="backward passes", daily=True),
     Script("lbfgs", LBFGS, known_by="steps", daily=True),
-    Script("two_models", TWO_MODELS),
     Script("iterator_first", ITERATOR_FIRST, not_forked="extra thread", known_by="steps"),
     plain("evaluates_training_loader", added(LOOP, "evaluate(model, training)")),
     Script("memory_mapped", MEMORY_MAPPED, known_by="steps", daily=True),
@@ -558,14 +517,10 @@ CORPUS = (
     torchrun("torchrun_style", processes=True, daily=True),
     torchrun("ddp_shares_batch", ("batch_size=32", "batch_size=32 // world"), processes=True),
     torchrun("ddp_scales_rate", ("lr=1e-3", "lr=1e-3 * world"), apart="lr 0.002, not 0.001", daily=True),
-    Script("ddp_whole_epochs", WHOLE_EPOCHS,
-           apart="an epoch of a rank has 64 batches, and that of one process has 32"),
     torchrun("adds_gradients", (WRAPPED, ""), added(UPDATE, ADDS), apart="gradients are 2 times as large"),
     torchrun("group_without_exchange", (WRAPPED, ""), added("    step, epoch", "os.makedirs('runs', exist_ok=True)"),
              apart="the weights of the ranks differ"),
-    Script("ddp_shorter_samples", SHORTER_SAMPLES, apart="samples of a rank are 0.5 times as large"),
     Script("ddp_parts_later", PARTS_LATER, processes=True),
-    Script("two_copies", TWO_COPIES, "--steps {steps}", apart="makes no process group"),
     torchrun("wants_nccl", ('"gloo"', '"nccl"'), apart="NCCL"),
 )
 # fmt: on

@@ -43,7 +43,6 @@ def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
     """Compare what is known of a script that tunes."""
     assert (facts.script, facts.unit) == (script.known_by, "samples" if script.known_by == "batches" else "steps")
     fork_point = runner.warm().fork_point
-    assert fork_point is not None
     assert (script.not_forked or "") in (fork_point.no_fork_reason or "")
     assert (fork_point.no_fork_reason is None) == (script.not_forked is None)
     if script.processes:
@@ -55,7 +54,6 @@ def check_facts(script: Script, facts: TaskFacts, runner: Runner) -> None:
         assert script.apart in str(facts.why_not_several)
     outcome = baseline(runner, facts)
     assert isinstance(outcome, Completed), outcome
-    assert outcome.measurement is not None
     assert outcome.measurement.rate > 0
     assert len(outcome.losses) > 0
 

@@ -1,4 +1,4 @@
-"""A runner for scripts, with real processes."""
+"""Runners for scripts and task files, with real processes."""
 
 from __future__ import annotations
 
@@ -63,6 +63,19 @@ def running(
     with Runner(setup) as runner:
         runner.deadline = time.monotonic() + seconds
         yield runner
+
+
+@contextmanager
+def running_task(task: Path) -> Iterator[Runner]:
+    """A runner for a task file, in its folder; nothing of it is left."""
+    paths = StudyPaths.create()
+
+    def environment(_: Settings) -> dict[str, str]:
+        return trial_environment(os.environ, paths, threads=2, memory=2**34)
+
+    with Runner(TrialSetup(task, paths, environment, task.parent)) as runner:
+        yield runner
+    assert not paths.root.exists()
 
 
 @functools.cache

@@ -14,10 +14,9 @@ from autotune.knobs.affinity import Affinity, AffinityPlan
 from autotune.knobs.settings import Settings
 from autotune.stats.outcome import Completed, NotApplied, Outcome
 from autotune.trial.messages import TrialSpec
-from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.judge import judge
 from autotune.trial.parent.runner import Runner, Timeouts
-from autotune.trial.paths import StudyPaths
+from tests.processes.trial.running_scripts import running_task
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 pytestmark = [
@@ -78,12 +77,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     folder = tmp_path_factory.mktemp("task")
     (folder / "masks.py").write_text(TASK.format(out=str(out)))
-    paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=2, memory=2**34)
-
-    with Runner(TrialSetup(folder / "masks.py", paths, environment, folder)) as runner:
+    with running_task(folder / "masks.py") as runner:
         runner.warm()
         yield runner
 

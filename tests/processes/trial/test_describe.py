@@ -1,18 +1,20 @@
-"""Real processes: what the parent learns of a task, whatever running its step does."""
+"""Real processes: what the parent learns of a task, whatever running its step does, and however its import ends."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from autotune.knobs.settings import Settings
+from autotune.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.knobs.task import TaskFacts
+from autotune.trial import process_tree
 from autotune.trial.parent import runner as runner_module
-from autotune.trial.parent.fork_servers import TrialSetup, trial_environment
 from autotune.trial.parent.runner import Runner
-from autotune.trial.paths import StudyPaths
+from tests.processes.trial.running_scripts import running_task
 
 pytestmark = pytest.mark.torch
 
@@ -26,7 +28,6 @@ import torch
 from torch import nn
 
 CURRENT = {"batch_size": 8}
-CALLS = []
 
 
 def build_model():
@@ -38,9 +39,8 @@ def build_dataset():
 
 
 def compute_loss(model, batch):
-    CALLS.append(len(batch[0]))
     how = Path("behaviour").read_text()
-    if how == "always segv" or (how == "later segv" and len(CALLS) > 3):
+    if how == "always segv":
         ctypes.string_at(0)
     if how == "stops":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -54,12 +54,7 @@ def compute_loss(model, batch):
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     folder = tmp_path_factory.mktemp("described")
     (folder / "model.py").write_text(TASK)
-    paths = StudyPaths.create()
-
-    def environment(_: Settings) -> dict[str, str]:
-        return trial_environment(os.environ, paths, threads=1, memory=2**34)
-
-    with Runner(TrialSetup(folder / "model.py", paths, environment, folder)) as runner:
+    with running_task(folder / "model.py") as runner:
         runner.warm()
         yield runner
 
@@ -67,12 +62,6 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 def described(runner: Runner, how: str) -> TaskFacts:
     (runner.setup.origin / "behaviour").write_text(how)
     return runner.describe()
-
-
-def test_a_mean_over_samples_may_be_shared(runner: Runner) -> None:
-    facts = described(runner, "well")
-    assert (facts.why_not_several, facts.warnings) == (None, ())
-    assert facts.samples == 64
 
 
 def test_a_sum_is_refused(runner: Runner) -> None:
@@ -85,7 +74,6 @@ def test_a_sum_is_refused(runner: Runner) -> None:
     ("how", "words"),
     [
         ("always segv", "the step failed, or takes too long"),
-        ("later segv", "the step failed, or takes too long"),
         ("stops", "the step failed, or takes too long"),
         ("raises", "ValueError: expected 3 channels, got 4"),
     ],
@@ -100,3 +88,23 @@ def test_whatever_the_step_does_costs_only_what_it_would_tell(
     assert facts.why_not_several is None
     assert len(facts.warnings) == 1
     assert words in facts.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "seconds", "error", "words"),
+    [
+        ("import ctypes; ctypes.string_at(0)", 300.0, UserCodeError, "exit code -11 while it was imported"),
+        ("import signal; signal.pause()", 0.5, NothingUsable, "the budget ended before it was imported"),
+    ],
+    ids=["it crashes", "the budget ends"],
+)
+def test_an_import_that_does_not_end_well_is_an_error(
+    tmp_path: Path, source: str, seconds: float, error: type[AutotuneError], words: str
+) -> None:
+    (tmp_path / "model.py").write_text(source)
+    before = process_tree.descendants(os.getpid())
+    with running_task(tmp_path / "model.py") as runner:
+        runner.deadline = time.monotonic() + seconds
+        with pytest.raises(error, match=words):
+            runner.describe()
+    assert process_tree.descendants(os.getpid()) == before

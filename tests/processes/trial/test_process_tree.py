@@ -87,12 +87,6 @@ def gone(pid: int) -> None:
     assert ready, f"process {pid} lives on"
 
 
-def escape(family: Family) -> None:
-    """A daemon's way out: fork, a session of its own, fork again, and the parents end."""
-    os.setsid()
-    family.fork(family.block)
-
-
 class TestDescendants:
     @pytest.mark.parametrize("lists", [True, False], ids=["the kernel lists children", "it does not"])
     def test_all_generations(self, family: Family, lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,71 +113,12 @@ class TestDescendants:
         process = subprocess.Popen(
             [strange, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert process.stdout is not None
         process.stdout.readline()
         family.pids.append(process.pid)
         assert process.pid in process_tree.descendants(os.getpid())
         process_tree.kill_tree(process.pid)
         assert process.wait(PATIENCE) == -signal.SIGKILL
         process.communicate()
-
-
-class TestKillTree:
-    def test_ends_root_and_all_below(self, family: Family) -> None:
-        def parent() -> None:
-            for _ in range(3):
-                family.fork(family.block)
-            family.block()
-
-        child = family.fork(parent)
-        family.hear(4)
-        process_tree.kill_tree(child)
-        assert not any(process_tree.alive(pid) for pid in family.pids)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-    def test_can_spare_the_root(self, family: Family) -> None:
-        def parent() -> None:
-            family.fork(family.block)
-            family.block()
-
-        child = family.fork(parent)
-        family.hear(2)
-        process_tree.kill_tree(child, include_root=False)
-        assert process_tree.alive(child)
-        assert process_tree.descendants(child) == set()
-
-    def test_ends_what_is_stopped_or_ignores_signals(self, family: Family) -> None:
-        def deaf() -> None:
-            for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(signum, signal.SIG_IGN)
-            os.write(family.write_end, f"{os.getpid():>10}".encode())
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-        child = family.fork(deaf)
-        family.hear(1)
-        os.waitpid(child, os.WUNTRACED)
-        process_tree.kill_tree(child)
-        assert not process_tree.alive(child)
-
-
-class TestSubreaper:
-    def test_a_daemon_that_escaped_comes_back_and_is_ended(self, family: Family) -> None:
-        """D06: double fork and setsid, as a daemon does, the process between ended."""
-
-        def ends_a_daemon() -> None:
-            process_tree.become_subreaper()
-            between = family.fork(lambda: escape(family))
-            (daemon,) = family.hear(1)
-            os.waitpid(between, 0)
-            assert os.getsid(daemon) == between, "it has left this session"
-            assert daemon in process_tree.descendants(os.getpid())
-            process_tree.kill_tree(daemon)
-            assert os.waitstatus_to_exitcode(os.waitpid(daemon, 0)[1]) == -signal.SIGKILL
-            family.say()
-
-        subreaper = family.fork(ends_a_daemon)
-        os.waitpid(subreaper, 0)  # it reads the daemon's report from the same pipe
-        assert family.hear(1) == [subreaper]
 
 
 class TestTies:
@@ -211,46 +146,6 @@ class TestTies:
         family.hear(1)
         assert Path(f"/proc/{child}/oom_score_adj").read_text().strip() == str(process_tree.TRIAL_OOM_SCORE)
         assert Path("/proc/self/oom_score_adj").read_text().strip() != str(process_tree.TRIAL_OOM_SCORE)
-
-
-class TestReap:
-    """In processes of their own: this one may have children that other tests wait for."""
-
-    @staticmethod
-    def inside(check: Callable[[], bool]) -> bool:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                code = 0 if check() else 1
-            finally:
-                os._exit(code)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    def test_collects_every_ended_child_with_its_status(self, family: Family) -> None:
-        def check() -> bool:
-            ended = [family.fork(lambda: os._exit(3)), family.fork(lambda: os.kill(os.getpid(), signal.SIGKILL))]
-            running = family.fork(family.block)
-            family.hear(1)
-            for pid in ended:
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            found = {pid: os.waitstatus_to_exitcode(status) for pid, status in process_tree.reap()}
-            lives = process_tree.alive(running)
-            process_tree.kill_tree(running)
-            return lives and found == {ended[0]: 3, ended[1]: -signal.SIGKILL}
-
-        assert self.inside(check)
-
-
-def test_a_group_is_led_in_the_callers_session(family: Family) -> None:
-    def launch() -> None:
-        process_tree.lead_group()
-        family.block()
-
-    pid = family.fork(launch)
-    family.hear(1)
-    assert os.getpgid(pid) == pid
-    assert os.getsid(pid) == os.getsid(0)
 
 
 def test_alive_and_threads_of_this_process() -> None:

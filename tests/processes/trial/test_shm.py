@@ -75,7 +75,6 @@ def python(*arguments: str, cwd: Path = ROOT, before: tuple[str, ...] = ()) -> s
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -139,35 +138,6 @@ def test_a_new_file_of_the_same_name_is_another(folder: Path, holder: Callable[.
     assert left(folder) == {kept.name}
 
 
-SIGNED = """
-import multiprocessing, os, sys
-from multiprocessing import resource_tracker, shared_memory
-from pathlib import Path
-from autotune.trial.child import shm
-shm.sign(Path(sys.argv[1]))
-def make():
-    block = shared_memory.SharedMemory(create=True, size=16)
-    resource_tracker.unregister(block._name, "shared_memory")
-child = multiprocessing.get_context("fork").Process(target=make)
-child.start()
-child.join()
-make()
-lock = multiprocessing.get_context("spawn").Lock()
-resource_tracker.unregister(lock._semlock.name, "semaphore")
-print("ready", flush=True)
-os._exit(0)
-"""
-
-
-def test_python_signs_what_it_makes_in_a_trial_and_its_forks(tmp_path: Path) -> None:
-    mark = f"{tmp_path.parent.name}-{tmp_path.name}."
-    python("-c", SIGNED, str(tmp_path)).communicate()
-    made = [name for name in left(shm.FOLDER) if mark in name]
-    assert sorted(name.partition(mark)[0] for name in made) == ["psm_", "psm_", "sem.mp-"]
-    shm.Segments(tmp_path).remove()
-    assert not [name for name in left(shm.FOLDER) if mark in name]
-
-
 TRACKED = """
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
@@ -187,7 +157,6 @@ sys.stdin.read()
 def test_pythons_resource_tracker_outlives_the_trial_and_removes_the_rest() -> None:
     name = f"psm_test_{os.getpid()}"
     process = python("-c", TRACKED, name)
-    assert process.stdout is not None
     tracker = int(process.stdout.readline())
     assert shm.is_tracker(tracker)
     assert (shm.FOLDER / name).exists()

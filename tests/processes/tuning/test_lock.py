@@ -33,7 +33,6 @@ def other_process(file: Path) -> Iterator[subprocess.Popen[str]]:
     arguments = [sys.executable, "-c", HOLDER, str(file), root]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    assert process.stdout is not None
     guard = threading.Timer(60.0, process.kill)
     guard.start()
     assert process.stdout.readline() == "held\n"
@@ -64,7 +63,6 @@ def test_a_second_run_goes_on_when_the_first_ends(file: Path) -> None:
     with other_process(file) as first:
 
         def end() -> None:
-            assert first.stdin is not None
             first.stdin.write("\n")
             first.stdin.flush()
 

@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from benchmarks.neighbour import LOADS, ROOT, neighbour
-
-
-def alive(pid: int | None) -> bool:
-    """Return True while there is a process of this id."""
-    assert pid is not None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("load", LOADS[1:])
-def test_a_neighbour_ends_with_its_block(load: str) -> None:
-    with neighbour(load) as pid:
-        assert alive(pid)
-    assert not alive(pid)
+from benchmarks.neighbour import ROOT
 
 
 def test_a_rehearsal_on_the_cpu_writes_what_a_gpu_would(tmp_path: Path) -> None:

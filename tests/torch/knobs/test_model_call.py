@@ -68,17 +68,6 @@ def test_copies_are_plain_models(changes: dict[str, Any], copied: Any) -> None:
         twin.load_state_dict(model.state_dict(), strict=True)
 
 
-def test_a_model_that_its_user_compiles_keeps_its_graph() -> None:
-    model = network()
-    model.compile(backend="eager")
-    own = vars(model)[SLOT]
-    with Session(quiet(precision="bf16", compile="default"), device="cpu") as session:
-        session.prepare(model)
-        assert "compiles its model itself" in dict(session.not_applied)["compile"]
-        assert model(torch.ones(1, 8)).dtype is torch.float32
-    assert vars(model)[SLOT] is own
-
-
 def test_a_compiled_model_runs_in_another_precision() -> None:
     """And the graph that is compiled holds it."""
     model, seen = network(), list[torch.dtype]()

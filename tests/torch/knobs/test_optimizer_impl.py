@@ -98,13 +98,6 @@ def tensor_rate(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     steps(model, optimizer, 2)
 
 
-def layouts(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The user changes the layout, and state with it stays behind."""
-    for memory_format in (torch.contiguous_format, torch.channels_last, torch.contiguous_format):
-        model.to(memory_format=memory_format)  # type: ignore[call-overload]
-        steps(model, optimizer, 2)
-
-
 def own_scaler(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     scaler = torch.amp.GradScaler("cpu")
     for _ in range(2):
@@ -144,7 +137,6 @@ HARD: dict[str, tuple[Make, Loop]] = {
         lambda m: torch.optim.AdamW(m.parameters(), betas=(torch.tensor(0.9), torch.tensor(0.99))),
         reloaded,
     ),
-    "layout changes": (lambda m: made("Adam", m), layouts),
     "a scaler of the user's": (lambda m: made("Adam", m, fused=True), own_scaler),
     "a failing step": (lambda m: made("Adam", m), raises_once),
 }

@@ -1,4 +1,4 @@
-"""What of MPI can be told without starting it; `test_entry` and `test_processes` run the real thing."""
+"""What of MPI can be told without starting it; `test_entry` and `test_two_ranks` run the real thing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from torch.optim import SGD, AdamW
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from autotune.knobs.fingerprint import Fingerprint
-from autotune.knobs.settings import Settings
 from autotune.runtime import fingerprints
 from autotune.runtime.session import Session
 from autotune.scripts.apply import Applied, Order, SharedBatch
@@ -135,19 +134,6 @@ def test_what_equals_the_scripts_own_is_left_alone(begin: Begin) -> None:
     applied.remove()
 
 
-def test_other_loaders_models_and_optimizers_are_left_alone(begin: Begin) -> None:
-    begin(num_workers=1, optimizer_impl="fused", precision="bf16", compared=Fingerprint())
-    seen = list[Any]()
-    losses = train(seen=seen)[0]
-    net, optimizer, loader, _valid = seen
-    assert (loader.num_workers, dict(optimizer._optimizer_step_pre_hooks), "_compiled_call_impl" in vars(net)) == (
-        0,
-        {},
-        False,
-    )
-    assert losses
-
-
 @pytest.mark.parametrize("changes", [{"num_workers": 1}, {"num_workers": 1, "batch_size": 16}])
 def test_a_batch_that_was_not_tuned_stays(begin: Begin, changes: dict[str, Any]) -> None:
     """The script is started with another batch size than it was tuned with."""
@@ -228,13 +214,6 @@ def test_a_failure_leaves_the_script_as_it_is_and_ends_a_trial(
     assert caplog.text.count("the script runs as it is: ValueError: broken") == 1
     monkeypatch.undo()
     assert differences(before, process_state()) == []
-
-
-def test_an_order_is_the_same_after_its_way_through_the_environment() -> None:
-    order = Order(BASELINE.but(num_workers=2), BASELINE, KNOWN, "safe", "cpu", SharedBatch(16, 8, 64))
-    assert Order.from_text(order.as_text()) == order
-    assert order.changed == {"num_workers", "prefetch_factor"}
-    assert Order(Settings(), Settings(), Fingerprint()).changed == frozenset()
 
 
 # Several processes ----------------------------------------------------------------------------------------------------

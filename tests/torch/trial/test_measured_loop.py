@@ -1,22 +1,19 @@
-"""The measured loop in this process, on a clock that only the task's own work moves."""
+"""The measured loop in this process, whole and without parts, on a clock that only the task's own work moves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
 from autotune.runtime.shards import Part
 from autotune.trial.child import measured_loop
-from autotune.trial.child.measured_loop import Taken
-from autotune.trial.messages import CHECK_STEPS
+from autotune.trial.child.measured_loop import Taken, quarter
+from autotune.trial.messages import CHECK_STEPS, Without
 
 from .conftest import BATCH, STEP, Workshop, block
 
@@ -114,27 +111,6 @@ class TestNumbers:
         assert all(loss > 0 for loss in losses)
         assert loop.finite
 
-    def test_are_the_same_for_the_same_seed_only(self, workshop: Workshop) -> None:
-        def losses(seed: int) -> tuple[float, ...]:
-            loop = workshop.loop(spec={"seed": seed})
-            block(loop, 4)
-            return loop.checked_losses()
-
-        assert losses(0) == losses(0)
-        assert losses(0) != losses(1)
-
-    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-    def test_one_bad_loss_is_noticed_at_the_blocks_end(self, workshop: Workshop, bad: float) -> None:
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            value = workshop.loss(model, batch)
-            return value * bad if workshop.steps == CHECK_STEPS + 3 else value
-
-        loop = workshop.loop(compute_loss=loss)
-        block(loop, CHECK_STEPS)
-        assert loop.finite
-        block(loop, CHECK_STEPS)
-        assert not loop.finite
-
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_what_overflows_in_bf16_only_is_noticed(self, workshop: Workshop, precision: str) -> None:
         class Narrow(nn.Linear):
@@ -147,10 +123,50 @@ class TestNumbers:
         block(loop, 2)
         assert loop.finite == (precision == "fp32")
 
-    def test_an_empty_dataset_is_an_error_not_a_loop_without_end(self, workshop: Workshop) -> None:
-        class Nothing(IterableDataset[Any]):
-            def __iter__(self) -> Iterator[Any]:
-                return iter(())
 
-        with pytest.raises(ValueError, match="no batch: the dataset is empty"):
-            block(workshop.loop(build_dataset=Nothing), 1)
+class TestLeavingOut:
+    def test_a_loader_that_is_left_out_gives_one_batch_again_and_again(self, workshop: Workshop) -> None:
+        seen: list[Any] = []
+
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            seen.append(batch[0])
+            return workshop.loss(model, batch)
+
+        loop = workshop.loop(spec={"without": Without.LOADER}, compute_loss=loss)
+        block(loop, 5)
+        assert len({each.data_ptr() for each in seen}) == 1
+
+    def test_an_update_that_is_left_out_changes_no_weight(self, workshop: Workshop) -> None:
+        loop = workshop.loop(spec={"without": Without.UPDATE})
+        loop.leave_out()
+        before = [p.clone() for p in loop.model.parameters()]
+        block(loop, 3)
+        assert all(map(torch.equal, before, loop.model.parameters()))
+
+    def test_a_closure_is_still_called(self, workshop: Workshop) -> None:
+        loop = workshop.loop(spec={"without": Without.UPDATE})
+        loop.leave_out()
+        assert loop.optimizer.step(lambda: torch.tensor(3.0)) == 3.0
+        assert loop.optimizer.step() is None
+
+
+class TestQuarter:
+    def test_every_step_trains_on_the_first_quarter_of_the_first_batch(self, workshop: Workshop) -> None:
+        seen: list[torch.Tensor] = []
+
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            seen.append(batch[0])
+            return workshop.loss(model, batch)
+
+        loop = workshop.loop(spec={"without": Without.SAMPLES}, compute_loss=loss)
+        assert block(loop, 3).items == 3 * BATCH // 4
+        assert len({each.data_ptr() for each in seen}) == 1
+
+    def test_what_is_no_sample_stays_whole(self) -> None:
+        batch = {"inputs": torch.ones(8, 3), "scale": torch.ones(2), "name": "x", "mean": torch.ones(())}
+        cut = quarter(batch)
+        assert (cut["inputs"].shape, cut["scale"].shape, cut["name"]) == ((2, 3), (2,), "x")
+
+    def test_a_batch_of_three_cannot_be_cut(self) -> None:
+        with pytest.raises(ValueError, match="3 samples"):
+            quarter(torch.ones(3, 2))

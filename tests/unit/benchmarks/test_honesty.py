@@ -1,15 +1,11 @@
-"""The pure parts of the honesty experiments, and the files that they write."""
+"""The pure parts of the honesty experiments."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autotune.stats.proof import BASELINE
-from benchmarks import stamp
 from benchmarks.honesty.noise import Noise, fitted, simulated
 from benchmarks.honesty.proofs import NEEDED, Turn, prove
 
@@ -37,15 +33,3 @@ def test_a_fit_finds_the_noise_that_made_a_recording() -> None:
     assert (calm.luck, calm.block) == pytest.approx((0.06, 0.03), rel=0.1)
     assert calm.wander < 0.05
     assert fitted([[Turn({"a": 1.0, "b": 1.0}), Turn({"a": 1.0})]]) is None
-
-
-def test_results_are_plain_json_and_of_one_machine(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "x.json"
-    fresh = {"machine": "m", "versions": {"torch": "2"}, "baseline": {}, "generations": []}
-    stamp.save(
-        path, fresh | {"generations": [{"load": "none", "rates": [{"a": 1.5}]}, {"load": "steady", "rates": []}]}
-    )
-    assert json.loads(path.read_text())["generations"][0]["rates"] == [{"a": 1.5}]
-    assert len(stamp.opened(path, fresh)["generations"]) == 2
-    with pytest.raises(SystemExit, match="recorded with machine m, here it is other"):
-        stamp.opened(path, fresh | {"machine": "other"})

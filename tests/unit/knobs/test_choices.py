@@ -191,10 +191,6 @@ def test_processes_must_divide_the_batch_and_have_a_backend():
     assert "no gloo backend" in reasons("processes", bare)[2]
 
 
-def test_what_the_task_refuses_is_not_offered():
-    assert reasons("processes", context(inventory(), 64, why_not_several="iterable")) == {2: "iterable"}
-
-
 @pytest.mark.parametrize("own", [0, 1, 2])
 def test_the_batches_of_a_stream_stay_as_they_are(own: int):
     where = context(inventory(), 64, iterable=True)

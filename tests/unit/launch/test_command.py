@@ -25,9 +25,14 @@ from autotune.launch.command import (
     starter,
     system_tools,
 )
-from autotune.probes.facts import Route
-from tests.doubles.machine import inventory
+from autotune.probes.facts import Allocator, Route
+from benchmarks.simulation import simulator
 
+JEMALLOC, TCMALLOC = "/usr/lib/libjemalloc.so.2", "/usr/lib/libtcmalloc_minimal.so.4"
+PLAIN = simulator.inventory(8, 8)
+ALLOCATORS = (Allocator("jemalloc", JEMALLOC), Allocator("tcmalloc", TCMALLOC))
+HERE = replace(PLAIN, software=replace(PLAIN.software, allocators=ALLOCATORS))
+"""Eight CPUs, jemalloc and tcmalloc."""
 ALONE = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (2, 3)),))
 LOCAL = AffinityPlan((0, 1, 2, 3), (Affinity((0, 1), (0, 1)), Affinity((2, 3), (2, 3))))
 
@@ -131,7 +136,6 @@ def test_a_slurm_step_of_several_tasks_on_a_machine_is_refused() -> None:
 
 
 TWO = Settings(processes=2, threads=4)
-JEMALLOC, TCMALLOC = (found.library for found in inventory().software.allocators)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ JEMALLOC, TCMALLOC = (found.library for found in inventory().software.allocators
     ],
 )
 def test_what_is_preloaded_already_stays(name: str, present: str, result: Preload) -> None:
-    assert preload(name, inventory(), present) == result
+    assert preload(name, HERE, present) == result
 
 
 @pytest.mark.parametrize(
@@ -158,14 +162,13 @@ def test_what_is_preloaded_already_stays(name: str, present: str, result: Preloa
     ],
 )
 def test_an_allocator_that_cannot_be_preloaded_is_named_with_the_reason(change: dict, reason: str) -> None:
-    here = inventory()
-    here = replace(here, software=replace(here.software, **change))
+    here = replace(HERE, software=replace(HERE.software, **change))
     assert preload("jemalloc", here, "") == Preload(reason=reason)
 
 
 @pytest.mark.parametrize("settings", [TWO, Settings()])
 def test_several_machines_exchange_over_the_interface_between_them(settings: Settings) -> None:
-    found = environment(settings, inventory(), {}, interface="eth1")
+    found = environment(settings, HERE, {}, interface="eth1")
     assert found.set["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
@@ -181,7 +184,7 @@ def test_several_machines_exchange_over_the_interface_between_them(settings: Set
 def test_the_users_threads_win_and_are_named(
     settings: Settings, base: dict[str, str], added: str | None, kept: list[str]
 ) -> None:
-    found = environment(settings, inventory(), base)
+    found = environment(settings, HERE, base)
     assert found.set.get("OMP_NUM_THREADS") == added
     assert [item.name for item in found.kept] == kept
     assert all(f"{item.name}={base[item.name]} is yours and stays" in item.note for item in found.kept)
@@ -211,7 +214,7 @@ def test_torchruns_own_default_is_not_the_users_word(words: dict[str, str], thre
     ],
 )
 def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], kept: str | None) -> None:
-    found = environment(Settings(threads=8, omp_wait_policy="passive"), inventory(), base)
+    found = environment(Settings(threads=8, omp_wait_policy="passive"), HERE, base)
     assert "OMP_WAIT_POLICY" not in found.set
     assert [item.note.startswith(kept) for item in found.kept if kept] == [True] * bool(kept)
     assert len(found.kept) == bool(kept)
@@ -227,7 +230,7 @@ def test_the_users_own_way_of_waiting_wins_and_is_named(base: dict[str, str], ke
     ],
 )
 def test_gloo_talks_over_the_loopback(settings: Settings, base: dict[str, str], wanted: str | None) -> None:
-    assert environment(settings, inventory(), base).set.get("GLOO_SOCKET_IFNAME") == wanted
+    assert environment(settings, HERE, base).set.get("GLOO_SOCKET_IFNAME") == wanted
 
 
 MARKS = (

@@ -137,7 +137,6 @@ def test_accelerates_configuration_counts(text: str, processes: int, precision: 
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(text)
     found = parse(["accelerate", "launch", "train.py"])
-    assert found is not None
     assert (found.processes, found.variables["ACCELERATE_MIXED_PRECISION"]) == (processes, precision)
 
 

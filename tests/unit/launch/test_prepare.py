@@ -23,14 +23,12 @@ APART = replace(SCRIPT, evidence=replace(SCRIPT.evidence, not_offered=(NotOffere
 def test_a_script_is_handed_what_differs_from_its_own() -> None:
     assert _order(SCRIPT, "amp", BASELINE) is None
     found = _order(SCRIPT, "amp", BASELINE.but(threads=1))
-    assert found is not None
     assert (found.changed, found.level, found.shared_batch) == ({"threads"}, "amp", None)
     assert Order.from_text(found.as_text()) == found
 
 
 def test_several_processes_are_handed_their_share_of_the_batch() -> None:
     found = _order(SCRIPT, "amp", TWO)
-    assert found is not None
     assert found.shared_batch == SharedBatch(BATCH, BATCH // 2, 1024)
 
 

@@ -81,7 +81,6 @@ def test_the_cache_falls_back_to_a_private_temporary_folder(tmp_path: Path, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     folder = System().cache_folder()
-    assert folder is not None
     assert folder.parent == tmp_path / "tmp"
     assert folder.stat().st_mode & 0o077 == 0
     folder.chmod(0o777)  # somebody else's to fill: not trusted

@@ -26,7 +26,6 @@ def best(machine: MachineType, root: Path) -> registry.Match | None:
 def test_the_same_machine_is_exact(tmp_path: Path) -> None:
     path = put(tmp_path)
     match = find(here(), [tmp_path])
-    assert match is not None
     assert (match.profile, match.local(), match.source, match.verdict) == (profile(), path, str(path), EXACT)
     assert find(here(target="other"), [tmp_path]) is None
 

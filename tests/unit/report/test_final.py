@@ -138,7 +138,6 @@ def test_the_lines_to_copy_stay_whole() -> None:
     long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
     found = text(records.profile(), long)
     quoted = re.search(r"autotune run --profile (.*) train\.py", found)
-    assert quoted is not None
     assert quoted[1] == "'/a folder/with '\"'\"'quotes'\"'\"'/" + "x" * 90 + "/p.yaml'"
     assert f"tuned = autotune.load({str(PurePosixPath(long))!r})" in found
 

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("plotly", reason="the extra [report] is not installed")
 
-from autotune.knobs.settings import Settings
 from autotune.profiles.format import Profile, Written
 from autotune.report.page import FONT, html, levels
 from autotune.search.history import History
@@ -111,9 +110,3 @@ def test_a_change_that_no_trial_had_alone_is_named(page: str) -> None:
 def test_words_of_the_user_are_no_markup(page: str) -> None:
     assert "&lt;training&gt; took" in page
     assert "<training>" not in page
-
-
-def test_without_a_journal_the_profile_alone_is_shown() -> None:
-    shown = html(profile(Settings(batch_size=64)), History(), Path("train.yaml"))
-    assert "<h2>How much faster</h2>" in shown
-    assert "Trials over time" not in shown

@@ -57,13 +57,6 @@ def test_ragged_batches_leave_nobody_with_a_single_sample(
     assert [len(shard(range(samples), world, rank, batch).samples) for rank in range(world)] == sizes
 
 
-@pytest.mark.parametrize(("samples", "world", "sizes"), [(33, 2, [33, 33]), (34, 2, [17, 17]), (24, 8, [12] * 8)])
-def test_parts_of_two_loaders_weigh_the_same(samples: int, world: int, sizes: list[int]) -> None:
-    parts = [shard(range(samples), world, rank, 64, equal=True) for rank in range(world)]
-    assert [len(part.samples) for part in parts] == sizes
-    assert {part.weight for part in parts} == {1.0}
-
-
 def test_the_current_part_is_that_of_the_loader_that_is_read() -> None:
     class Reader:
         """A pass over a loader."""

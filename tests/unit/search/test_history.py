@@ -46,5 +46,4 @@ def test_the_ratio_of_two_settings(ours: Settings, theirs: Settings, expected: f
 def test_the_last_trial_of_some_settings_counts() -> None:
     history = History((tried(OWN, 100), tried(OWN, 120)))
     measured = history.of(OWN)
-    assert measured is not None
     assert measured.rate == pytest.approx(120)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.stats.log_ratio import PRIOR_SPREAD, Sample, estimate
-
-LOGS = st.lists(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=4), min_size=1, max_size=8)
 
 
 def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sample]]:
@@ -20,20 +15,6 @@ def samples(logs: list[list[float]], *, beside: bool = False) -> list[list[Sampl
 
 
 class TestEstimate:
-    @given(LOGS)
-    def test_is_the_mean_over_replicates_where_all_is_quiet(self, logs: list[list[float]]) -> None:
-        found = estimate(samples(logs))
-        means = [statistics.fmean(replicate) for replicate in logs]
-        assert found.centre == pytest.approx(statistics.fmean(means), abs=1e-9)
-        assert (found.replicates, found.rounds, found.df) == (len(logs), sum(map(len, logs)), len(logs))
-
-    @given(LOGS, st.booleans())
-    def test_the_other_way_round_is_the_opposite(self, logs: list[list[float]], beside: bool) -> None:
-        there = estimate(samples(logs, beside=beside))
-        back = estimate(samples([[-log for log in replicate] for replicate in logs], beside=beside))
-        assert there.centre == pytest.approx(-back.centre, abs=1e-6)
-        assert there.variance == pytest.approx(back.variance, rel=1e-3, abs=1e-9)
-
     def test_a_burst_hardly_counts_where_a_neighbour_was_seen(self) -> None:
         """A quiet round as far off counts in full: such a stall is the training's own."""
         calm = [[0.40, 0.41], [0.39, 0.40], [0.41, 0.40], [0.40, 0.39]]

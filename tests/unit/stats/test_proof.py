@@ -275,7 +275,6 @@ class TestEffort:
     def test_a_gain_within_the_noise_takes_more_replicates(self) -> None:
         wanted = to_decide(rounds([*self.UNSURE]), "ours", "theirs")
         assert not compare(rounds([*self.UNSURE]), "ours", "theirs").gain
-        assert wanted is not None
         assert len(self.UNSURE) < wanted < 60
         assert compare(rounds([*self.UNSURE] * (wanted // len(self.UNSURE) + 1)), "ours", "theirs").gain
 

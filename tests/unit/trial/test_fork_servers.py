@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.trial.parent import fork_servers as event_loop
 from autotune.trial.parent.fork_servers import EventLoop, last_place, trial_environment
@@ -30,21 +28,6 @@ def loop() -> Iterator[EventLoop]:
     loop = EventLoop()
     yield loop
     loop.close()
-
-
-def test_what_can_be_read_is_called_until_it_is_removed(
-    loop: EventLoop, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    calls: list[str] = []
-    loop.add(pair[0].fileno(), lambda: calls.append("read"))
-    loop.wait(0.0)
-    assert calls == []
-    pair[1].send(b"x")
-    loop.wait(5.0)
-    loop.wait(5.0)
-    loop.remove(pair[0].fileno())
-    loop.wait(0.0)
-    assert calls == ["read", "read"]
 
 
 def test_a_callback_may_remove_another_that_can_be_read(
@@ -138,17 +121,6 @@ def test_the_allocator_comes_before_the_users_own_preloads(
     base: dict[str, str], preload: str | None, expected: str | None
 ) -> None:
     assert made(base, tuned={"LD_PRELOAD": preload} if preload else {}).get("LD_PRELOAD") == expected
-
-
-@given(
-    st.dictionaries(st.text(min_size=1, max_size=9), st.text(max_size=9)), st.integers(1, 512), st.integers(0, 2**50)
-)
-def test_always_plain_texts_with_at_least_one_compile_worker(base: dict[str, str], threads: int, memory: int) -> None:
-    found = made(base, threads=threads, memory=memory)
-    assert all(isinstance(value, str) for value in found.values())
-    assert 1 <= int(found["TORCHINDUCTOR_COMPILE_THREADS"]) <= min(threads, 8)
-    assert found["AUTOTUNE_TRIAL"] == "1"
-    assert set(base) <= set(found)
 
 
 STACK = """Current thread 0x00007f (most recent call first):

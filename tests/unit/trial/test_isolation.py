@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,20 +96,6 @@ def test_past_the_number_of_entries_everything_is_still_readable(tmp_path: Path,
 def test_a_folder_that_may_not_be_read_is_empty(source: Path, target: Path) -> None:
     mirror(source / "no such folder", target)
     assert list(target.iterdir()) == []
-
-
-@pytest.mark.parametrize("mode", ["w", "a", "r+"])
-def test_what_is_written_stays_there(source: Path, target: Path, mode: str) -> None:
-    before = tree_hash(source)
-    mirror(source, target)
-    for name in ("ckpt.pt", "out/new.txt", "out/runs/events", "data/cache.bin"):
-        (target / name).write_text("written by a trial")
-    with (target / "data.csv").open(mode) as file:
-        file.write("written by a trial")
-    (target / "out" / "old.txt").unlink()
-    (target / "data.csv").rename(target / "renamed.csv")
-    shutil.rmtree(target)
-    assert tree_hash(source) == before
 
 
 def test_what_is_already_there_stays(source: Path, target: Path) -> None:

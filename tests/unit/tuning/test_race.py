@@ -50,7 +50,5 @@ class TestRace:
     def test_no_time_no_race(self) -> None:
         bench = FakeBench(speeds({}), noise=EXACT)
         trials = {FOUND[0]: 1200.0, FOUND[1]: 1300.0}
-        assert (
-            race(searched(bench, trials, budget=2.0), {"safe": FOUND[:2]}) == {"safe": FOUND[1]} or bench.contests == []
-        )
+        race(searched(bench, trials, budget=2.0), {"safe": FOUND[:2]})
         assert bench.contests == []

@@ -16,25 +16,18 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed
+from autotune.stats.outcome import Crashed
 from autotune.stats.proof import Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
 from autotune.tuning.state import RunState
 from benchmarks.simulation.simulator import context, inventory
-from tests.doubles.fake_bench import empty
+from tests.doubles.fake_bench import completed, empty
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
 OWN = CONTEXT.baseline
 OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
-
-
-def _completed(rate: float) -> Completed:
-    return Completed(
-        measurement=Measurement((Block(round(1000 * rate), 1000.0, max(1, round(1000 * rate / 64))),)), seconds=1.0
-    )
 
 
 def concluded(
@@ -60,7 +53,7 @@ def after(*trials: Trial, **found: Any) -> RunState:
 
 
 def tried(settings: Settings, rate: float, level: str = "safe") -> Trial:
-    return Trial(settings, _completed(rate), level)
+    return Trial(settings, completed(rate), level)
 
 
 FAILED = Trial(OTHER, Crashed("SIGSEGV", ""), "safe")
@@ -112,7 +105,7 @@ class TestProfile:
         return concluded(after(*history), warnings=["the baseline is your settings without loader workers"])
 
     def test_holds_machine_task_and_baseline(self) -> None:
-        made = self.made([Trial(OWN, _completed(100.0), "safe")])
+        made = self.made([Trial(OWN, completed(100.0), "safe")])
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"
         assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
@@ -122,7 +115,7 @@ class TestProfile:
 
     def test_failures_name_what_was_changed(self) -> None:
         changed = OWN.but(compile="default", num_workers=2)
-        history = [Trial(OWN, _completed(100.0), "safe"), Trial(changed, Crashed("SIGSEGV", "long log"), "safe")]
+        history = [Trial(OWN, completed(100.0), "safe"), Trial(changed, Crashed("SIGSEGV", "long log"), "safe")]
         (failure,) = self.made(history).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
@@ -153,8 +146,8 @@ class TestProfile:
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""
         state = empty(OWN)
-        state.add(Trial(OWN, _completed(100.0), "safe"))
-        state.add(Trial(OWN.but(num_workers=1), _completed(150.0), "safe"))
+        state.add(Trial(OWN, completed(100.0), "safe"))
+        state.add(Trial(OWN.but(num_workers=1), completed(150.0), "safe"))
         state.chosen["safe"] = OWN.but(num_workers=1)
         made = concluded(state, partial=True)
         path = profiles.write(tmp_path / "partial.yaml", made)
@@ -190,8 +183,8 @@ def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bo
     """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
     rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
     state = empty(OWN, chosen={"safe": OTHER}, rounds=rounds)
-    state.add(Trial(OWN, _completed(100.0), "safe"))
-    state.add(Trial(OTHER, _completed(100.0 * rate), "safe"))
+    state.add(Trial(OWN, completed(100.0), "safe"))
+    state.add(Trial(OTHER, completed(100.0 * rate), "safe"))
     found = concluded(state)
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted

@@ -83,12 +83,6 @@ class TestAnswers:
         assert machine.rate(results["safe"].settings) >= 0.85 * machine.optimum("safe")
         assert machine.rate(results["amp"].settings) >= machine.rate(results["safe"].settings)
 
-    def test_a_level_that_adds_nothing_carries_the_one_below(self) -> None:
-        bench = FakeBench(speeds({FASTER: 1.5, LOW: 1.2}), noise=STILL)
-        results = proven_answers(run(make(bench, listed(safe=[FASTER], amp=[LOW]))), LEVELS)
-        assert results["amp"].settings == results["max"].settings == FASTER
-        assert results["amp"].reason is Reason.SAME
-
     def test_a_level_starts_from_the_best_of_the_one_below(self) -> None:
         starts = {}
 
@@ -258,11 +252,6 @@ class TestWhatWasTried:
         results = proven_answers(run(make(FakeBench(speeds({})), listed(amp=[products], max=[other]))), LEVELS)
         assert [results[level].reason for level in ("amp", "max")] == [Reason.NOT_TRIED] * 2
 
-    def test_it_is_where_it_was(self) -> None:
-        bench = FakeBench(speeds({LOW: 0.5, LARGE: 0.5}))
-        results = proven_answers(run(make(bench, listed(amp=[LOW], max=[LARGE]))), LEVELS)
-        assert [results[level].reason for level in ("amp", "max")] == [Reason.SAME] * 2
-
 
 class TestRace:
     def bench(self, winner: Settings) -> FakeBench:
@@ -331,38 +320,12 @@ class TestInterruption:
         results = partial_answers(started, LEVELS)
         assert [results[level].settings for level in LEVELS] == [FASTER] * 3
 
-    @pytest.mark.parametrize("trial", [1, 2, 5])
-    def test_at_any_trial_gives_an_answer_for_every_level(self, trial: int) -> None:
-        bench = FakeBench(speeds({}), interrupt_at=(trial, None))
-        started = make(bench, wandering(0))
-        with pytest.raises(Interrupted):
-            run(started)
-        results = partial_answers(started, LEVELS)
-        assert list(results) == list(LEVELS)
-        assert len(started.history) == trial
-        assert all(result.rate > 0 for result in results.values())
-
     def test_before_anything_was_measured_is_the_baseline(self) -> None:
         result = partial_answers(empty(), ("safe",))["safe"]
         assert (result.settings, result.rate, result.speedup.value) == (OWN, 0.0, 1.0)
 
 
 class TestResuming:
-    def test_nothing_is_measured_twice(self) -> None:
-        machine = machines.conv()
-        spaces = {level: machine.space(level) for level in LEVELS}
-        first = FakeBench(machine.rate, interrupt_at=(6, None))
-        started = make(first, None, spaces=spaces, rank=rank)
-        with pytest.raises(Interrupted):
-            run(started)
-        before = list(started.history)
-        again = FakeBench(machine.rate, seed=1)
-        resumed = make(again, None, history=before, spaces=spaces, rank=rank)
-        state = run(resumed)
-        repeated = {o.settings for o in before} & set(again.measured)
-        assert repeated <= {machine.context.baseline}, "only the baseline is repeated, on purpose"
-        assert state.history[: len(before)] == before
-
     def test_what_was_found_before_is_known(self) -> None:
         history = [Trial(OWN, completed(1000.0), "safe"), Trial(FASTER, completed(1500.0), "safe")]
         bench = FakeBench(speeds({FASTER: 1.5}), noise=STILL)

@@ -59,18 +59,6 @@ def test_a_script_may_ask_for_load_before_it_imports_torch(tmp_path: Path) -> No
     assert done.stdout == "load\n", done.stderr
 
 
-@pytest.mark.parametrize("own", [None, "", "/a:b:"])
-def test_marks_are_taken_away_again(own: str | None) -> None:
-    environment = {"HOME": "/", **({} if own is None else {"PYTHONPATH": own})}
-    marked = dict(environment)
-    startup.mark(marked, "ccl")
-    assert marked["PYTHONPATH"] == (f"{startup.FOLDER}:{own}" if own else startup.FOLDER)
-    assert startup.unmark(marked) == "ccl"
-    assert marked == environment
-    assert startup.unmark(marked) is None
-    assert marked == environment
-
-
 def test_a_preparation_that_fails_ends_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("print('runs')\n")
