@@ -11,7 +11,7 @@ import pytest
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe, to_json
 from benchmarks.simulation.recorded import recorded_inventory
-from tests.doubles.machines import MACHINES
+from tests.doubles.machines import MACHINES, amd_cpuinfo, host
 
 
 def bare(inventory: Inventory) -> Inventory:
@@ -28,6 +28,27 @@ def test_recorded_machines(tmp_path: Path, name: str) -> None:
     assert recorded_inventory(json.loads(written)) == bare(found)
     assert not any(gpu.uuid in written or "uuid" in written for gpu in found.gpus)
     assert not any(word in written for word in (str(tmp_path), "/work", "kubepods", "boot_id"))
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({"/proc/meminfo": "nothing"}, "memory"),
+        ({"/sys/devices/system/cpu/online": "all of them"}, "cpu"),
+        ({"/sys/fs/cgroup/cpuset.cpus.effective": "x"}, "budget"),
+    ],
+)
+def test_one_failed_probe_is_a_note(tmp_path: Path, files: dict[str, str], name: str) -> None:
+    machine = host([(0,), (1,)], cpuinfo=amd_cpuinfo(2, 25, 17, "AMD EPYC")).having(files)
+    found = probe(machine.at(tmp_path))
+    assert [note for note in found.notes if f"The {name} probe failed" in note]
+    assert found.budget.threads >= 1
+    assert found.software.torch == "2.7.1+cu126"
+
+
+def test_an_empty_machine_still_has_an_inventory(tmp_path: Path) -> None:
+    found = probe(host([], cpuinfo="").without("/").at(tmp_path))
+    assert (found.budget.threads, found.budget.cpus) == (1, (0,))
 
 
 def test_a_broken_gpu_driver_is_a_note(tmp_path: Path) -> None:
