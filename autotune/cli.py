@@ -97,7 +97,7 @@ class TuneOptions(TargetOptions):
 def tune(options: TuneOptions) -> None:
     """Find, prove and write the fastest settings for a training script or a task file on this machine."""
     started = time.monotonic()
-    from autotune.knobs.fixed import read_fixed
+    from autotune.knobs.fixed import read_all_fixed
     from autotune.launch.command import check_slurm
     from autotune.tuning.options import Options
     from autotune.tuning.runner import check_not_a_rank
@@ -110,14 +110,14 @@ def tune(options: TuneOptions) -> None:
         resume=options.resume,
         train_seconds=seconds(options.train_time, "--train-time") if options.train_time else None,
         wait_quiet=seconds(options.wait_quiet, "--wait-quiet") if options.wait_quiet else None,
-        fix=dict(read_fixed(text) for text in options.fix or ()),
+        fix=read_all_fixed(options.fix or ()),
         only=tuple(name.strip() for text in options.only or () for name in text.split(",")),
     )
     check_slurm(os.environ)
     found = options.recognised()
     check_not_a_rank()  # before NumPy is imported: a job may start thousands
     if options.report is not None:
-        cli_profiles.check_plotly()
+        cli_profiles.check_report(options.report)
     from autotune.profiles.file import to_data
     from autotune.report import final
     from autotune.report.live import live_view
@@ -276,10 +276,12 @@ def check(options: CheckOptions) -> None:
 @app.command()
 def init(path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.py")) -> None:
     """Write a commented task file to start from."""
+    import shlex
+
     from autotune.trial.target import write_task
 
     write_task(path)
-    print(f"wrote {path}; next: autotune tune {path}")
+    print(f"wrote {path}; next: autotune tune {shlex.quote(str(path))}")
 
 
 for command in (cli_profiles.show, cli_profiles.validate, cli_profiles.diff, cli_profiles.report, cli_profiles.export):

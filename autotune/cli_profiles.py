@@ -63,14 +63,19 @@ def report(
     """Write one HTML file that shows a tuning run; it opens offline."""
     from autotune.profiles.file import read
 
-    check_plotly()
+    check_report(out)
     print(write_report(read(profile), profile, out))
 
 
-def check_plotly() -> None:
-    """Raise `UsageError` if reports cannot be drawn: before a run, not after it."""
+def check_report(out: Path) -> None:
+    """Raise `UsageError` if no report can be drawn, or ``out`` is no place for it: before a run, not after it."""
     if importlib.util.find_spec("plotly") is None:
         raise UsageError(NO_PLOTLY)
+    if out.is_dir():
+        raise UsageError(f"{out}: is a folder. Name the report's file, such as {out / 'report.html'}")
+    held = out.read_bytes()[:100].lstrip() if out.is_file() else b""
+    if held and not held.startswith(b"<"):
+        raise UsageError(f"{out}: is no report, and is not replaced. Name another file")
 
 
 def write_report(profile: Profile, path: Path, out: Path, *, script: str | None = None) -> str:

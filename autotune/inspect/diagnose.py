@@ -57,7 +57,7 @@ def diagnose(target: Target, deadline: float, observe: Observer) -> Diagnosis:
     """
     check_not_a_rank()
     last = deadline - END_SECONDS
-    observe(StageStarted("probing this machine (for the first time, this takes some seconds)"))
+    observe(StageStarted("probing this machine"))
     now = time.monotonic()
     inventory = probe(System(deadline=now + PROBE_SHARE * (last - now)))
     neighbours = Neighbours()

@@ -34,6 +34,19 @@ def read_fixed(text: str) -> tuple[str, Any]:
     return name.strip(), words.get(value.lower(), number)
 
 
+def read_all_fixed(texts: Iterable[str]) -> dict[str, Any]:
+    """Read ``knob=value`` of each of ``texts``.
+
+    Raises:
+        UsageError: there is no ``=``, or one knob has two values.
+    """
+    fixed: dict[str, Any] = {}
+    for name, value in map(read_fixed, texts):
+        if fixed.setdefault(name, value) != value:
+            raise UsageError(f"--fix {name} is given twice, as {fixed[name]} and {value}")
+    return fixed
+
+
 def check_names(names: Iterable[str], option: str) -> None:
     """Raise `UsageError` if one of ``names``, which the user gave to ``option``, is no knob."""
     for name in names:

@@ -93,7 +93,7 @@ def parse(words: Sequence[str]) -> LaunchLine | None:
     if name == "torchrun":
         return _torchrun(words[1:])
     if name == "accelerate":
-        if words[1:2] != ["launch"]:
+        if list(words[1:2]) != ["launch"]:
             raise UsageError(
                 f"{' '.join(words[:2])}: of Accelerate's commands, only accelerate launch starts a training"
             )

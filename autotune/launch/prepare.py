@@ -121,7 +121,7 @@ def prepare(script: Script, wishes: Wishes) -> Launch:
         return _as_it_is(words, f"the script starts as it is: {comparison.sentence}", line=script.line)
     option, level = ("--level", wishes.level) if wishes.level else (LEVEL, outside.level)
     level = profile.checked_level(level, option)
-    if wishes.level is None and not profile.is_felt(level):
+    if (wishes.level, wishes.processes, wishes.cluster) == (None,) * 3 and not profile.is_felt(level):
         return _as_it_is(words, NOT_FELT.format(level), line=script.line)
     settings, said = _settings(script, profile, level, wishes, inventory)
     if script.line and wishes.processes is None and settings.processes != script.processes:
@@ -250,7 +250,7 @@ def _profile(script: Script, wishes: Wishes, inventory: Inventory) -> tuple[Path
         raise UsageError(f"{found.similar.source} is not applied by itself (--profile does it): {sentence}")
     known = [each for each in registry.targets(here, roots) if each != name]
     others = f"; --target NAME takes another task's: {', '.join(known)}" if known else ""
-    start = f"-m {script.module}" if script.module else script.written
+    start = f"-m {script.module}" if script.module else shlex.quote(script.written)
     looked = "".join(f"\n{note}" for note in found.notes)
     raise UsageError(
         f"no profile fits this machine and {name}{did_you_mean(name, known)}{others};"

@@ -278,7 +278,7 @@ class Profile:
     def is_felt(self, level: str) -> bool:
         """Return False if the run is known to be so short that `autotune run` would cost as much as it saves."""
         saved = self.saved_seconds(level)
-        return saved is None or saved >= START_SECONDS
+        return saved is None or saved >= START_SECONDS or self.levels[level].settings == self.baseline
 
     def impossible(self) -> tuple[str, ...]:
         """Return the levels whose proven gain is above what is possible: something else made the baseline slow."""

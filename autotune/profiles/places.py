@@ -132,6 +132,10 @@ def _split(text: str) -> Iterator[str]:
 # Where a run may write ------------------------------------------------------------------------------------------------
 
 
+SCHEMA_LINE = b"\nschema: autotune.profile"
+"""Of every profile."""
+
+
 def checked_place(path: Path) -> Path:
     """Return ``path``, in a folder that is there: a run finds out before it begins that it cannot write its profile.
 
@@ -143,8 +147,11 @@ def checked_place(path: Path) -> Path:
     try:
         check_replaceable(path)
         _check_folder(path.parent)
+        held = path.read_bytes() if path.exists() else b""
     except OSError as error:
         raise UsageError(f"{path}: a profile cannot be written there ({reason_of(error)}). {ADVICE}") from error
+    if held.strip() and SCHEMA_LINE not in b"\n" + held:
+        raise UsageError(f"{path}: is no profile, and is not replaced. Name another file")
     return path
 
 

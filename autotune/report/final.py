@@ -175,6 +175,8 @@ def apply_lines(profile: Profile, path: Path, script: str) -> list[str]:
     if not to_apply(profile):
         settled = standing(profile, profile.recommended) is Standing.NO_GAIN
         return [_row("Apply", f"nothing to apply, {HEADLINES[Standing.NO_GAIN]}" if settled else "nothing to apply")]
+    if standing(profile, profile.recommended) is Standing.DOUBTED:
+        return [_row("Apply", "nothing: do not believe the gain; measure again when it is quiet")]
     settings, start = profile.level().settings, f"  autotune run --profile {shlex.quote(str(path))} {script}"
     if not profile.is_felt(profile.recommended):
         saved = max(0.0, profile.saved_seconds(profile.recommended) or 0.0)

@@ -23,6 +23,8 @@ class Standing(Enum):
     """It has settings of its own, as an interrupted run saves them."""
     NO_GAIN = "no gain"
     OPEN = "open"
+    DOUBTED = "doubted"
+    """Proven, but more than is physically possible."""
     KEEPS = "keeps"
     """The baseline's settings, and no proof of its own: the level's note says why."""
 
@@ -32,6 +34,7 @@ HEADLINES = {
     Standing.UNPROVEN: "not proven: {interval}",
     Standing.NO_GAIN: "no gain: keep your settings",
     Standing.OPEN: "cannot tell: the difference is within the noise, keep your settings",
+    Standing.DOUBTED: "not believable: {interval}",
     Standing.KEEPS: "{verdict}: keep your settings",
 }
 
@@ -39,6 +42,8 @@ HEADLINES = {
 def standing(profile: Profile, name: str) -> Standing:
     """Return what level ``name`` is worth."""
     result = profile.levels[name]
+    if name in profile.impossible():
+        return Standing.DOUBTED
     if result.proven:
         return Standing.REPEATS if below(profile, name) else Standing.GAIN
     if result.settings != profile.baseline:
@@ -66,7 +71,8 @@ def recommended(profile: Profile) -> str | None:
 
     A level that crashed, was never tried or brought nothing is not recommended, though it be the one to look at.
     """
-    if not (to_apply(profile) and profile.is_felt(profile.recommended)):
+    doubted = standing(profile, profile.recommended) is Standing.DOUBTED
+    if doubted or not (to_apply(profile) and profile.is_felt(profile.recommended)):
         return None
     return below(profile, profile.recommended) or profile.recommended
 

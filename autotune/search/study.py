@@ -103,19 +103,26 @@ def study_beside(profile: Path, words: Sequence[str], *, resume: bool) -> Study:
         resume: go on with what the journal holds; else it is removed first.
 
     Raises:
-        UsageError: the journal cannot be read.
+        UsageError: the journal cannot be read, or is of another run.
     """
     journal = profile.with_suffix(".journal")
     if not resume:
         journal.unlink(missing_ok=True)
-    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+    name = f"{profile.stem}-{hashlib.sha256(chr(10).join(words).encode()).hexdigest()[:12]}"
     try:
-        return Study(journal, f"{profile.stem}-{digest}")
+        known = optuna.get_all_study_names(JournalStorage(JournalFileBackend(str(journal)))) if resume else [name]
+        study = Study(journal, name)
     except Exception as error:
         raise UsageError(
             f"{journal}: the journal cannot be read ({type(error).__name__}: {error}). Run without --resume, which"
             " starts a new one."
         ) from error
+    if known and name not in known:
+        raise UsageError(
+            f"{journal}: is of another target, machine or baseline, so there is nothing to resume. Without --resume a"
+            " new one is started in its place"
+        )
+    return study
 
 
 def read_history(path: Path) -> History:

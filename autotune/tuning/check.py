@@ -21,8 +21,6 @@ from autotune.tuning.machine import on_the_same_cpus
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.schedule import BLOCK_SECONDS, ROUNDS
 
-LEAST_REPLICATES = 2
-
 
 class Claim(Enum):
     """The fate of a profile's claim."""
@@ -113,11 +111,11 @@ def _claiming_level(path: Path, profile: Profile, level: str | None) -> str:
 
 
 def _rounds(bench: TrialBench, profile: Profile, name: str, deadline: float, observe: Observer) -> list[Round]:
-    """Return rounds of as many replicates as fit before ``deadline``, at least `LEAST_REPLICATES`."""
+    """Return rounds of as many replicates as fit before ``deadline``, at least one."""
     candidates = {BASELINE: profile.baseline, name: profile.levels[name].settings}
     rounds: list[Round] = []
     longest, replicates = 0.0, 0
-    while replicates < LEAST_REPLICATES or time.monotonic() + longest < deadline:
+    while not replicates or time.monotonic() + longest < deadline:
         before = time.monotonic()
         with bench.contest(candidates, float("inf")) as contest:
             rounds += contest.rounds(replicates, ROUNDS, BLOCK_SECONDS)

@@ -162,8 +162,9 @@ def profile_of(
 
 def _doubts(profile: Profile) -> Iterator[str]:
     """Doubt gains above what is physically possible: something other than the settings made the baseline slow."""
-    for level in profile.impossible():
-        yield notes.not_believable(level, profile.levels[level].speedup.value, profile.possible(level))
+    impossible = profile.impossible()
+    for level in impossible[:1]:
+        yield notes.not_believable(", ".join(impossible), profile.levels[level].speedup.value, profile.possible(level))
 
 
 def _level_result(level: str, answer: Answer) -> LevelResult:

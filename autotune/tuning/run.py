@@ -235,6 +235,8 @@ def _probe_run(host: _Host) -> TaskFacts:
     wanted = baseline_settings(task, host.inventory)
     words = [*runner.setup.words, machine_type(host.inventory).key, str(wanted.as_dict())]
     host.study = study_beside(host.path, words, resume=host.options.resume)
+    if host.options.resume and not host.study.trials():
+        host.observe(StageStarted("nothing to resume: tuning starts anew"))
     host.bench = TrialBench(runner, wanted, host.options.seed, schedule.patience)
     return task
 

@@ -100,7 +100,7 @@ def check_not_a_rank() -> None:
     """Raise `UsageError` in a rank of a distributed job: a run is started once (huggingface/transformers#18609)."""
     if os.environ.get("WORLD_SIZE", "1") != "1" or "RANK" in os.environ:
         raise UsageError(
-            "tune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
+            "autotune was started as one rank of a distributed job (RANK is set). Start it once, without torchrun or"
             " mpiexec: it starts several processes by itself if that pays."
         )
 

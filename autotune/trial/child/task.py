@@ -57,6 +57,8 @@ RANDOM = "the loss draws random numbers, or changes from call to call"
 NOTHING = "the gradient is zero or not finite"
 
 Gradient = list[Tensor | None]
+FUNCTIONS = ("build_model", "build_dataset", "compute_loss", "build_optimizer", "collate_fn", "count_items")
+"""Of a task file."""
 
 
 @dataclass
@@ -154,6 +156,10 @@ def load(path: Path) -> LoadedTask:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    for part in FUNCTIONS:
+        value = getattr(module, part, None)
+        if value is not None and not callable(value):
+            raise TaskContractError(f"{part} must be a function, got {type(value).__name__}")
     # Counted through NVML if possible (``PYTORCH_NVML_BASED_CUDA_CHECK``): a context would forbid forking.
     return LoadedTask(module, path.stem, "cuda" if torch.cuda.device_count() else "cpu")
 

@@ -46,7 +46,7 @@ def test_a_report_never_replaces_its_profile_or_journal(written: Path, name: str
     written.with_suffix(".journal").write_text("")
     (written.parent / "link.html").symlink_to(written)
     before = written.read_text()
-    with pytest.raises(UsageError, match="the report would replace"):
+    with pytest.raises(UsageError, match=r"the report would replace|is no report"):
         command.report(written, written.parent / name)
     assert written.read_text() == before
 
@@ -56,3 +56,12 @@ def test_a_broken_journal_is_named(written: Path) -> None:
     written.with_suffix(".journal").write_text('{"op_code": 99}\n{"what": 1}\n')
     with pytest.raises(UsageError, match="the journal cannot be read"):
         command.report(written, written.parent / "report.html")
+
+
+def test_a_file_that_is_no_report_is_not_replaced(written: Path) -> None:
+    pytest.importorskip("plotly")
+    (script := written.parent / "train.py").write_text("import torch")
+    with pytest.raises(UsageError, match=r"train\.py: is no report, and is not replaced"):
+        command.report(written, script)
+    with pytest.raises(UsageError, match="is a folder"):
+        command.check_report(written.parent)

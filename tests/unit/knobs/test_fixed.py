@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import UsageError
-from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, read_fixed
+from autotune.knobs.fixed import check_fixed, check_fixed_for, check_fixed_on, read_all_fixed, read_fixed
 from autotune.probes.facts import Backend
 from benchmarks.simulation.simulator import context, inventory
 
@@ -59,6 +59,11 @@ class TestCheckPins:
     def test_more_than_the_machine_bears_is_refused(self, fixed: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match=r"CPU budget of 8.*oversubscription: nothing would be left to search"):
             check_fixed_on(inventory(8, 8), fixed)
+
+    def test_two_values_of_one_knob_are_refused(self) -> None:
+        assert read_all_fixed(["threads=1", "num_workers=2"]) == {"threads": 1, "num_workers": 2}
+        with pytest.raises(UsageError, match="--fix threads is given twice, as 1 and 2"):
+            read_all_fixed(["threads=1", "threads=2"])
 
     @pytest.mark.parametrize(
         ("only", "level", "words"),

@@ -152,6 +152,7 @@ def test_a_configuration_that_says_more_is_refused(text: str, tmp_path: Path) ->
 def test_the_script_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("print('trains')\n")
+    assert isinstance(target("accelerate", ("launch", "--cpu", "train.py")), Script)
     words = ("torchrun", "--nproc-per-node=2", "train.py", "-x")
     found = target(words[0], words[1:])
     assert isinstance(found, Script)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import UsageError
 from autotune.profiles import places
 
 
@@ -87,3 +88,12 @@ def test_a_home_that_cannot_be_told(broken: Any, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(places, name, broken)
     assert places.places({}) == (Path("profiles"),)
     assert places.cache_folder() is None
+
+
+def test_a_file_that_is_no_profile_is_not_replaced(tmp_path: Path) -> None:
+    for name, text in {"train.py": "import torch", "conf.yaml": "epochs: 3"}.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UsageError, match="is no profile, and is not replaced"):
+            places.checked_place(tmp_path / name)
+    (tmp_path / "old.yaml").write_text("# a header\nschema: autotune.profile\n")
+    assert places.checked_place(tmp_path / "old.yaml") == tmp_path / "old.yaml"

@@ -134,6 +134,15 @@ def test_what_a_run_does_not_feel_is_not_recommended() -> None:
     assert "recommended" not in found
 
 
+def test_a_gain_that_nobody_believes_is_not_recommended() -> None:
+    levels = dict(records.profile().levels)
+    levels["amp"] = replace(levels["amp"], speedup=Proof(9000.0, 8000.0, 9999.0, 0.95, 12))
+    found = text(records.profile(levels=levels))
+    assert "amp     not believable: 9000.00x" in found
+    assert "nothing: do not believe the gain; measure again when it is quiet" in found
+    assert "autotune run" not in found
+
+
 def test_the_lines_to_copy_stay_whole() -> None:
     long = Path("/a folder/with 'quotes'") / ("x" * 90) / "p.yaml"
     found = text(records.profile(), long)

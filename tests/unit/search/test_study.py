@@ -9,6 +9,7 @@ import optuna
 import pytest
 from hypothesis import given
 
+from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.search.study import (
@@ -114,11 +115,12 @@ class TestFile:
         assert len(read_history(path).trials) == 1
         assert batches(Study(path)) == [1]
 
-    def test_other_words_are_another_study_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
+    def test_other_words_are_another_run_and_only_a_resumed_one_is_kept(self, tmp_path: Path) -> None:
         profile = tmp_path / "out.yaml"
         study_beside(profile, ["one"], resume=False).record(crashed(1))
         assert batches(study_beside(profile, ["one"], resume=True)) == [1]
-        assert batches(study_beside(profile, ["two"], resume=True)) == []
+        with pytest.raises(UsageError, match="nothing to resume"):
+            study_beside(profile, ["two"], resume=True)
         assert batches(study_beside(profile, ["one"], resume=False)) == []
 
 
