@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +19,6 @@ class Fingerprint:
     models: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
     loaders: tuple[str, ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Iterable[str]]) -> Fingerprint:
-        """Return the inverse of `as_dict`."""
-        return cls(**{kind: tuple(found) for kind, found in data.items()})
-
-    def as_dict(self) -> dict[str, list[str]]:
-        """Return plain data."""
-        return {kind: list(found) for kind, found in vars(self).items()}
 
     def with_one(self, kind: str, digest: str) -> Fingerprint:
         """Return this with one more digest of ``kind``."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from autotune.decoding import decoded
 from autotune.knobs.fingerprint import Fingerprint
 
 
@@ -61,7 +62,7 @@ class TaskFacts:
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> TaskFacts:
         """From what a child said: its facts, and then what running the user's step told, as far as it came to that."""
         first, *later = events
-        facts = cls.from_dict(first["facts"])
+        facts = decoded(cls, first["facts"])
         told = {name: value for event in later for name, value in event.items()}
         note = told["note"] if "note" in told else unchecked("the step failed, or takes too long")
         return replace(
@@ -69,16 +70,6 @@ class TaskFacts:
             why_not_several=facts.why_not_several or told.get("why_not_several"),
             warnings=(*facts.warnings, note) if note and not facts.why_not_several else facts.warnings,
         )
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TaskFacts:
-        """The inverse of `as_dict` after a trip through JSON."""
-        values = dict(data)
-        values["optimizer_impls"] = tuple(values["optimizer_impls"])
-        values["warnings"] = tuple(values.get("warnings", ()))
-        values["compared"] = Fingerprint.from_dict(values["compared"])
-        values["left_out"] = tuple((knob, value, reason) for knob, value, reason in values.get("left_out", ()))
-        return cls(**values)
 
 
 def unchecked(reason: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from autotune.decoding import decoded
 from autotune.knobs.fingerprint import Fingerprint
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOBS
@@ -126,10 +127,7 @@ class Order:
     @classmethod
     def from_text(cls, text: str) -> Order:
         """Return the inverse of `as_text`."""
-        data: dict[str, Any] = json.loads(text)
-        settings = {name: Settings.from_dict(data[name]) for name in ("settings", "baseline")}
-        shared = SharedBatch(**data["shared_batch"]) if data["shared_batch"] else None
-        return cls(**data | settings | {"compared": Fingerprint.from_dict(data["compared"]), "shared_batch": shared})
+        return decoded(cls, json.loads(text))
 
     @property
     def changed(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from autotune.decoding import decoded
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
@@ -72,7 +73,7 @@ class Header:
         """The inverse of `as_dict`."""
         parts = {
             "inventory": recorded_inventory(data["inventory"]),
-            "task": TaskFacts.from_dict(_renamed(data["task"])),
+            "task": decoded(TaskFacts, _renamed(data["task"])),
             "baseline": Settings.from_dict(_settings(data["baseline"])),
         }
         return cls(**{**data, **parts})

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.decoding import decoded
 from autotune.knobs.table import KNOB_NAMES
 from autotune.knobs.task import TaskFacts, unchecked
 from benchmarks.simulation.simulator import context, inventory
@@ -21,7 +22,7 @@ FACTS = replace(
 
 
 def through_json(facts: TaskFacts) -> TaskFacts:
-    return TaskFacts.from_dict(json.loads(json.dumps(facts.as_dict())))
+    return decoded(TaskFacts, json.loads(json.dumps(facts.as_dict())))
 
 
 @given(
