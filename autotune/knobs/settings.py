@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import UsageError
 from autotune.knobs.table import CONDITIONAL, KNOB_NAMES, KNOBS
 
 if TYPE_CHECKING:
@@ -66,18 +64,6 @@ class Settings(_Values):
     def as_dict(self) -> dict[str, Any]:
         """Return a flat ``{knob: value}`` in the order of the knob table, ready for YAML and JSON."""
         return dict(vars(self))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The inverse of `as_dict`. Missing knobs take their neutral value.
-
-        Raises:
-            UsageError: a key is no knob.
-        """
-        unknown = sorted(set(values) - set(KNOB_NAMES))
-        if unknown:
-            raise UsageError(f"unknown knob {unknown[0]!r}; knobs are: {', '.join(KNOB_NAMES)}")
-        return cls(**values)
 
     def difference(self, other: Settings) -> dict[str, tuple[Any, Any]]:
         """Return ``{knob: (mine, theirs)}`` for every knob that differs."""

@@ -74,7 +74,7 @@ class Header:
         parts = {
             "inventory": recorded_inventory(data["inventory"]),
             "task": decoded(TaskFacts, _renamed(data["task"])),
-            "baseline": Settings.from_dict(_settings(data["baseline"])),
+            "baseline": Settings(**_settings(data["baseline"])),
         }
         return cls(**{**data, **parts})
 

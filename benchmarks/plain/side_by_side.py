@@ -167,7 +167,7 @@ def commands(settings: Mapping[str, Any], folder: Path) -> list[tuple[list[str],
     Raises:
         Failed: the backend is mpi, and there is no mpiexec.
     """
-    wanted = Settings.from_dict(settings)
+    wanted = Settings(**settings)
     binder = system_tools(affinity.plan(wanted, probe()))
     if wanted.backend == "mpi":
         launcher = mpiexec(System())

@@ -40,7 +40,7 @@ from autotune.probes.inventory import probe
 from autotune.trial.parent.trial_bench import TrialBench
 from autotune.trial.target import recognise
 
-settings = Settings.from_dict(json.loads(sys.argv[1]))
+settings = Settings(**json.loads(sys.argv[1]))
 with open_runner(recognise(Path("model.py")), probe(), 0, 60.0) as runner:
     outcome = TrialBench(runner, settings).measure(settings, 0.0, float("inf"))
 assert outcome.measured, outcome

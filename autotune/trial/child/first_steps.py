@@ -44,7 +44,6 @@ GRADIENTS = (2e-3, 1e-2, 2e-2)
 a hundredfold within ten steps of a deep network."""
 LOSS, LATER_LOSS, WEIGHTS = 1e-2, 5e-2, 0.25
 """The same of the first losses, of later ones, and of weights, as a share of what these have moved."""
-DATA = ("batches", "dataset", "random")
 MOST_BYTES = 2**20
 DATASET_CHANGES = "your data set changes while it is read"
 SEEDS = "your data set seeds the random numbers of its process"

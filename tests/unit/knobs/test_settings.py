@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 
-from autotune.errors import UsageError
 from autotune.knobs.settings import Settings
 from tests.strategies import settings as any_settings
 
@@ -16,7 +14,7 @@ ANY = any_settings(256)
 
 @given(ANY)
 def test_survives_json(settings):
-    assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
+    assert Settings(**json.loads(json.dumps(settings.as_dict()))) == settings
 
 
 @given(ANY, ANY)
@@ -33,8 +31,3 @@ def test_knobs_that_do_not_apply_are_neutral(settings):
     both = settings.but(processes=2, num_workers=1)
     assert both.backend is not None
     assert both.prefetch_factor is not None
-
-
-def test_an_unknown_knob_is_named():
-    with pytest.raises(UsageError, match="'worker_count'"):
-        Settings.from_dict({"worker_count": 2})
