@@ -39,6 +39,16 @@ APART = (
     " apart: call autotune.load() or torch.manual_seed before building them, or prepare them too"
 )
 SKIPPED = "a process skipped a batch, so all did"
+DRIFTED = (
+    "the processes' weights came apart: random numbers of your loop decide about gradients or steps, and each process"
+    " draws its own. Rank 0's weights count"
+)
+BUFFERS = (
+    "buffers of the model are computed from one process's share of each batch, and rank 0's count; in one process"
+    " (--fix processes=1) they are computed from all of it"
+)
+LOOK = 64
+"""After so many steps, and after 1, 2, 4, 8 ..., the processes' weights are compared."""
 NOTHING = "neither a model nor an optimizer is prepared: the processes train apart; pass them to tuned.prepare too"
 HOOKS = "parameters have hooks of their own, which see the gradient of one process's share"
 
@@ -64,6 +74,8 @@ class GradientSync:
         self._parted = False
         """True once a process has skipped a batch."""
         self._done = False
+        self._drifting = False
+        """True once weights have differed between two steps."""
 
     # What is prepared -------------------------------------------------------------------------------------------------
 
@@ -107,7 +119,8 @@ class GradientSync:
         self._settle_parameters()
         if not self.stopped:
             kept = [module for module in self._modules() if not isinstance(module, _NormBase)]
-            self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b))
+            if self._take_rank_zero(b for module in kept for b in module.buffers(recurse=False) if not _travels(b)):
+                self.notes.add(BUFFERS)
 
     def _settle_parameters(self) -> None:
         if not self.stopped:
@@ -156,6 +169,8 @@ class GradientSync:
     def exchange(self, parameters: Sequence[Tensor]) -> None:
         """Average gradients. A batch that a process has skipped is skipped by all, as in one process."""
         norms, copied = self._buffers()
+        if copied and self.progress.steps < 2 and from_rank_zero(copied, self.device):
+            self.notes.add(BUFFERS)
         number = LAST if self._done else self.progress.batch
         while not average(parameters, norms, copied, number, write=not self._done):
             self._parted = True
@@ -167,6 +182,11 @@ class GradientSync:
         self.progress.steps += 1
         if self._parted:
             self._share_rates()
+        steps = self.progress.steps
+        looks = self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0
+        if looks and from_rank_zero(self._trained(), self.device):
+            self._drifting = True
+            self.notes.add(DRIFTED)
 
     def _share_rates(self) -> None:
         """Take rank 0's learning rates: a process that skipped a batch may have skipped a scheduler's step, too."""
@@ -199,13 +219,15 @@ class GradientSync:
         own = [p for model in self.models for p in model.parameters()]
         return list({id(p): p for p in (*own, *parameters_of(*self.optimizers))}.values())
 
-    def _take_rank_zero(self, tensors: Iterable[Tensor]) -> None:
-        """Take rank 0's values of whatever is new or was written to outside a step."""
+    def _take_rank_zero(self, tensors: Iterable[Tensor]) -> bool:
+        """Take rank 0's values of what is new or was written to outside a step. Return whether known ones differed."""
         new = [tensor for tensor in tensors if not is_lazy(tensor) and self._version(tensor) != tensor._version]
         first = any(self._version(tensor) is None for tensor in new)
-        if new and from_rank_zero(new, self.device) and first:
+        differ = bool(new) and from_rank_zero(new, self.device)
+        if differ and first:
             self.notes.add(APART)
         self._remember(new)
+        return differ and not first
 
     def _version(self, tensor: Tensor) -> int | None:
         """Return the version that was remembered. By weak reference: a new tensor may get an old one's number."""

@@ -84,8 +84,17 @@ def test_noise_of_a_batch_differs_by_process_and_nothing_else(ranks: list[dict[s
 
 
 def test_buffers_that_forward_assigns_are_the_same_everywhere(ranks: list[dict[str, Any]]) -> None:
-    assert ranks[0]["buffers"] == ranks[1]["buffers"]
-    assert any(ranks[0]["buffers"][1])
+    (values, notes), (others, _) = (rank["buffers"] for rank in ranks)
+    assert values == others
+    assert any(values[1])
+    assert "computed from one process's share" in " ".join(notes)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["noise on gradients", "a step now and then"])
+def test_weights_that_come_apart_are_rank_zeros_and_noted(place: int, ranks: list[dict[str, Any]]) -> None:
+    (weights, notes), (others, _) = (rank["drifting"][place] for rank in ranks)
+    assert weights == others
+    assert "the processes' weights came apart" in " ".join(notes)
 
 
 def test_data_that_were_split_otherwise_are_rank_zeros(ranks: list[dict[str, Any]]) -> None:

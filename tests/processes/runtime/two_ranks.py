@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from autotune.knobs.settings import Settings
 from autotune.runtime.session import Session
-from tests.processes.runtime.scenes import SCENES
+from tests.processes.runtime.scenes import SCENES, numbers
 from tests.torch.records import dataset, network
 
 SETTINGS = Settings(processes=2, batch_size=32)
@@ -33,6 +33,7 @@ def main(folder: Path) -> None:
         result["sampler of its own"] = own_sampler()
         result["noise"] = noise()
         result["buffers"] = buffers()
+        result["drifting"] = [drifting(skips=each) for each in (False, True)]
         result["split"] = split()
     result["left"] = not dist.is_initialized()
     (folder / f"rank{session.rank}.json").write_text(json.dumps(result))
@@ -97,8 +98,8 @@ class Centred(nn.Module):
         return y - self.center
 
 
-def buffers() -> list[list[float]]:
-    """What they hold after training."""
+def buffers() -> tuple[list[list[float]], tuple[str, ...]]:
+    """What they hold after training, and the notes."""
     with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
         model = Centred()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -107,7 +108,28 @@ def buffers() -> list[list[float]]:
             optimizer.zero_grad()
             session.backward(nn.functional.mse_loss(model(inputs), targets))
             optimizer.step()
-        return [model.center.tolist(), model.counts.tolist()]
+        return [model.center.tolist(), model.counts.tolist()], session.notes
+
+
+def drifting(*, skips: bool) -> tuple[list[float], tuple[str, ...]]:
+    """Weights of a loop whose random numbers decide about gradients, or about steps; and the notes."""
+    torch.manual_seed(1)
+    model = network()
+    with Session(SETTINGS.but(batch_size=4), device="cpu") as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model, optimizer, loader = session.prepare(model, optimizer, DataLoader(dataset(32), batch_size=8))
+        for _ in range(4):
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                session.backward(nn.functional.mse_loss(model(inputs), targets))
+                if not skips:
+                    for parameter in model.parameters():
+                        parameter.grad.add_(torch.randn_like(parameter.grad))
+                if not skips or torch.rand(()) < 0.5:
+                    optimizer.step()
+        inputs, targets = dataset(8).tensors
+        session.backward(nn.functional.mse_loss(model(inputs), targets))
+        return numbers(model), session.notes
 
 
 def split() -> dict[str, Any]:
