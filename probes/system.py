@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -144,13 +145,14 @@ class System:
             return subprocess.CompletedProcess(command, 127, "", str(error))
 
     def package_version(self, name: str) -> str | None:
-        """Return the version of an installed Python distribution, from its metadata and without importing it."""
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
+        """Return the version of an installed Python distribution, by the name of its folder: `importlib.metadata` takes
+        ten times as long."""
+        ending = ".dist-info"
+        for entry in (entry for folder in sys.path for entry in self.list(folder) if entry.endswith(ending)):
+            package, _, version = entry.removesuffix(ending).rpartition("-")
+            if re.sub(r"[-.]", "_", package.lower()) == name:
+                return version
+        return None
 
     def boot_id(self) -> str:
         """Return what changes with every boot; it tells machines that share a home folder apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def test_missing_things_read_as_nothing(tmp_path: Path) -> None:
     assert system.space(str(tmp_path / "no")) is None
     assert system.rlimit("RLIMIT_NO_SUCH") is None
     assert system.package_version("no-such-package-anywhere") is None
+    assert system.package_version("pytest") == importlib.metadata.version("pytest")
     assert system.read("a\0b") is None
 
 
