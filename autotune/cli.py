@@ -20,6 +20,7 @@ import typer
 from autotune import cli_profiles
 from autotune.cli_parsing import (
     TARGET_SETTINGS,
+    CheckCommand,
     JsonOption,
     LevelOption,
     ProfileArgument,
@@ -254,7 +255,7 @@ class CheckOptions(TargetOptions):
     force: Annotated[bool, typer.Option("--force", help="Also with the profile of another task or machine.")] = False
 
 
-@app.command(cls=TargetCommand, context_settings=TARGET_SETTINGS)
+@app.command(cls=CheckCommand, context_settings=TARGET_SETTINGS)
 @taking(CheckOptions)
 def check(options: CheckOptions) -> None:
     """Measure a profile's claim again, in seconds. Exit code 4 if it no longer holds, 5 if that is open."""

@@ -97,13 +97,34 @@ class ScriptCommand(TyperCommand):
 class TargetCommand(ScriptCommand):
     """A command on a script or a task file. A task file takes no arguments, so that our own options may follow it."""
 
+    leading = 0
+    """Arguments before the target."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does; options may also follow a task file."""
-        found, _rest, _ = self.make_parser(ctx).parse_args(list(args))
-        target = found.get("target")
-        is_script = found.get("module") or not target or line.is_launcher(target) or _is_script(target)
+        options, before, rest = self._parted(args)
+        target = rest[0] if rest else ""
+        is_script = "-m" in options or not target or line.is_launcher(target) or _is_script(target)
         ctx.allow_interspersed_args = not is_script
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, [*options, *before, *rest])
+
+    def _parted(self, args: list[str]) -> tuple[list[str], list[str], list[str]]:
+        """Return our own options, the arguments before the target, and the target with all that follows."""
+        own = (each for each in self.params if not getattr(each, "is_flag", True))
+        valued = {name for each in own for name in each.opts}
+        options, before, rest = list[str](), list[str](), list(args)
+        while rest and (rest[0].startswith("-") or len(before) < self.leading):
+            word = rest.pop(0)
+            (options if word.startswith("-") else before).append(word)
+            if word in valued and rest:
+                options.append(rest.pop(0))
+        return options, before, rest
+
+
+class CheckCommand(TargetCommand):
+    """A command on a profile and its target."""
+
+    leading = 1
 
 
 def _is_script(target: str) -> bool:

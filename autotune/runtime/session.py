@@ -430,10 +430,14 @@ def load(
     Raises:
         ProfileError: ``path_or_url`` is no valid profile.
         UsageError: there is no such ``level``.
+        TypeError: an argument is no text.
 
     Returns:
         A session; with baseline behaviour, noted once, if no profile fits or ``AUTOTUNE_DISABLE`` is set.
     """
+    for name, value in (("path_or_url", path_or_url), ("target", target), ("level", level)):
+        if not isinstance(value, str | os.PathLike | None):
+            raise TypeError(f"load() got {name}={value!r}: give text")
     disabled = overrides(os.environ).disabled
     session = Session(None, origin=DISABLE) if disabled else _chosen(path_or_url, target, level, strict=strict)
     if session.world_size > 1:

@@ -90,6 +90,12 @@ def test_what_cannot_be_read_is_named(path: str, capsys: pytest.CaptureFixture[s
     assert path in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("argument", ["path_or_url", "target", "level"])
+def test_an_argument_that_is_no_text_is_named(argument: str) -> None:
+    with pytest.raises(TypeError, match=rf"load\(\) got {argument}=5: give text"):
+        autotune.load(**{argument: 5})
+
+
 @pytest.mark.parametrize("broken", ["autotune.probes.cpu.probe", "autotune.profiles.file.read"])
 def test_whatever_breaks_training_goes_on(broken: str, written: Path, caplog: pytest.LogCaptureFixture) -> None:
     with mock.patch(broken, side_effect=ZeroDivisionError), autotune.load(written) as tuned:

@@ -242,6 +242,14 @@ def test_the_profile_of_another_task_or_machine_is_not_checked(
     assert "--force measures it all the same" in said.err
 
 
+@pytest.mark.usefixtures("machine")
+def test_what_is_checked_keeps_its_own_options(say: Say, foreign: Path, elsewhere: Path) -> None:
+    (elsewhere / "other.py").write_text("import torch\nprint(torch.ones(1))\n")
+    said = say("check", foreign, "--budget", "10s", "other.py", "--epochs", "300")
+    assert said.code == 2
+    assert "this is other on " in said.err
+
+
 @pytest.mark.parametrize(("file", "options"), [("resnet.py", []), ("other.py", ["--force"])])
 def test_a_fitting_or_forced_one_is_checked(
     say: Say, saved: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, file: str, options: list[str]
