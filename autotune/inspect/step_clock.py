@@ -101,7 +101,7 @@ class StepClock:
 
         def load(*arguments: Any) -> Any:
             # Our own frames end with this call, and their identities may be given to others.
-            self.callers = frozenset(id(each) for each in _above(sys._getframe(1)) if _is_users(each))
+            self.callers = frozenset(id(each) for each in above(sys._getframe(1)) if is_users(each))
             began = time.thread_time()
             try:
                 return timed(*arguments)
@@ -246,24 +246,25 @@ def users_frame(frame: FrameType, part: Part, callers: frozenset[int]) -> FrameT
         callers: identities of the frames of the loop and above it.
     """
     found = None
-    for each in _above(frame):
+    for each in above(frame):
         begins = each.f_code.co_filename == __file__
         if begins and (part is not Part.LOOP or found is not None):
             return found
-        if _is_users(each):
+        if is_users(each):
             if id(each) in callers:
                 return found or each
             found = each
     return found
 
 
-def _above(frame: FrameType | None) -> Iterator[FrameType]:
+def above(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield ``frame`` and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _is_users(frame: FrameType) -> bool:
+def is_users(frame: FrameType) -> bool:
+    """Return whether ``frame`` runs the user's own code: none of a library, of Python or of this package."""
     file = frame.f_code.co_filename
     return not (file.startswith((*LIBRARIES, OURS, "<")) or any(name in file for name in PACKAGES))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from autotune.inspect.step_clock import above, is_users
 from autotune.runtime.loaders import length
 from autotune.scripts import adapters
 from autotune.stats.whole_run import made_up
 from autotune.trial.child.measured_loop import MeasuredLoop, Steps
 
-OURS = os.path.dirname(os.path.dirname(__file__))
 ENDS = 2
 """Ends of epochs that are enough."""
 LEAST_STEPS = 3
@@ -32,8 +31,8 @@ def follow(loop: MeasuredLoop, pace: float) -> Steps[dict[str, Any]]:
         loop: warm.
         pace: seconds of a step.
     """
-    stack = _stack(sys._getframe())
-    loops, in_all = _loops(stack), adapters.steps_of_run(stack)
+    stack = list(above(sys._getframe()))
+    loops, in_all = _loops(filter(is_users, stack)), adapters.steps_of_run(stack)
     epoch, begun = length(loop.loader), [each.position for each in loops]
     too_far = epoch is not None and epoch * pace > loop.spec.max_seconds
     seconds, ends = list[float](), list[bool]()
@@ -92,18 +91,9 @@ def _steps(loops: list[_Loop], begun: list[int], made: int, epoch: int | None) -
     return round(total * made / turns) if turns > 0 else None
 
 
-def _stack(frame: FrameType | None) -> list[FrameType]:
-    """Return ``frame`` and its callers, innermost first, without our own."""
-    found = []
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith((OURS, "<frozen")):
-            found.append(frame)
-        frame = frame.f_back
-    return found
-
-
-def _loops(stack: list[FrameType]) -> list[_Loop]:
-    """Return the loops over ranges that ``stack`` is in, outermost first; none if there are loops of another kind."""
+def _loops(stack: Iterable[FrameType]) -> list[_Loop]:
+    """Return the loops over ranges that ``stack``, innermost frame first, is in; none if there are loops of another
+    kind. The outermost comes first."""
     found: list[_Loop] = []
     passes = False
     for frame in stack:

@@ -186,7 +186,7 @@ class TestStackWatch:
 
 def own_frames() -> list[Any]:
     """Those of this file and of pytest's plugins, without this function's."""
-    return [each for each in module._above(sys._getframe(1)) if module._is_users(each)]
+    return [each for each in module.above(sys._getframe(1)) if module.is_users(each)]
 
 
 def busy(seconds: float) -> None:

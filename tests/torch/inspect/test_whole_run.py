@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.inspect import whole_run
+from autotune.inspect.step_clock import above
 
 HEAD = """
 import torch
@@ -46,7 +47,7 @@ def looked_at(text: str, folder: Path, times: int = 2) -> tuple[list[list[Any]],
 
 def _callers(frame: FrameType | None) -> list[FrameType]:
     """The frames of the script alone: those of pytest have loops, too."""
-    return [each for each in whole_run._stack(frame) if each.f_code.co_filename.endswith("train.py")]
+    return [each for each in above(frame) if each.f_code.co_filename.endswith("train.py")]
 
 
 def test_epochs_over_a_loader(tmp_path: Path) -> None:
