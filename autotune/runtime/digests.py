@@ -102,7 +102,11 @@ class Walk:
 
 def _is_handle(value: Any) -> bool:
     """Return whether ``value`` is a file, archive or database: what workers that are forked would share."""
-    return callable(getattr(value, "close", None)) and not isinstance(value, Dataset | mmap)
+    if isinstance(value, Dataset | mmap) or not callable(getattr(value, "close", None)):
+        return False
+    return hasattr(value, "fp") or not type(value).__module__.startswith(
+        "PIL."
+    )  # images in memory close, too
 
 
 def open_file(value: Any) -> str:
@@ -114,7 +118,8 @@ def open_file(value: Any) -> str:
         if id(each) in seen or isinstance(each, Tensor | numpy.ndarray | str | bytes | type):
             continue
         seen[id(each)] = each
-        if _is_handle(each) and not getattr(each, "closed", False):
+        is_closed = getattr(each, "closed", False) or getattr(each, "fp", each) is None
+        if _is_handle(each) and not is_closed:
             return type(each).__name__
         if isinstance(each, Mapping):
             stack += each.values()

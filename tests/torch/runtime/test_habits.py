@@ -36,7 +36,7 @@ from torch.utils.data import (
 )
 
 from autotune.knobs import compile as compiling
-from autotune.runtime.digests import digest
+from autotune.runtime.digests import digest, open_file
 from autotune.runtime.session import Session
 from autotune.trial.child.first_steps import Recorder, Recording, differences
 from tests.torch.records import dataset, quiet
@@ -514,6 +514,16 @@ class Opened(Numbers):
     def __init__(self, file: Any) -> None:
         super().__init__()
         self.file = file
+
+
+def test_images_in_memory_are_no_open_files(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.new("L", (2, 2)).save(tmp_path / "one.png")
+    lazy, loaded = (pillow.open(tmp_path / "one.png") for _ in range(2))
+    loaded.load()
+    assert open_file(Opened([pillow.new("L", (2, 2)), loaded])) == ""
+    assert open_file(Opened([lazy])) == "PngImageFile"
+    lazy.close()
 
 
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
