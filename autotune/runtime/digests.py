@@ -104,9 +104,7 @@ def _is_handle(value: Any) -> bool:
     """Return whether ``value`` is a file, archive or database: what workers that are forked would share."""
     if isinstance(value, Dataset | mmap) or not callable(getattr(value, "close", None)):
         return False
-    return hasattr(value, "fp") or not type(value).__module__.startswith(
-        "PIL."
-    )  # images in memory close, too
+    return hasattr(value, "fp") or not type(value).__module__.startswith("PIL.")  # images in memory close, too
 
 
 def open_file(value: Any) -> str:

@@ -8,6 +8,8 @@ from statistics import mean, median
 
 FAR = 5.0
 """A step this many times as long as the median one holds more than training, such as an evaluation."""
+ADDED_SECONDS = 0.5
+"""What `autotune run` adds to the start of a script that it changes (`python -m benchmarks.unmodified`)."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class WholeRun:
     steps: int | None = None
 
     def seconds(self, speedup: float = 1.0) -> float | None:
-        """Return how long the run takes if each step is ``speedup`` times as fast; None if its length is not known."""
+        """Return how long the run takes if each step is ``speedup`` times as fast, under `autotune run`; as the user
+        starts it if ``speedup`` is 1. None if its length is not known."""
         if self.steps is None:
             return None
         training, share = self.steps * self.step_seconds, self.other_share or 0.0
-        return self.start_seconds + training / speedup + training * share / (1 - share)
+        start = self.start_seconds + (ADDED_SECONDS if speedup != 1 else 0.0)
+        return start + training / speedup + training * share / (1 - share)
 
     def of(self, seconds: float) -> WholeRun:
         """Return this run if it takes ``seconds``."""
