@@ -184,9 +184,12 @@ class GradientSync:
             self._share_rates()
         steps = self.progress.steps
         looks = self._drifting or steps % LOOK == 0 or steps & (steps - 1) == 0
-        if looks and from_rank_zero(self._trained(), self.device):
-            self._drifting = True
-            self.notes.add(DRIFTED)
+        if looks:
+            trained = self._trained()
+            if from_rank_zero(trained, self.device):
+                self._drifting = True
+                self.notes.add(DRIFTED)
+            self._remember(trained)  # where they were written to now, this process alone would ask for them again
 
     def _share_rates(self) -> None:
         """Take rank 0's learning rates: a process that skipped a batch may have skipped a scheduler's step, too."""
