@@ -74,14 +74,16 @@ class Walk:
                 self.add(item)
         elif isinstance(value, set | frozenset):
             self._bytes(repr(sorted(map(repr, value))).encode())
-        elif not _is_handle(value) and (vars(value) if hasattr(value, "__dict__") and not callable(value) else None):
-            for name, item in vars(value).items():
-                if item is not None and not _is_handle(item):  # to open a file is no other data
-                    self._bytes(name.encode())
-                    self.add(item)
         else:
-            self._bytes(b"None")
-            self.objects = self.objects or type(value).__name__
+            own = {} if _is_handle(value) or callable(value) else getattr(value, "__dict__", {})
+            held = {name: item for name, item in own.items() if item is not None and not _is_handle(item)}
+            for name, item in held.items():  # to open a file is no other data
+                self._bytes(name.encode())
+                self.add(item)
+            if not held:
+                self._bytes(b"None")
+            if not own:
+                self.objects = self.objects or type(value).__name__
 
     def _array(self, tensor: Tensor, kind: str) -> None:
         self._bytes(f"{kind} {tuple(tensor.shape)}".encode())

@@ -524,6 +524,8 @@ def test_images_in_memory_are_no_open_files(tmp_path: Path) -> None:
     assert open_file(Opened([pillow.new("L", (2, 2)), loaded])) == ""
     assert open_file(Opened([lazy])) == "PngImageFile"
     lazy.close()
+    with open(os.devnull, "rb") as file:
+        assert digest(Opened(file)) == digest(Opened(None)) == digest(Numbers()), "to open a file is no other data"
 
 
 LEFT_ALONE: dict[str, tuple[str, Callable[[], Any], str]] = {
