@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES, MOST_FILES, MOST_TEST_LINES = 27_100, 180, 27_200
+MOST_LINES, MOST_FILES, MOST_TEST_LINES = 27_150, 180, 27_250
 MOST_FUNCTION_LINES = 50
 """Of a function, with its docstring."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
