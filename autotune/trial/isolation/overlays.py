@@ -184,6 +184,8 @@ class World:
             with contextlib.suppress(OSError):
                 self.layers[point] = self._overlay(lowers, point)
                 return
+        if not os.path.lexists(self.seen + point):
+            return  # it was somebody's temporary folder
         self._show(point, read_only=True)
         if point in self.limits and os.access(point, os.W_OK):
             raise OSError(self.limits[point])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,10 @@ def visible_mounts() -> dict[str, Mount]:
     shared memory."""
     places = [place for place in ("/", *SERVICES) if os.path.isdir(place)]
     found = {place: Mount(place, FOLDER, True) for place in places}
-    for each in psutil.disk_partitions(all=True):  # of several at one point the last hides the rest
-        found[each.mountpoint] = Mount(each.mountpoint, each.fstype, "rw" in each.opts.split(","))
+    text = Path("/proc/self/mounts").read_text(errors="surrogateescape")  # psutil reads /etc/mtab, which may be old
+    for _device, place, kind, options, *_ in map(str.split, text.splitlines()):
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), place)
+        found[point] = Mount(point, kind, "rw" in options.split(","))  # of several at one point the last hides the rest
     kept: dict[str, Mount] = {}
     real: tuple[str, ...] = ()
     for point, mount in sorted(found.items()):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from autotune.trial.isolation.private import Mount, Treatment, below, visible_mounts
@@ -33,13 +31,21 @@ def test_what_happens_to_each_mount(mount: Mount, treatment: Treatment, monkeypa
     assert mount.treatment is treatment
 
 
+MOUNTS = """\
+/dev/vda / ext4 rw,relatime 0 0
+devtmpfs /dev devtmpfs rw,relatime 0 0
+devpts /dev/pts devpts rw,relatime 0 0
+tmpfs /dev/shm tmpfs rw,relatime 0 0
+tmpfs /dev/shm tmpfs ro,relatime 0 0
+server:/data /mnt/my\\040data nfs4 rw,vers=4.2 0 0
+"""
+
+
 def test_the_last_of_several_mounts_at_a_place_hides_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = [("/", "ext4", "rw"), ("/dev", "devtmpfs", "rw"), ("/dev/pts", "devpts", "rw"), ("/dev/shm", "tmpfs", "rw")]
-    listed = [SimpleNamespace(mountpoint=at, fstype=kind, opts=f"{way},relatime") for at, kind, way in seen]
-    listed.append(SimpleNamespace(mountpoint="/dev/shm", fstype="tmpfs", opts="ro,relatime"))
-    monkeypatch.setattr(psutil, "disk_partitions", lambda all: listed)
+    monkeypatch.setattr(Path, "read_text", lambda _path, **_options: MOUNTS)
     found = visible_mounts()
     assert found["/dev/shm"] == Mount("/dev/shm", "tmpfs", False)
+    assert found["/mnt/my data"] == Mount("/mnt/my data", "nfs4", True)
     assert "/dev/pts" not in found, "it is used as it is, as all of /dev"
 
 
