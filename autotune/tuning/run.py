@@ -17,6 +17,7 @@ from autotune.knobs.fixed import check_fixed_for, check_fixed_on
 from autotune.knobs.knob import LEVELS, Context
 from autotune.knobs.table import BY_NAME
 from autotune.knobs.task import TaskFacts
+from autotune.probes import software
 from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
@@ -32,7 +33,7 @@ from autotune.trial.target import Target
 from autotune.tuning.baseline import compile_once, settle_baseline
 from autotune.tuning.comparing import Comparison, compare_first_steps
 from autotune.tuning.events import BaselineKnown, BudgetSet, Observer, StageStarted, ignore
-from autotune.tuning.machine import Neighbours, matrix_rates, on_the_same_cpus, wait_until_quiet
+from autotune.tuning.machine import Neighbours, on_the_same_cpus, wait_until_quiet
 from autotune.tuning.options import Options
 from autotune.tuning.proof import prove, seconds_to_decide
 from autotune.tuning.race import leaders, race, ranked_candidates
@@ -205,7 +206,7 @@ def _matrix_rates(host: _Host) -> dict[str, float]:
     if host.schedule.budget < MATRIX_RATE_BUDGET:
         return {}
     host.observe(StageStarted("measuring matrix products"))
-    return matrix_rates()
+    return software.matrix_rates(System())
 
 
 def _probe_run(host: _Host) -> TaskFacts:

@@ -9,7 +9,7 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.search.planner import Proposal
 from autotune.stats.proof import ANALYSES
-from autotune.tuning.events import StageStarted, TrialFinished, TrialStarted
+from autotune.tuning.events import StageStarted, TrialFinished
 from autotune.tuning.race import improving, near_best
 from autotune.tuning.schedule import PROOF_MARGIN, proof_seconds, replicate_seconds
 from autotune.tuning.state import RunState
@@ -47,15 +47,13 @@ def search(state: RunState) -> None:
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
     searching = state.new_search(space, start, thorough)
-    begun = False
     while _used_share(state, _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
         proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
-        trying = proposal.settings
-        state.observe(TrialStarted(trying) if begun else StageStarted(f"searching: {space.level}", trying))
-        begun, before = True, state.schedule.clock()
-        state.measure(trying, space.level, proposal.stage, proposal.give_up_below)
+        state.observe(StageStarted(f"searching: {space.level}", proposal.settings))
+        before = state.schedule.clock()
+        state.measure(proposal.settings, space.level, proposal.stage, proposal.give_up_below)
         state.trial_seconds.append(state.schedule.clock() - before)
         state.observe(_trial_finished(state))
     state.searched.add(space.level)
