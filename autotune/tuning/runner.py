@@ -60,8 +60,8 @@ def open_runner(
         Interrupted: on SIGINT or SIGTERM.
     """
     system = System()
-    waiting = acquire(patience, lambda: observe(StageStarted("waiting for another tuning run")))
-    with interrupt_on_signals(), waiting:
+    waiting = StageStarted("waiting for another tuning run")
+    with interrupt_on_signals(), acquire(patience, lambda: observe(waiting)):
         remove_abandoned()
         origin = _working_folder()
         paths = StudyPaths.create()
@@ -130,9 +130,10 @@ def default_file() -> Path:
     return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
 
 
-@contextlib.contextmanager
-def acquire(timeout: float, on_wait: Callable[[], None], file: Path | None = None) -> Iterator[None]:
-    """Hold the lock for the ``with`` block.
+def acquire(
+    timeout: float, on_wait: Callable[[], None], file: Path | None = None
+) -> contextlib.AbstractContextManager[object]:
+    """Take the lock for a ``with`` block.
 
     Args:
         timeout: seconds to wait at most; 0 does not wait.
@@ -145,20 +146,11 @@ def acquire(timeout: float, on_wait: Callable[[], None], file: Path | None = Non
     """
     file = file or default_file()
     lock = FileLock(file, mode=0o666)
-    _take(lock, timeout, on_wait, file)
     try:
-        yield
-    finally:
-        lock.release()
-
-
-def _take(lock: FileLock, timeout: float, on_wait: Callable[[], None], file: Path) -> None:
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            on_wait()
-            lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
+        with contextlib.suppress(Timeout):
+            return lock.acquire(timeout=0)
+        on_wait()
+        return lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
         raise NothingUsable(
             f"another tuning run has held this machine for {timeout:g} s. Timed trials must not"
