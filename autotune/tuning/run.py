@@ -22,7 +22,7 @@ from autotune.probes.facts import Inventory
 from autotune.probes.inventory import probe
 from autotune.probes.system import System
 from autotune.profiles import file, places
-from autotune.profiles.format import Profile, Written, machine_type
+from autotune.profiles.format import Profile, machine_type
 from autotune.report import notes
 from autotune.search.planner import Planner
 from autotune.stats.load import QUIET, Load, undisturbed
@@ -41,7 +41,6 @@ from autotune.tuning.result import evidence_of, partial_answers, profile_of, pro
 from autotune.tuning.runner import check_not_a_rank, open_runner
 from autotune.tuning.search import search
 from autotune.tuning.state import RunState, Schedule
-from autotune.version import VERSION
 
 if TYPE_CHECKING:
     from autotune.search.study import Study
@@ -316,8 +315,7 @@ def _result(
         run=host.whole_run,
     )
     answers = (partial_answers if ended else proven_answers)(state, tuple(state.spaces))
-    written = Written(VERSION, time.strftime("%Y-%m-%d", time.gmtime()))
-    profile = profile_of(state, answers, context, evidence, recommended=host.options.level, written=written)
+    profile = profile_of(state, answers, context, evidence, recommended=host.options.level)
     saved, note = file.save(host.path, profile)  # before the trials' processes are ended, which takes a moment
     cache = System().cache_folder()
     if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
