@@ -5,6 +5,7 @@ Small spaces are enumerated. In others the candidates are what lies near the bes
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -207,16 +208,10 @@ def candidates(space: Space, around: Sequence[Settings], rng: np.random.Generato
 
     Deterministic for a given state of ``rng``.
     """
-    found = dict.fromkeys(around)
-    nearby = [[s for _, s in space.moves(centre, far=True)] for centre in around]
-    for settings in (s for near in nearby for s in near):
-        found.setdefault(settings)
-    for near in nearby:
-        for settings in _walks(space, near, PAIRS // len(nearby), 1, rng):
-            found.setdefault(settings)
-    for settings in _walks(space, around, RANDOM, 4, rng):
-        found.setdefault(settings)
-    return list(found)
+    nearby = [[settings for _, settings in space.moves(centre, far=True)] for centre in around]
+    pairs = (_walks(space, near, PAIRS // len(nearby), 1, rng) for near in nearby)
+    walks = _walks(space, around, RANDOM, 4, rng)
+    return list(dict.fromkeys(itertools.chain(around, *nearby, *pairs, walks)))
 
 
 def _walks(

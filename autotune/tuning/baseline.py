@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 
 from autotune.errors import NothingUsable, UserCodeError
 from autotune.knobs.baseline import smaller_baselines
-from autotune.knobs.compile import FIRST_MODES
+from autotune.knobs.compile import COMPILES_IN_A_RUN, FIRST_MODES
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import Space
 from autotune.stats.outcome import BUDGET_OVER, Completed, Outcome, OutOfMemory, TimedOut
 from autotune.tuning.events import StageStarted
-from autotune.tuning.options import compiled_budget, first_compile_seconds
+from autotune.tuning.options import MAX_TRAINING_BUDGET
 from autotune.tuning.state import RunState
 
+FIRST_COMPILE_SECONDS, FIRST_COMPILE_SHARE = 150.0, 0.4
+"""Longest that the first compile may take: in seconds, and as a share of a budget that the user gave."""
 NO_SLOWER = 0.95
 """A compiled model below this share of the baseline's rate is not worth more time."""
 
@@ -77,7 +79,7 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
     settings = next((each for mode in modes if (each := state.baseline.but(compile=mode)) in space), None)
     if settings is None:
         return context
-    limit = first_compile_seconds(given)
+    limit = FIRST_COMPILE_SECONDS if given is None else FIRST_COMPILE_SHARE * given
     trial = next((each for each in state.history if each.settings == settings), None)
     if trial is None:
         follows = "" if given is not None else "; the length of the run follows what it takes"
@@ -87,8 +89,10 @@ def compile_once(state: RunState, context: Context, space: Space, given: float |
     took = compile_seconds(trial.outcome)
     budget = context.budget_seconds
     if given is None:
-        worth = bool(trial.rate and trial.rate >= NO_SLOWER * state.estimate(state.baseline))
-        budget = compiled_budget(budget, limit if took in (None, math.inf) else took, worth=worth)
+        worth = trial.rate is not None and trial.rate >= NO_SLOWER * state.estimate(state.baseline)
+        spent = limit if took is None or took == math.inf else took
+        longer = budget + spent * (1 + COMPILES_IN_A_RUN if worth else 1)
+        budget = max(budget, min(MAX_TRAINING_BUDGET, longer))
     return replace(context, compile_seconds=took, budget_seconds=budget)
 
 

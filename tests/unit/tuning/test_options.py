@@ -9,7 +9,7 @@ import pytest
 from autotune.knobs.knob import LEVELS
 from autotune.stats.measurement import Block, Measurement
 from autotune.stats.outcome import Completed, Outcome, TimedOut
-from autotune.tuning.options import Options, default_budget
+from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
 
 MACHINE = replace(inventory(4, 4), gpus=())
@@ -65,9 +65,8 @@ def baseline(step_seconds: float) -> Outcome:
 def test_the_step_and_the_training_ahead_decide(
     outcome: Outcome | None, train_seconds: float | None, expected: float
 ) -> None:
-    assert default_budget(train_seconds, outcome) == expected
+    assert Options(train_seconds=train_seconds).seconds(outcome) == expected
 
 
 def test_what_the_user_says_is_final() -> None:
     assert Options(budget=20.0, train_seconds=36_000.0).seconds(baseline(2.0)) == 20.0
-    assert Options().seconds(baseline(2.0)) == 150.0

@@ -137,7 +137,7 @@ class TestProfile:
 
     def test_what_only_repeats_a_lower_level_is_not_recommended(self) -> None:
         safe = Answer(OWN.but(num_workers=2), 130.0, Proof(1.3, 1.2, 1.4, 0.95, 5), proven=True)
-        carried = safe.without_gain(Reason.NOT_REACHED)
+        carried = replace(safe, reason=Reason.NOT_REACHED)
         said = replace(CONTEXT, task=replace(CONTEXT.task, current={"batch_size": 32}))
         evidence = result.evidence_of(empty(OWN), said, ())
         answers = {"safe": safe, "amp": carried, "max": carried}
