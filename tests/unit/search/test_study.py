@@ -14,7 +14,7 @@ from autotune.knobs.settings import Settings
 from autotune.search.history import Trial
 from autotune.search.study import Study, distributions, journal_storage, parameters, read_history, study_beside
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import KINDS, Completed, Crashed, NotApplied, Outcome, OutOfMemory
+from autotune.stats.outcome import KINDS, Compared, Completed, Crashed, NotApplied, Outcome, OutOfMemory
 from autotune.stats.proof import Round
 from tests.strategies import settings as any_settings
 
@@ -35,7 +35,19 @@ def batches(study: Study) -> list[int]:
     return [trial.settings.batch_size for trial in study.trials()]
 
 
-@pytest.mark.parametrize("outcome", [MEASURED, OutOfMemory("r", "d", "shm"), NotApplied("r", "d", "allocator")])
+def test_every_end_but_a_comparison_has_a_name_of_its_own() -> None:
+    assert {*KINDS.values(), Compared} == set(Outcome.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        MEASURED,
+        OutOfMemory("r", "d", "shm"),
+        NotApplied("r", "d", "allocator"),
+        *(kind("r") for kind in KINDS.values()),
+    ],
+)
 def test_trials_survive_the_journal(outcome: Outcome, tmp_path: Path) -> None:
     trial = Trial(OWN, outcome, "amp", "moves")
     Study(journal_storage(tmp_path / "study.log")).record(trial)

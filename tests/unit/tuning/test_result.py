@@ -16,7 +16,7 @@ from autotune.profiles import file as profiles
 from autotune.profiles.format import Profile, machine_type
 from autotune.search.history import Trial
 from autotune.stats.decide import Answer, Reason
-from autotune.stats.outcome import Crashed
+from autotune.stats.outcome import Crashed, NotApplied, Outcome, WrongNumbers
 from autotune.stats.proof import Proof, Round
 from autotune.tuning import result
 from autotune.tuning.options import Options
@@ -56,8 +56,13 @@ def tried(settings: Settings, rate: float, level: str = "safe") -> Trial:
     return Trial(settings, completed(rate), level)
 
 
-FAILED = Trial(OTHER, Crashed("SIGSEGV", ""), "safe")
+def failed(settings: Settings, outcome: Outcome, level: str = "amp") -> Trial:
+    return Trial(settings, outcome, level)
+
+
+FAILED = failed(OTHER, Crashed("SIGSEGV", ""), "safe")
 HIGHER = tried(OTHER.but(precision="bf16"), 300.0, "amp")
+LOW, PRODUCTS = OWN.but(precision="bf16"), OWN.but(matmul_precision="medium")
 
 
 class TestReasons:
@@ -82,9 +87,26 @@ class TestReasons:
         state = after(*trials, raced={OWN, OTHER} if raced else set())
         assert result.proven_answers(state, LEVELS)["safe"].reason is reason
 
-    def test_a_level_with_only_your_own_settings_does_not_hide_trials_of_another(self) -> None:
-        state = after(tried(OWN, 100.0), tried(OTHER, 90.0), tried(OWN, 99.0, "amp"))
-        assert result.proven_answers(state, LEVELS)["amp"].reason is Reason.NOT_TRIED
+    @pytest.mark.parametrize(
+        ("trials", "reason", "failure"),
+        [
+            ([tried(OTHER, 90.0), tried(OWN, 99.0, "amp")], Reason.NOT_TRIED, ""),
+            ([tried(PRODUCTS, 100.0, "amp")], Reason.NOT_TRIED, ""),
+            ([failed(LOW, NotApplied("autocast stays off"))], Reason.PRECISION_FAILED, "autocast stays off"),
+            ([failed(LOW, WrongNumbers("NaN"))], Reason.PRECISION_FAILED, "NaN"),
+            ([tried(LOW, 90.0, "amp"), failed(LOW.but(num_workers=2), Crashed("no"))], Reason.SAME, ""),
+            ([tried(PRODUCTS, 100.0, "amp"), failed(LOW, Crashed("oops"))], Reason.PRECISION_FAILED, "oops"),
+        ],
+        ids=["your own", "another knob", "not applied", "wrong numbers", "one ran", "another knob ran"],
+    )
+    def test_of_amp_speak_of_the_precision(self, trials: list[Trial], reason: Reason, failure: str) -> None:
+        found = result.proven_answers(after(tried(OWN, 100.0), *trials), LEVELS)["amp"]
+        assert (found.reason, found.failure) == (reason, failure)
+        assert found.values == (("bf16",) if failure else ())
+
+    def test_of_max_speak_of_the_batch(self) -> None:
+        state = after(tried(OWN, 100.0), tried(OWN.but(channels_last=True), 100.0, "max"))
+        assert result.proven_answers(state, LEVELS)["max"].reason is Reason.NOT_TRIED
 
     @pytest.mark.parametrize(("proven", "reason"), [(1.5, Reason.NOISY), (2.1, Reason.SAME)])
     def test_a_lucky_trial_of_a_lower_level_hides_no_other_level(self, proven: float, reason: Reason) -> None:
