@@ -89,10 +89,12 @@ class Planner:
         avoid = Forbidden(history)
         jump = self._jump(history, model, best[0], avoid) or self._halfway(history, avoid)
         if jump is not None:
-            pool, stage = [jump], "design"
-        else:
-            pool, stage = [s for s in self._pool(best, len(history)) if not avoid(s)], "model"
-        return self._choose(pool, stage, model, best[0], history) if pool else None
+            return self._choose([jump], "design", model, best[0], history)
+        around = [self._space.conformed(settings) for settings in best]
+        rng = np.random.default_rng((self._seed, len(history)))
+        everything = candidates(self._space, around, rng) if self._all is None else self._all
+        pool = [settings for settings in everything if not avoid(settings)]
+        return self._choose(pool, "model", model, best[0], history) if pool else None
 
     def _stuck(self, history: Sequence[Trial], model: Surrogate, best: Settings) -> bool:
         """Return True if this level's last `PATIENCE` trials all failed to beat what was known before them."""
@@ -155,13 +157,6 @@ class Planner:
     def _own(self, history: Sequence[Trial]) -> list[Trial]:
         """Return this level's trials."""
         return [o for o in history if o.level == self._space.level]
-
-    def _pool(self, best: Sequence[Settings], number: int) -> Sequence[Settings]:
-        if self._all is not None:
-            return self._all
-        return candidates(
-            self._space, [self._space.conformed(s) for s in best], np.random.default_rng((self._seed, number))
-        )
 
 
 def extent(settings: Settings) -> tuple[float, ...]:

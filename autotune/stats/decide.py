@@ -143,11 +143,9 @@ def still_open(candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> f
     return frozenset(found)
 
 
-def wide(
-    baseline: Settings, candidates: Mapping[str, Settings], rounds: Sequence[Round], levels: Sequence[str] = LEVELS
-) -> frozenset[str]:
+def wide(baseline: Settings, candidates: Mapping[str, Settings], rounds: Sequence[Round]) -> frozenset[str]:
     """Return the levels with a proven gain whose interval is wider than it need be."""
-    answers = decide(baseline, 1.0, candidates, rounds, levels, final=False)
+    answers = decide(baseline, 1.0, candidates, rounds, final=False)
     own = {level for level, answer in answers.items() if answer.proven and answer.settings == candidates.get(level)}
     return frozenset(level for level in own if not answers[level].speedup.narrow)
 

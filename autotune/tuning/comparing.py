@@ -86,7 +86,9 @@ class Comparison:
     def _without_known(self, settings: Settings) -> Settings:
         kept = {}
         for item in self.left_out:
-            if getattr(settings, item.knob) == item.value or _is_loader(item.knob):
+            knob = BY_NAME[item.knob]
+            of_the_loader = knob.applied == "loader" and knob.keeps == EXACT
+            if of_the_loader or getattr(settings, item.knob) == item.value:
                 kept[item.knob] = getattr(self.baseline, item.knob)
         return settings.but(**kept)
 
@@ -104,7 +106,8 @@ class Comparison:
             return dict.fromkeys(self._touching(settings), self._unshown)
         alone = self._alone(settings)
         reference = self._alone(self.baseline).but(batch_size=alone.batch_size)
-        names = [name for name in alone.difference(reference) if _matters(name)]
+        changed = (BY_NAME[name] for name in alone.difference(reference) if name != "batch_size")
+        names = [knob.name for knob in changed if knob.keeps != TRACKING]
         while len(names) > 1:
             half = names[: len(names) // 2]
             found = self._difference(reference.but(**{name: getattr(alone, name) for name in half}))
@@ -154,15 +157,6 @@ def compare_first_steps(state: RunState) -> dict[str, Settings]:
         if settled not in (state.baseline, *chosen.values()):
             chosen[level] = settled
     return chosen
-
-
-def _matters(name: str) -> bool:
-    """Return whether a knob may change what the first steps are compared by."""
-    return BY_NAME[name].keeps != TRACKING and name != "batch_size"
-
-
-def _is_loader(name: str) -> bool:
-    return BY_NAME[name].applied == "loader" and BY_NAME[name].keeps == EXACT
 
 
 def _other_values(space: Space, baseline: Settings) -> list[Mapping[str, Any]]:

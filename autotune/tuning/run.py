@@ -117,7 +117,7 @@ def _run_phases(host: _Host) -> Result:
     task = _probe_run(host)
     check_fixed_for(task, options.fix or {})
     state = host.state
-    notes = _baseline(host, task)
+    given_up = _baseline(host, task)
     comparison = Comparison(state.baseline, lambda s: state.bench.compare(s, state.schedule.deadline), host.inventory)
     context = Context(
         host.inventory,
@@ -144,7 +144,7 @@ def _run_phases(host: _Host) -> Result:
     except (Interrupted, LaunchError) as early:
         ended = early
     host.study.keep_rounds(state.rounds)
-    return _result(host, context, comparison, notes, ended)
+    return _result(host, context, comparison, given_up, ended)
 
 
 def search_race_prove(state: RunState) -> None:
@@ -288,10 +288,10 @@ def _result(
     host: _Host,
     context: Context,
     comparison: Comparison,
-    notes_on_baseline: Sequence[str],
+    given_up: Sequence[str],
     ended: Interrupted | LaunchError | None,
 ) -> Result:
-    """Write the profile of a run that is over, or that ``ended`` early.
+    """Write the profile of a run that is over, or that ``ended`` early; ``given_up`` is what the baseline lacks.
 
     Raises:
         Interrupted, LaunchError: the run ended early; the error carries the place of the best so far.
@@ -301,7 +301,7 @@ def _result(
     no_fork = state.bench.no_fork_reason
     warnings = (
         *([notes.disturbed(apart)] if apart else []),
-        *notes_on_baseline,
+        *given_up,
         *comparison.notes(state.chosen.values()),
         *([notes.fresh_processes(no_fork)] if no_fork else []),
     )
@@ -320,13 +320,8 @@ def _result(
     cache = System().cache_folder()
     if cache is not None and any(found.settings.compile != "off" for found in profile.levels.values()):
         keep_compiled(host.runner.setup.paths.compile_cache, cache / COMPILED_FOLDER)
-    if ended is not None:
-        raise _with_saved_path(ended, saved) from ended
-    return Result(profile, saved, host.inventory, load, note)
-
-
-def _with_saved_path(ended: Interrupted | LaunchError, saved: Path) -> Interrupted | LaunchError:
-    """Return ``ended``, which ended a run early, with the place of the best so far."""
     if isinstance(ended, Interrupted):
-        return Interrupted(ended.signal, saved)
-    return LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.")
+        raise Interrupted(ended.signal, saved) from ended
+    if ended is not None:
+        raise LaunchError(f"{ended}\nThe best so far, not proven, is in {saved}.") from ended
+    return Result(profile, saved, host.inventory, load, note)

@@ -35,6 +35,7 @@ from autotune.trial.target import Script, Target
 from autotune.tuning.events import Observer, StageStarted, ignore
 
 POLL_SECONDS = 0.2
+LOCK_NAME = "torch-autotune-trials.lock"
 
 
 @contextlib.contextmanager
@@ -125,11 +126,6 @@ def interrupt_on_signals() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def default_file() -> Path:
-    """Return the machine-wide lock file."""
-    return Path(tempfile.gettempdir()) / "torch-autotune-trials.lock"
-
-
 def acquire(
     timeout: float, on_wait: Callable[[], None], file: Path | None = None
 ) -> contextlib.AbstractContextManager[object]:
@@ -144,7 +140,7 @@ def acquire(
         NothingUsable: still taken after ``timeout``.
         LaunchError: the lock file cannot be opened.
     """
-    file = file or default_file()
+    file = file or Path(tempfile.gettempdir()) / LOCK_NAME
     lock = FileLock(file, mode=0o666)
     try:
         with contextlib.suppress(Timeout):

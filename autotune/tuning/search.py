@@ -40,14 +40,15 @@ def search(state: RunState) -> None:
             start = _search_level(state, space, start, share)
     start = state.baseline
     for level, space in state.spaces.items():
-        used = min(1.0, _used_share(state))
+        used = min(1.0, state.schedule.search_share(_kept_back(state)))
         start = _search_level(state, space, start, used + (1 - used) * LAST_PASS[level], thorough=True)
 
 
 def _search_level(state: RunState, space: Space, start: Settings, share: float, thorough: bool = False) -> Settings:
     """Search one level until ``share`` of the searching time is used, and return the best settings known in it."""
     searching = state.new_search(space, start, thorough)
-    while _used_share(state, _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
+    share_of = state.schedule.search_share
+    while share_of(_kept_back(state), _usual_seconds(state)) <= share or _must_be_tried(state, space.level):
         proposal = _repeat_baseline(state) or searching.propose(state.history)
         if proposal is None:
             break
@@ -93,11 +94,6 @@ def _rising(state: RunState) -> Mapping[str, Settings]:
 def _usual_seconds(state: RunState) -> float:
     """Return the usual duration of a trial."""
     return statistics.median(state.trial_seconds or [0.0])
-
-
-def _used_share(state: RunState, ahead: float = 0.0) -> float:
-    """Return the share of the searching time that will be over ``ahead`` seconds from now."""
-    return state.schedule.search_share(_kept_back(state), ahead)
 
 
 def _kept_back(state: RunState) -> float:
