@@ -46,10 +46,6 @@ class TestDisturbed:
         assert spoiled.disturbed is dropped
         assert (spoiled not in measurement.kept) is dropped
 
-    def test_merely_slow_blocks_are_kept(self) -> None:
-        slow = Block(1, 10.0, 1)
-        assert slow in Measurement((*blocks(100.0, 100.0, 100.0), slow)).kept
-
     def test_where_all_are_disturbed_that_is_this_machines_normal(self) -> None:
         always = tuple(Block(100, 1.0, 1, 0.5) for _ in range(3))
         assert Measurement(always).kept == always

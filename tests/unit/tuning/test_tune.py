@@ -26,7 +26,7 @@ from autotune.tuning import machine, run, runner
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import Options
 from benchmarks.simulation.simulator import context, inventory
-from tests.doubles.fake_bench import completed
+from tests.doubles.fake_bench import FakeBench, completed
 
 MACHINE = replace(inventory(4, 4), gpus=())
 CONTEXT = context(MACHINE, 32)
@@ -96,30 +96,19 @@ def world(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
     class Runner(FakeRunner):
         pass
 
-    class Bench:
+    class Bench(FakeBench):
         no_fork_reason = None
         timeouts = SimpleNamespace(starting=1.0)
 
         def __init__(self, runner: Any, baseline: Settings, seed: int, patience: float) -> None:
+            super().__init__(lambda _: 100.0, seed, lambda settings: Runner.fate(settings), noise=(0.0, 0.0, 0.0))
             self.baseline = baseline
 
         def remember(self, outcome: Outcome) -> None:
             pass
 
-        def measure(self, settings: Settings, give_up_below: float, deadline: float) -> Outcome:
-            found: Outcome = Runner.fate(settings)
-            return found
-
         def compare(self, settings: Settings, deadline: float) -> Outcome:
             return Compared()
-
-        def inspect(self, settings: Settings, function: str, seconds: float, deadline: float) -> Any:
-            return None, {}
-
-        @contextmanager
-        def contest(self, candidates: Any, deadline: float) -> Iterator[Any]:
-            rates = dict.fromkeys(candidates, 100.0)
-            yield SimpleNamespace(neighbours=0.0, cpu_wait=0.0, round=lambda seconds: rates)
 
     @contextmanager
     def unlocked(*_: Any) -> Iterator[None]:
@@ -158,25 +147,17 @@ class TestRun:
         ]
         assert world.closed == 1
 
-    @pytest.mark.parametrize(
-        ("facts", "expected"),
-        [({"fp32": 100.0, "bf16": 400.0}, {"fp32": 100.0, "bf16": 400.0}), ({}, {})],
-        ids=["measured", "failed"],
-    )
+    @pytest.mark.parametrize("rates", [{"fp32": 100.0, "bf16": 400.0}, {}], ids=["measured", "failed"])
     def test_longer_runs_know_the_machines_ceiling(
-        self,
-        world: type[FakeRunner],
-        monkeypatch: pytest.MonkeyPatch,
-        facts: dict[str, Any],
-        expected: dict[str, float],
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch, rates: dict[str, float]
     ) -> None:
         asked: list[object] = []
-        monkeypatch.setattr(run.software, "matrix_rates", lambda system: asked.append(system) or facts)
+        monkeypatch.setattr(run.software, "matrix_rates", lambda system: asked.append(system) or rates)
         short = run.run(TARGET, self.OPTIONS)
         assert (asked, short.profile.evidence.ceiling) == ([], None)
         ceiling = run.run(TARGET, replace(self.OPTIONS, budget=run.MATRIX_RATE_BUDGET)).profile.evidence.ceiling
         assert len(asked) == 1
-        assert (ceiling is not None) == bool(expected)
+        assert (ceiling is not None) == bool(rates)
 
     def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
         count = 0
