@@ -50,14 +50,12 @@ class Comparison:
     _same: set[Settings] = field(default_factory=set)
     _unshown: str | None = None
     """Why nothing shows that training stays the same; empty if the baseline repeats itself, None if not known yet."""
-    _screened: int = 0
 
     def screen(self, space: Space) -> None:
         """Try one other value of each knob that changes what the user has built."""
         self._run(self.baseline)
         for values in _other_values(space, self.baseline):
             self.settle(self.baseline.but(**values))
-        self._screened = len(self.left_out)
 
     def settle(self, settings: Settings) -> Settings:
         """Return ``settings`` without the knobs that change training, which are noted."""
@@ -77,11 +75,6 @@ class Comparison:
         own = self.baseline.num_workers
         moved = any(each.num_workers != own and 0 in (each.num_workers, own) for each in chosen)
         return (DRAWS,) if self.draws and moved else ()
-
-    @property
-    def later(self) -> tuple[LeftOut, ...]:
-        """Knobs that were found to change training after the screening."""
-        return tuple(self.left_out[self._screened :])
 
     def _without_known(self, settings: Settings) -> Settings:
         kept = {}

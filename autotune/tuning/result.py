@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
 from autotune.knobs.knob import LEVELS, Context
@@ -156,7 +156,7 @@ def _doubts(profile: Profile) -> Iterator[str]:
         yield notes.not_believable(", ".join(impossible), profile.levels[level].speedup.value, profile.possible(level))
 
 
-def evidence_of(state: RunState, context: Context, left_out: Sequence[LeftOut]) -> Evidence:
+def evidence_of(state: RunState, context: Context, left_out: Iterable[LeftOut]) -> Evidence:
     """Return what was tried and what was not; the rest is the caller's to add."""
     rates = context.gflops
     return Evidence(

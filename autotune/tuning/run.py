@@ -306,7 +306,7 @@ def _result(
         *([notes.fresh_processes(no_fork)] if no_fork else []),
     )
     evidence = replace(
-        evidence_of(state, context, (*state.spaces[LEVELS[-1]].left_out, *comparison.later)),
+        evidence_of(state, context, dict.fromkeys((*state.spaces[LEVELS[-1]].left_out, *comparison.left_out))),
         seconds=round(host.schedule.elapsed, 1),
         partial=ended is not None,
         warnings=warnings,

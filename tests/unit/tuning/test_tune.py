@@ -159,6 +159,16 @@ class TestRun:
         assert len(asked) == 1
         assert (ceiling is not None) == bool(rates)
 
+    def test_what_changes_training_is_left_out_once(
+        self, world: type[FakeRunner], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def compare(settings: Settings, deadline: float) -> Outcome:
+            return Compared(differences=(("weights", "differ"),) if settings.optimizer_impl != "default" else ())
+
+        monkeypatch.setattr(run.TrialBench, "compare", staticmethod(compare))
+        found = run.run(TARGET, self.OPTIONS).profile.evidence.not_offered
+        assert [item.reason for item in found if item.knob == "optimizer_impl"] == ["differ"]
+
     def test_interrupted_saves_what_there_is_and_says_so(self, world: type[FakeRunner], elsewhere: Path) -> None:
         count = 0
 
