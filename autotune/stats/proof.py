@@ -16,8 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from autotune.stats.log_ratio import Estimate, Sample, estimate
 from autotune.stats.student import student_quantile
@@ -76,10 +75,6 @@ class Proof:
     high: float
     confidence: float
     rounds: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as profiles store it."""
-        return asdict(self)
 
     @property
     def gain(self) -> bool:

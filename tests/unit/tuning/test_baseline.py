@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.errors import NothingUsable, UserCodeError
+from autotune.errors import AutotuneError, NothingUsable, UserCodeError
 from autotune.knobs.knob import Context
 from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
@@ -44,22 +44,21 @@ class TestSettlingTheBaseline:
         )
         assert bench.measured == [self.WANTED, found.settings]
 
-    def test_nothing_fits(self) -> None:
-        with pytest.raises(NothingUsable, match="host memory ran out") as error:
-            self.settle(lambda _: OutOfMemory("host memory ran out", "DefaultCPUAllocator"))
-        assert "DefaultCPUAllocator" in str(error.value)
-        assert error.value.exit_code == 4
-
-    def test_an_error_of_the_users_ends_at_once_with_its_own_traceback(self) -> None:
-        """N01: one trial, exit 3, the user's own traceback."""
-        trials: list[Settings] = []
-        with pytest.raises(UserCodeError, match="NameError: name 'Resnet'") as error:
-            self.settle(
-                lambda s: trials.append(s) or Crashed("NameError: name 'Resnet' is not defined", "Traceback: line 3")
-            )
-        assert len(trials) == 1
-        assert error.value.traceback == "Traceback: line 3"
-        assert error.value.exit_code == 3
+    @pytest.mark.parametrize(
+        ("outcome", "error", "words", "trials"),
+        [
+            (OutOfMemory("host memory ran out", "DefaultCPUAllocator"), NothingUsable, "DefaultCPUAllocator", 2),
+            (Crashed("NameError: name 'Resnet' is not defined", "File x, line 3"), UserCodeError, "name 'Resnet'", 1),
+            (TimedOut("too late", phase=BUDGET_OVER), NothingUsable, "give a longer --budget", 1),
+        ],
+        ids=["nothing fits", "N01: the user's own error", "no time"],
+    )
+    def test_else_the_run_ends(self, outcome: Outcome, error: type[AutotuneError], words: str, trials: int) -> None:
+        measured: list[Settings] = []
+        with pytest.raises(error, match=words) as ended:
+            settle_baseline(self.WANTED, lambda settings: measured.append(settings) or outcome)
+        assert len(measured) == trials
+        assert getattr(ended.value, "traceback", outcome.detail) == outcome.detail
 
 
 GPUS = replace(machines.big().context, budget_seconds=60.0)

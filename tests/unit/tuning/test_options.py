@@ -18,11 +18,6 @@ OWN = CONTEXT.baseline
 
 
 class TestSpaces:
-    def test_one_for_each_level(self) -> None:
-        spaces = Options().spaces(CONTEXT)
-        assert tuple(spaces) == LEVELS
-        assert [space.level for space in spaces.values()] == list(LEVELS)
-
     @pytest.mark.parametrize(
         ("only", "follow"),
         [
@@ -39,9 +34,11 @@ class TestSpaces:
         assert any(only in changed for changed in moves)
         assert all(changed <= {only} | follow for changed in moves)
 
-    def test_fix_leaves_one_value(self) -> None:
-        space = Options(fix={"num_workers": 1}).spaces(CONTEXT)["safe"]
-        assert space.values["num_workers"] == (1,)
+    def test_fix_leaves_one_value_at_each_level(self) -> None:
+        spaces = Options(fix={"num_workers": 1}).spaces(CONTEXT)
+        assert {level: (space.level, space.values["num_workers"]) for level, space in spaces.items()} == {
+            level: (level, (1,)) for level in LEVELS
+        }
 
 
 def baseline(step_seconds: float) -> Outcome:
