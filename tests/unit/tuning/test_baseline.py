@@ -14,7 +14,16 @@ from autotune.knobs.settings import Settings
 from autotune.knobs.space import build
 from autotune.search.history import Trial
 from autotune.stats.measurement import Block, Measurement
-from autotune.stats.outcome import BUDGET_OVER, Completed, Crashed, NotApplied, Outcome, OutOfMemory, TimedOut
+from autotune.stats.outcome import (
+    BUDGET_OVER,
+    Completed,
+    Crashed,
+    NotApplied,
+    Outcome,
+    OutOfMemory,
+    TimedOut,
+    WrongNumbers,
+)
 from autotune.tuning.baseline import Baseline, compile_once, settle_baseline
 from autotune.tuning.events import Event, StageStarted
 from benchmarks.simulation import machines
@@ -49,9 +58,11 @@ class TestSettlingTheBaseline:
         [
             (OutOfMemory("host memory ran out", "DefaultCPUAllocator"), NothingUsable, "DefaultCPUAllocator", 2),
             (Crashed("NameError: name 'Resnet' is not defined", "File x, line 3"), UserCodeError, "name 'Resnet'", 1),
+            (WrongNumbers("the loss became NaN"), UserCodeError, "NaN", 1),
+            (TimedOut("no progress while starting", "in compute_loss", "starting"), UserCodeError, "no progress", 1),
             (TimedOut("too late", phase=BUDGET_OVER), NothingUsable, "give a longer --budget", 1),
         ],
-        ids=["nothing fits", "N01: the user's own error", "no time"],
+        ids=["nothing fits", "N01: the user's own error", "NaN", "hung", "no time"],
     )
     def test_else_the_run_ends(self, outcome: Outcome, error: type[AutotuneError], words: str, trials: int) -> None:
         measured: list[Settings] = []
