@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,25 +29,17 @@ OWN = CONTEXT.baseline
 OTHER = OWN.but(interop_threads=OWN.interop_threads + 1)
 
 
-def concluded(
-    state: RunState,
-    said: Context = CONTEXT,
-    level: str | None = None,
-    warnings: Sequence[str] = (),
-    partial: bool = False,
-) -> Profile:
+def concluded(state: RunState, said: Context = CONTEXT, level: str | None = None, **evidence: Any) -> Profile:
     """The profile of a run that knows ``state``."""
-    answers = (result.partial_answers if partial else result.proven_answers)(state, LEVELS)
-    evidence = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
-    evidence = replace(evidence, partial=partial, warnings=tuple(warnings))
-    return result.profile_of(state, answers, said, evidence, recommended=level)
+    answers = (result.partial_answers if evidence.get("partial") else result.proven_answers)(state, LEVELS)
+    found = result.evidence_of(state, said, Options().spaces(said)["max"].left_out)
+    return result.profile_of(state, answers, said, replace(found, **evidence), recommended=level)
 
 
 def after(*trials: Trial, **found: Any) -> RunState:
     """A run after ``trials``."""
     state = empty(OWN, **found)
-    for trial in trials:
-        state.add(trial)
+    state.add(*trials)
     return state
 
 
@@ -123,22 +114,20 @@ class TestReasons:
 
 
 class TestProfile:
-    def made(self, history: Sequence[Trial] = ()) -> Profile:
-        return concluded(after(*history), warnings=["the baseline is your settings without loader workers"])
-
     def test_holds_machine_task_and_baseline(self) -> None:
-        made = self.made([Trial(OWN, completed(100.0), "safe")])
+        warnings = ("the baseline is your settings without loader workers",)
+        made = concluded(after(tried(OWN, 100.0)), warnings=warnings)
         assert made.key == machine_type(MACHINE).key
         assert made.target.name == "simulated"
         assert (made.baseline, made.baseline_rate) == (OWN, pytest.approx(100.0))
         assert tuple(made.levels) == LEVELS
         assert made.evidence.trials == 1
-        assert made.evidence.warnings == ("the baseline is your settings without loader workers",)
+        assert made.evidence.warnings == warnings
 
     def test_failures_name_what_was_changed(self) -> None:
         changed = OWN.but(compile="default", num_workers=2)
-        history = [Trial(OWN, completed(100.0), "safe"), Trial(changed, Crashed("SIGSEGV", "long log"), "safe")]
-        (failure,) = self.made(history).evidence.failures
+        state = after(tried(OWN, 100.0), failed(changed, Crashed("SIGSEGV", "long log")))
+        (failure,) = concluded(state).evidence.failures
         assert (failure.kind, failure.reason) == ("crashed", "SIGSEGV")
         assert failure.changed == {"compile": "default", "num_workers": 2, "prefetch_factor": 2}
 
@@ -167,46 +156,35 @@ class TestProfile:
 
     def test_partial_profiles_can_be_written_and_read(self, tmp_path: Path) -> None:
         """L06: infinity in an unproven interval must not spoil the file."""
-        state = empty(OWN)
-        state.add(Trial(OWN, completed(100.0), "safe"))
-        state.add(Trial(OWN.but(num_workers=1), completed(150.0), "safe"))
-        state.chosen["safe"] = OWN.but(num_workers=1)
-        made = concluded(state, partial=True)
-        path = profiles.write(tmp_path / "partial.yaml", made)
-        read = profiles.read(path)
+        better = OWN.but(num_workers=1)
+        state = after(tried(OWN, 100.0), tried(better, 150.0), chosen={"safe": better})
+        read = profiles.read(profiles.write(tmp_path / "partial.yaml", concluded(state, partial=True)))
         assert read.evidence.partial
-        assert read.level("safe").settings == OWN.but(num_workers=1)
+        assert read.level("safe").settings == better
         assert not read.level("safe").proven
 
 
-class TestBatchNorm:
-    @pytest.mark.parametrize(
-        ("has", "sizes", "words"),
-        [
-            (True, [32, 16, 8], "BatchNorm normalises over 8 or 16 samples instead of 32"),
-            (True, [32, 32], None),
-            (False, [16], None),
-        ],
-    )
-    def test_another_share_of_the_batch_is_said(self, has: bool, sizes: list[int], words: str | None) -> None:
-        results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
-        lines = list(result._batch_norm(_normalising(has), results))  # type: ignore[arg-type]
-        assert [line[: len(words or "")] for line in lines] == ([words] if words else [])
-
-
-def _normalising(has_batch_norm: bool) -> Context:
-    """A baseline of 32 samples on four GPUs."""
-    found = context(inventory(8, 8, gpus=4), 32)
-    return replace(found, task=replace(found.task, has_batch_norm=has_batch_norm))
+@pytest.mark.parametrize(
+    ("has", "sizes", "words"),
+    [
+        (True, [32, 16, 8], ["BatchNorm normalises over 8 or 16 samples instead of 32"]),
+        (True, [32, 32], []),
+        (False, [16], []),
+    ],
+)
+def test_another_share_of_the_batch_is_said(has: bool, sizes: list[int], words: list[str]) -> None:
+    """The baseline has 32 samples on four GPUs."""
+    said = context(inventory(8, 8, gpus=4), 32)
+    said = replace(said, task=replace(said.task, has_batch_norm=has))
+    results = {str(k): SimpleNamespace(settings=OWN.but(batch_size=size)) for k, size in enumerate(sizes)}
+    lines = list(result._batch_norm(said, results))  # type: ignore[arg-type]
+    assert [line.partition(";")[0] for line in lines] == words
 
 
 @pytest.mark.parametrize(("rate", "doubted"), [(9.0, False), (173.09, True)])
 def test_a_gain_above_what_is_possible_is_doubted_aloud(rate: float, doubted: bool) -> None:
     """Seen beside a load of 12 on two CPUs: 173.09x of settings that differ in one knob."""
     rounds = [Round(replicate, {"baseline": 100.0, "safe": 100.0 * rate}) for replicate in range(12)]
-    state = empty(OWN, chosen={"safe": OTHER}, rounds=rounds)
-    state.add(Trial(OWN, completed(100.0), "safe"))
-    state.add(Trial(OTHER, completed(100.0 * rate), "safe"))
-    found = concluded(state)
+    found = concluded(after(tried(OWN, 100.0), tried(OTHER, 100.0 * rate), chosen={"safe": OTHER}, rounds=rounds))
     assert found.levels["safe"].proven
     assert any("do not believe" in warning for warning in found.evidence.warnings) is doubted
