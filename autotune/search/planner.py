@@ -166,12 +166,7 @@ def extent(settings: Settings) -> tuple[float, ...]:
 
 
 def rank(
-    history: Sequence[Trial],
-    space: Space,
-    count: int,
-    *,
-    model: Surrogate | None = None,
-    baseline: bool = False,
+    history: Sequence[Trial], space: Space, count: int, *, model: Surrogate | None = None, baseline: bool = False
 ) -> tuple[Settings, ...]:
     """Return the best distinct settings measured so far, best first, by posterior mean (shrunk for noise).
 

@@ -73,12 +73,7 @@ class Result:
     """Why the profile is in another place than it was asked for."""
 
 
-def run(
-    target: Target,
-    options: Options,
-    observe: Observer = ignore,
-    started: float | None = None,
-) -> Result:
+def run(target: Target, options: Options, observe: Observer = ignore, started: float | None = None) -> Result:
     """Tune ``target`` as ``options`` say.
 
     Args:

@@ -40,11 +40,7 @@ LOCK_NAME = "torch-autotune-trials.lock"
 
 @contextlib.contextmanager
 def open_runner(
-    target: Target,
-    inventory: Inventory,
-    seed: int,
-    patience: float,
-    observe: Observer = ignore,
+    target: Target, inventory: Inventory, seed: int, patience: float, observe: Observer = ignore
 ) -> Iterator[Runner]:
     """Open a runner for ``target`` while no other run times anything on this machine; everything is gone afterwards.
 
