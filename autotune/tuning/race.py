@@ -110,7 +110,7 @@ def improving(state: RunState, best: Mapping[str, Settings], rate: Rate) -> dict
 def _simplest(state: RunState, ranked: Sequence[Settings], rate: Rate) -> Settings:
     """Return the best, or one as fast that changes fewer knobs: what does not matter stays as the user has it."""
     equal = [settings for settings in ranked if rate(settings) >= EQUAL * rate(ranked[0])]
-    return min(equal, key=lambda settings: len(settings.difference(state.baseline)), default=ranked[0])
+    return min(equal, key=lambda settings: len(settings.difference(state.baseline)))
 
 
 def _score(measured: Sequence[Mapping[Settings, float]], baseline: Settings, settings: Settings) -> float:
