@@ -7,11 +7,12 @@ every process the CPUs of its node. Ids are the kernel's own: a cpuset may have 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from autotune.knobs.knob import Affinity, Chosen
+from autotune.knobs.change import Affinity
+from autotune.knobs.knob import Chosen
 from autotune.probes.facts import Inventory, LogicalCpu
 
 BINDINGS = ("none", "cores", "numa")
@@ -37,32 +38,35 @@ class AffinityPlan:
     @property
     def text(self) -> str:
         """One line: the allowed CPUs, then ``cpus/workers`` of each process."""
-        return " ".join([cpu_list(self.allowed), *map(_affinity_text, self.affinities)])
+        places = (f"{cpu_list(each.cpus)}/{cpu_list(each.workers)}" for each in self.affinities)
+        return " ".join([cpu_list(self.allowed), *places])
 
     @classmethod
     def parse(cls, text: str) -> AffinityPlan:
-        """The inverse of `text`.
+        """Return the plan that `text` was made from.
 
         Raises:
             ValueError: ``text`` is no plan.
         """
-        allowed, *affinities = text.split(" ")
-        return cls(_parse_list(allowed), tuple(_parse_affinity(affinity) for affinity in affinities))
+        allowed, *places = text.split(" ")
+        pairs = [place.partition("/") for place in places]
+        affinities = (Affinity(_parse_list(cpus), _parse_list(workers)) for cpus, _, workers in pairs)
+        return cls(_parse_list(allowed), tuple(affinities))
 
 
 def plan(settings: Chosen, inventory: Inventory) -> AffinityPlan:
-    """Plan where the processes of ``settings`` run on this machine; an empty plan where nothing is to be bound.
+    """Plan where the processes of ``settings`` run on this machine; an empty plan if nothing is to be bound.
 
-    Processes get disjoint CPUs wherever there are enough, on whole cores of one node (that of their GPU, if any)
-    wherever their threads fit.
+    Processes get disjoint CPUs if there are enough, on whole cores of one node (that of their GPU, if any) if their
+    threads fit.
     """
     cores = _cores(inventory)
     if settings.binding == "none" or not cores:
         return AffinityPlan()
     shares = _shares(cores, _homes(cores, settings.processes, inventory), settings.threads)
-    if settings.binding == "cores":
-        return AffinityPlan(inventory.budget.cpus, tuple(_on_cores(share, settings) for share in shares))
-    return AffinityPlan(inventory.budget.cpus, tuple(_on_nodes(share, settings) for share in shares))
+    chosen = _fast_cores if settings.binding == "cores" else _near_nodes
+    affinities = (_affinity(chosen(share, settings.threads), share, settings.num_workers) for share in shares)
+    return AffinityPlan(inventory.budget.cpus, tuple(affinities))
 
 
 def why_not_offered(inventory: Inventory) -> dict[str, str]:
@@ -84,7 +88,7 @@ def why_not_offered(inventory: Inventory) -> dict[str, str]:
 
 
 def why_not(settings: Chosen, inventory: Inventory) -> str | None:
-    """Why the binding of ``settings`` cannot be done here or would change nothing; None where it does its work."""
+    """Return why the binding of ``settings`` cannot be done here or would change nothing; None if it does its work."""
     binding, count, threads = settings.binding, settings.processes, settings.threads
     if binding == "none":
         return None
@@ -102,14 +106,8 @@ def why_not(settings: Chosen, inventory: Inventory) -> str | None:
     return None
 
 
-def local_rank(environment: Mapping[str, str]) -> int:
-    """This process's number among those of one launch on this machine; 0 without a launcher."""
-    found = next((environment[name] for name in LOCAL_RANKS if name in environment), "0")
-    return int(found) if found.isdecimal() else 0
-
-
 def plan_of(environment: Mapping[str, str]) -> AffinityPlan:
-    """The plan that this process was started with; an empty one where there is none or it cannot be read."""
+    """Return the plan that this process was started with; an empty one if there is none or it cannot be read."""
     try:
         return AffinityPlan.parse(environment[VARIABLE])
     except (KeyError, ValueError):
@@ -117,9 +115,10 @@ def plan_of(environment: Mapping[str, str]) -> AffinityPlan:
 
 
 def own_affinity(environment: Mapping[str, str]) -> Affinity | None:
-    """This process's affinity in the plan that it was started with; None without one."""
-    affinities, rank = plan_of(environment).affinities, local_rank(environment)
-    return affinities[rank] if rank < len(affinities) else None
+    """Return this process's affinity in the plan that it was started with; None without one."""
+    rank = next((environment[name] for name in LOCAL_RANKS if name in environment), "0")
+    place, affinities = int(rank) if rank.isdecimal() else 0, plan_of(environment).affinities
+    return affinities[place] if place < len(affinities) else None
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
@@ -140,20 +139,11 @@ def _parse_list(text: str) -> tuple[int, ...]:
     return tuple(sorted({cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}))
 
 
-def _affinity_text(affinity: Affinity) -> str:
-    return f"{cpu_list(affinity.cpus)}/{cpu_list(affinity.workers)}"
-
-
-def _parse_affinity(text: str) -> Affinity:
-    cpus, _, workers = text.partition("/")
-    return Affinity(_parse_list(cpus), _parse_list(workers))
-
-
 # Sharing out ----------------------------------------------------------------------------------------------------------
 
 
 def _cores(inventory: Inventory) -> list[Share]:
-    """The allowed CPUs, SMT siblings together, neighbours in order; empty where one of them is not in the topology."""
+    """Return the allowed CPUs, SMT siblings together, neighbours in order; none if one is not in the topology."""
     allowed = set(inventory.budget.cpus)
     cores: dict[tuple[int, int], list[LogicalCpu]] = {}
     for cpu in sorted(inventory.cpu.logical, key=lambda cpu: cpu.id):
@@ -183,34 +173,32 @@ def _shares(cores: Sequence[Share], homes: Sequence[tuple[int, ...]], least: int
     """Deal CPUs to each process, in the most local way in which each gets ``least`` of them."""
     count = len(homes)
     singles = [(cpu,) for core in cores for cpu in core]
-    for dealt in (
-        _deal_homes(cores, homes),
-        _deal_kinds(cores, count),
-        _deal(cores, count),
-        _deal(singles, count),
-    ):
+    for dealt in (_at_home(cores, homes), _deal(cores, count, _is_slow), _deal(cores, count), _deal(singles, count)):
         if all(len(share) >= least for share in dealt):
             return dealt
     return [singles[rank % len(singles)] for rank in range(count)]
 
 
-def _deal_homes(cores: Sequence[Share], homes: Sequence[tuple[int, ...]]) -> list[Share]:
+def _at_home(cores: Sequence[Share], homes: Sequence[tuple[int, ...]]) -> list[Share]:
     """Deal each node's cores to the processes at home there."""
     dealt: dict[tuple[int, ...], list[Share]] = {}
     for home in dict.fromkeys(homes):
-        dealt[home] = _deal_kinds([core for core in cores if _node(core[0]) in home], homes.count(home))
+        dealt[home] = _deal([core for core in cores if _node(core[0]) in home], homes.count(home), _is_slow)
     return [dealt[home].pop(0) for home in homes]
 
 
-def _deal_kinds(cores: Sequence[Share], count: int) -> list[Share]:
-    """The same part of fast and of slow cores to each process: the slowest one sets the pace of all."""
-    slow = [core for core in cores if core[0].kind == "efficiency"]
-    fast = [core for core in cores if core[0].kind != "efficiency"]
-    return [a + b for a, b in zip(_deal(fast, count), _deal(slow, count), strict=True)]
+def _is_slow(core: Share) -> bool:
+    return core[0].kind == "efficiency"
 
 
-def _deal(cores: Sequence[Share], count: int) -> list[Share]:
-    return [tuple(cpu for core in _slice(cores, rank, count) for cpu in core) for rank in range(count)]
+def _deal(cores: Sequence[Share], count: int, kind: Callable[[Share], bool] = lambda core: False) -> list[Share]:
+    """Deal the same part of each ``kind`` of cores to each of ``count``: the slowest one sets the pace of all."""
+    shares: list[Share] = [()] * count
+    for which in (False, True):
+        alike = [core for core in cores if kind(core) == which]
+        for rank in range(count):
+            shares[rank] += tuple(cpu for core in _slice(alike, rank, count) for cpu in core)
+    return shares
 
 
 def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
@@ -220,29 +208,27 @@ def _slice(items: Sequence[Item], rank: int, count: int) -> Sequence[Item]:
 # Within a share -------------------------------------------------------------------------------------------------------
 
 
-def _on_cores(share: Share, settings: Chosen) -> Affinity:
-    """One CPU for each thread: fast cores first, one SMT sibling of each before any second one."""
-    seen: dict[tuple[int, int], int] = {}
-    turns: list[tuple[bool, int, int]] = []
+def _fast_cores(share: Share, threads: int) -> Sequence[LogicalCpu]:
+    """Choose a CPU for each thread: fast cores first, one SMT sibling of each before any second one."""
+    siblings: dict[tuple[int, int], list[LogicalCpu]] = {}
     for cpu in share:
-        turn = seen[cpu.package, cpu.core] = seen.get((cpu.package, cpu.core), -1) + 1
-        turns.append((cpu.kind == "efficiency", turn, len(turns)))
-    ranked = [share[position] for *_, position in sorted(turns)]
-    return _affinity(ranked[: settings.threads], share, settings)
+        siblings.setdefault((cpu.package, cpu.core), []).append(cpu)
+    turn = {cpu.id: place for core in siblings.values() for place, cpu in enumerate(core)}
+    return sorted(share, key=lambda cpu: (cpu.kind == "efficiency", turn[cpu.id]))[:threads]
 
 
-def _on_nodes(share: Share, settings: Chosen) -> Affinity:
-    """All CPUs of the share's first node, or of as many nodes as the threads need."""
+def _near_nodes(share: Share, threads: int) -> Sequence[LogicalCpu]:
+    """Choose all CPUs of the share's first node, or of as many nodes as the threads need."""
     chosen: list[LogicalCpu] = []
     for node in dict.fromkeys(map(_node, share)):
-        if len(chosen) < settings.threads:
+        if len(chosen) < threads:
             chosen += [cpu for cpu in share if _node(cpu) == node]
-    return _affinity(chosen, share, settings)
+    return chosen
 
 
-def _affinity(chosen: Sequence[LogicalCpu], share: Share, settings: Chosen) -> Affinity:
-    """Place workers beside the compute threads where each finds a CPU there, else anywhere in the share."""
+def _affinity(chosen: Sequence[LogicalCpu], share: Share, workers: int) -> Affinity:
+    """Place workers beside the compute threads if each finds a CPU there, else anywhere in the share."""
     cpus, whole = {cpu.id for cpu in chosen}, {cpu.id for cpu in share}
     beside = whole - cpus
-    crowded = len(beside) < max(1, settings.num_workers)
+    crowded = len(beside) < max(1, workers)
     return Affinity(tuple(sorted(cpus)), tuple(sorted(whole if crowded else beside)))

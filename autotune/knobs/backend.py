@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.knobs.exported import (
-    ARGUMENTS,
-    LIGHTNING,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Missing,
-    Plan,
-    Row,
-    Said,
-    in_environment,
-    in_shells,
-)
+from autotune.knobs import exported as to
+from autotune.knobs.exported import Line, Missing, Plan, Row, Said
 from autotune.knobs.knob import ROUNDING, Choices, Context, Knob, Word
 from autotune.probes.facts import Inventory
 
@@ -61,7 +50,7 @@ BACKENDS: dict[str, BackendRow] = {
 
 
 def why_not_usable(inventory: Inventory, name: str) -> str | None:
-    """Why ``torch.distributed`` backend ``name`` cannot be used here; None where it can."""
+    """Return why ``torch.distributed`` backend ``name`` cannot be used here; None if it can."""
     for backend in inventory.software.backends:
         if backend.name == name:
             return None if backend.usable else backend.reason
@@ -88,7 +77,7 @@ def _interface(plan: Plan) -> Said:
     """Return the interface of processes on one machine; the script says which backend exchanges gradients."""
     if plan.settings.backend is None:
         return ()
-    return (*in_environment("GLOO_SOCKET_IFNAME")(plan), Missing(_why_another(plan)))
+    return (*to.variables(plan, "GLOO_SOCKET_IFNAME"), Missing(_why_another(plan)))
 
 
 def _exchange(place: str, text: str) -> Row:
@@ -136,8 +125,8 @@ BACKEND = Knob(
     },
     plain=lambda plan: f'torch.distributed.init_process_group("{plan.exchange}")',
     export={
-        **in_shells(_interface),
-        LIGHTNING: _exchange(TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
-        TRANSFORMERS: _exchange(ARGUMENTS, 'ddp_backend="{}"'),
+        **dict.fromkeys(to.SHELLS, _interface),
+        to.LIGHTNING: _exchange(to.TRAINER, 'strategy=DDPStrategy(process_group_backend="{}")'),
+        to.TRANSFORMERS: _exchange(to.ARGUMENTS, 'ddp_backend="{}"'),
     },
 )

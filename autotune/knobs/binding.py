@@ -18,9 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs import exported as to
 from autotune.knobs.affinity import BINDINGS, cpu_list, own_affinity, why_not_offered
-from autotune.knobs.exported import ACCELERATE, COMMAND, START, TORCHRUN, TRANSFORMERS, Missing, Plan, Said, line
-from autotune.knobs.knob import Affinity, Change, Choices, Chosen, Context, Effect, Knob, Training, Word
+from autotune.knobs.change import Affinity, Change, Training
+from autotune.knobs.exported import COMMAND, START, Line, Missing, Plan, Said
+from autotune.knobs.knob import Choices, Chosen, Context, Effect, Knob, Word
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -30,48 +32,35 @@ OPENMP_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFIN
 """The user's own words that move threads to single CPUs within the mask; they win."""
 
 
-def bind(affinity: Affinity) -> None:
-    """Keep this thread, and all that it starts from now on, on ``affinity``: call it while there is one thread.
-
-    Raises:
-        OSError: the CPUs are not this process's to use.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        raise OSError("this system has no CPU masks")
-    os.sched_setaffinity(0, affinity.cpus)
-
-
 def bind_by_plan() -> str | None:
-    """Bind this process by the plan and the local rank in its environment; return why that failed, or None."""
+    """Bind this process by the plan and the local rank in its environment; return why that failed, or None.
+
+    Call it while there is one thread: what this one starts from now on is bound too.
+    """
     affinity = own_affinity(os.environ)
+    if affinity is None:
+        return None
+    if not hasattr(os, "sched_setaffinity"):
+        return "this system has no CPU masks"
     try:
-        if affinity is not None:
-            bind(affinity)
-    except OSError as error:
+        os.sched_setaffinity(0, affinity.cpus)
+    except OSError as error:  # the CPUs are not this process's to use
         return error.strerror or str(error)
     return None
 
 
-def why_not(asked: str, affinity: Affinity | None) -> str | None:
-    """Read back: why binding ``asked`` is not in force in every thread of this process, or None."""
-    if asked == "none":
-        return None
+def _why_not(affinity: Affinity | None) -> str | None:
+    """Read back: return why ``affinity`` is not in force in every thread of this process, or None."""
     if affinity is None:
         return "this process was not started on CPUs of its own; only autotune run can do that"
-    found = _cpus_of_threads()
-    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
-    if narrowed or found == set(affinity.cpus):
-        return None
-    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
-
-
-def _cpus_of_threads() -> set[int]:
-    """Return CPUs on which any thread of this process may run."""
     found: set[int] = set()
     for task in TASKS.iterdir():
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
             found |= os.sched_getaffinity(int(task.name))
-    return found
+    narrowed = found < set(affinity.cpus) and any(name in os.environ for name in OPENMP_BINDING)
+    if narrowed or found == set(affinity.cpus):
+        return None
+    return f"asked CPUs {cpu_list(affinity.cpus)}, threads run on {cpu_list(found)}"
 
 
 class WorkerAffinity:
@@ -106,18 +95,18 @@ class WorkerAffinity:
 class _Bound(Change):
     """CPUs that were bound before this process started, read back."""
 
-    def __init__(self, value: str, affinity: Affinity | None) -> None:
-        self._value, self._affinity = value, affinity
+    def __init__(self, affinity: Affinity | None) -> None:
+        self._affinity = affinity
         self.workers: list[WorkerAffinity] = []
 
     def why_not(self) -> str | None:
         """Return why threads or workers are not where they belong, or None."""
         missed = next(filter(None, (workers.why_not for workers in self.workers)), None)
-        return why_not(self._value, self._affinity) or missed
+        return _why_not(self._affinity) or missed
 
 
 def _start(value: str, training: Training) -> Change | None:
-    return None if value == "none" else _Bound(value, training.affinity)
+    return None if value == "none" else _Bound(training.affinity)
 
 
 def _on_loader(settings: Chosen, loader: DataLoader[Any], training: Training) -> dict[str, Any]:
@@ -134,15 +123,18 @@ def _binding(context: Context) -> Choices:
     return Choices(tuple(name for name in BINDINGS if name not in reasons), tuple(reasons.items()))
 
 
-def _binds(plan: Plan) -> bool:
-    return bool(plan.settings.binding != "none")
+def _torchrun(plan: Plan) -> Said:
+    return () if plan.settings.binding == "none" else (Line(COMMAND),)
 
 
 def _accelerate(plan: Plan) -> Said:
     """Bind by torchrun's command, which starts several processes on CPUs; Accelerate's own starter does not bind."""
-    if not _binds(plan):
-        return ()
-    return line(COMMAND) if plan.device == "cpu" and plan.settings.processes > 1 else (Missing(),)
+    several = plan.device == "cpu" and plan.settings.processes > 1
+    return _torchrun(plan) if several or plan.settings.binding == "none" else (Missing(),)
+
+
+def _transformers(plan: Plan) -> Said:
+    return () if plan.settings.binding == "none" else (Line(START, plan.command),)
 
 
 BINDING = Knob(
@@ -164,11 +156,7 @@ BINDING = Knob(
     start=_start,
     on_loader=_on_loader,
     plain=lambda plan: f"start processes on their CPUs: {plan.command}",
-    export={
-        TORCHRUN: lambda plan: line(COMMAND) if _binds(plan) else (),
-        ACCELERATE: _accelerate,
-        TRANSFORMERS: lambda plan: line(START, plan.command) if _binds(plan) else (),
-    },
+    export={to.TORCHRUN: _torchrun, to.ACCELERATE: _accelerate, to.TRANSFORMERS: _transformers},
 )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune.knobs.knob import ROUNDING, Change, Choices, Chosen, Context, Effect, Flag, Knob, Refused, Training
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import ROUNDING, Choices, Chosen, Context, Effect, Flag, Knob, unless
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def _channels_last(context: Context) -> Choices:
-    if context.task.has_convolutions:
-        return Choices((False, True))
-    return Choices((False,), ((True, "the model has no convolutions"),))
+    return unless(None if context.task.has_convolutions else "the model has no convolutions", False, True)
 
 
 def _layout_gain(settings: Chosen, context: Context) -> float:
@@ -47,14 +46,12 @@ def laid_out(value: Any) -> Any:
     return value.contiguous(memory_format=torch.channels_last)
 
 
-def _on_model(value: bool, model: nn.Module, _training: Training) -> Change | None:
+def _on_model(_value: bool, model: nn.Module, _training: Training) -> Change | None:
     import torch
     from torch.nn.parameter import is_lazy
 
     from autotune.knobs.model_call import Layered, compiled_by_user
 
-    if not value:
-        return None
     own = [p for p in model.parameters() if not is_lazy(p) and p.dim() == 4 and not p.is_contiguous()]
     if any(weight.is_contiguous(memory_format=torch.channels_last) for weight in own):
         return None  # the user has done so

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.exported import ACCELERATE, ARGUMENTS, CONFIG, TRANSFORMERS, Line, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Knob, Word
 from autotune.knobs.precision import capability
 from autotune.probes.facts import Inventory
 

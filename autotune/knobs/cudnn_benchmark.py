@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from autotune.knobs.exported import CODE, LIGHTNING, TRAINER, TRANSFORMERS, argument, line
-from autotune.knobs.knob import ROUNDING, Change, Changed, Choices, Context, Effect, Flag, Knob, Refused, Training
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Refused, Training
+from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Flag, Knob, unless
 
 SWITCH = "torch.backends.cudnn.benchmark = True"
 
 
 def _cudnn_benchmark(context: Context) -> Choices:
+    reason = None
     if not context.cuda:
-        return Choices((False,), ((True, "no CUDA device"),))
-    if not context.task.has_convolutions:
-        return Choices((False,), ((True, "the model has no convolutions"),))
-    if context.task.sample_variation > 1.5:
-        return Choices((False,), ((True, "sample shapes vary: every new shape would be benchmarked again"),))
-    return Choices((False, True))
+        reason = "no CUDA device"
+    elif not context.task.has_convolutions:
+        reason = "the model has no convolutions"
+    elif context.task.sample_variation > 1.5:
+        reason = "sample shapes vary: every new shape would be benchmarked again"
+    return unless(reason, False, True)
 
 
 def _start(value: bool, training: Training) -> Change | None:
@@ -47,7 +49,7 @@ CUDNN_BENCHMARK = Knob(
     start=_start,
     plain=lambda _plan: SWITCH,
     export={
-        TRANSFORMERS: lambda plan: line(CODE, SWITCH) if plan.settings.cudnn_benchmark else (),
-        LIGHTNING: argument(TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
+        to.TRANSFORMERS: lambda plan: (to.Line(to.CODE, SWITCH),) if plan.settings.cudnn_benchmark else (),
+        to.LIGHTNING: to.argument(to.TRAINER, "benchmark", lambda settings: settings.cudnn_benchmark or None),
     },
 )

@@ -73,7 +73,7 @@ def check_fixed(fixed: Mapping[str, Any], only: Iterable[str] = (), level: str |
         wanted = BY_NAME[name].why_not(value)
         if wanted is not None:
             kind = BY_NAME[name].kind
-            hint = did_you_mean(str(value), kind.values) if isinstance(kind, Word) else ""
+            hint = did_you_mean(str(value), map(str, kind.values)) if isinstance(kind, Word) else ""
             raise UsageError(f"--fix {name}={value}: must be {wanted}{hint}")
         if name in only:
             raise UsageError(f"--fix {name}={value} --only {name}: a fixed knob cannot move; give one of the two")

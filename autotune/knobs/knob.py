@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autotune.knobs.change import Change, Training
 from autotune.knobs.exported import Plan, Row
 from autotune.knobs.task import TaskFacts
 from autotune.probes.facts import Inventory
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.optim import Optimizer
     from torch.utils.data import DataLoader
@@ -29,7 +29,7 @@ EXACT, ROUNDING, TRACKING = "exact", "rounding", "tracking"
 
 
 def includes(level: str, other: str) -> bool:
-    """True if ``level`` allows everything that ``other`` allows."""
+    """Return True if ``level`` allows everything that ``other`` allows."""
     return LEVELS.index(level) >= LEVELS.index(other)
 
 
@@ -37,19 +37,6 @@ class Chosen(Protocol):
     """A value for every knob, by name: `autotune.knobs.settings.Settings`, which is made from the table."""
 
     def __getattr__(self, name: str) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Affinity:
-    """The place of one training process.
-
-    Attributes:
-        cpus: CPUs of its compute threads, ascending.
-        workers: CPUs of its loader workers.
-    """
-
-    cpus: tuple[int, ...]
-    workers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,29 +72,18 @@ class Choices:
     left_out: tuple[tuple[Any, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Flag:
-    """On or off."""
-
-    @property
-    def values(self) -> tuple[bool, ...]:
-        """Every value there is."""
-        return False, True
-
-    def why_not(self, value: object) -> str | None:
-        """Return what is wanted instead of ``value``; None if it is a value of this kind."""
-        return None if isinstance(value, bool) else "True or False"
-
-    def coordinate(self, value: Any) -> float:
-        """Return the search's coordinate of ``value``."""
-        return float(value)
+def unless(reason: str | None, neutral: Any, *others: Any) -> Choices:
+    """Return ``neutral`` and ``others`` as choices; ``neutral`` alone if there is a ``reason`` against the others."""
+    if reason is None:
+        return Choices((neutral, *others))
+    return Choices((neutral,), tuple((other, reason) for other in others))
 
 
 @dataclass(frozen=True)
 class Word:
     """One of a few words; the first changes nothing."""
 
-    values: tuple[str, ...]
+    values: tuple[Any, ...]
 
     def why_not(self, value: object) -> str | None:
         """Return what is wanted instead of ``value``; None if it is a value of this kind."""
@@ -116,6 +92,17 @@ class Word:
     def coordinate(self, value: Any) -> float:
         """Return the search's coordinate of ``value``."""
         return float(self.values.index(value))
+
+
+@dataclass(frozen=True)
+class Flag(Word):
+    """Off or on."""
+
+    values: tuple[Any, ...] = (False, True)
+
+    def why_not(self, value: object) -> str | None:
+        """Return what is wanted instead of ``value``; None if it is a value of this kind."""
+        return None if isinstance(value, bool) else "True or False"
 
 
 @dataclass(frozen=True)
@@ -146,67 +133,6 @@ class Effect:
 
     spread: float
     length: float | None = None
-
-
-class Change:
-    """One knob's value in force in one session. The base changes nothing."""
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return None
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-
-
-class Changed(Change):
-    """A change that two functions make up.
-
-    Args:
-        back: puts back what was changed.
-        read: returns why the value is not in force now, or None.
-    """
-
-    def __init__(self, back: Callable[[], object], read: Callable[[], str | None] = lambda: None) -> None:
-        self._back, self._read = back, read
-
-    def why_not(self) -> str | None:
-        """Read back: return why the value is not in force now, or None."""
-        return self._read()
-
-    def undo(self) -> None:
-        """Put back what was changed."""
-        self._back()
-
-
-class Refused(Change):
-    """A value that could not be put in force."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def why_not(self) -> str | None:
-        """Return the reason."""
-        return self.reason
-
-
-@dataclass
-class Training:
-    """State that the knobs of one session share.
-
-    Attributes:
-        device: of models and batches.
-        affinity: the CPUs that this process was started on; None if it is not bound.
-        started: changes of the process as a whole, by knob.
-        changes: all that were made, oldest first.
-        optimizers: those that are prepared.
-    """
-
-    device: torch.device
-    affinity: Affinity | None = None
-    started: dict[str, Change] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)
 
 
 def always(_settings: Chosen) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.knobs.exported import statement
-from autotune.knobs.knob import TRACKING, Change, Choices, Chosen, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Refused, Training
+from autotune.knobs.knob import TRACKING, Choices, Chosen, Context, Effect, Knob, Word, unless
 from autotune.knobs.precision import PRECISION_GAIN, native_bf16
 
 if TYPE_CHECKING:
@@ -17,10 +18,8 @@ SWITCH = 'torch.set_float32_matmul_precision("{}")'
 
 
 def _matmul_precision(context: Context) -> Choices:
-    if native_bf16(context.inventory) and not context.cuda:
-        return Choices(("highest", "medium"))
-    reason = "precision=tf32 does this on GPUs" if context.cuda else "this CPU has no bfloat16 instructions"
-    return Choices(("highest",), (("medium", reason),))
+    reason = None if native_bf16(context.inventory) else "this CPU has no bfloat16 instructions"
+    return unless("precision=tf32 does this on GPUs" if context.cuda else reason, "highest", "medium")
 
 
 def _matmul_gain(settings: Chosen, context: Context) -> float:
@@ -74,7 +73,7 @@ MATMUL_PRECISION = Knob(
     keeps=TRACKING,
     on_model=_on_model,
     plain=lambda plan: SWITCH.format(plan.settings.matmul_precision),
-    export=statement(
+    export=to.statement(
         lambda settings: "" if settings.matmul_precision == "highest" else SWITCH.format(settings.matmul_precision)
     ),
 )

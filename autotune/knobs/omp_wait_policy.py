@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from autotune.knobs.exported import before_python, in_environment, in_shells
-from autotune.knobs.knob import SERVER_SECONDS, Change, Choices, Context, Effect, Knob, Training, Word
+from autotune.knobs import exported as to
+from autotune.knobs.change import Change, Changed, Training
+from autotune.knobs.knob import SERVER_SECONDS, Choices, Context, Effect, Knob, Word, unless
 
 OMP_WAIT_POLICY = "OMP_WAIT_POLICY"
 WAIT_VARIABLES = (OMP_WAIT_POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -18,14 +19,13 @@ PASSIVE_GAIN = 0.5
 
 
 def own_waiting(policy: str, variables: Mapping[str, str]) -> str | None:
-    """The user's own variable that may let threads wait otherwise than ``policy`` says; None if there is none."""
+    """Return the user's own variable that may let threads wait otherwise than ``policy`` says, or None."""
     same = variables.get(OMP_WAIT_POLICY, "").strip().lower() == policy
     return next((name for name in WAIT_VARIABLES[same:] if name in variables), None)
 
 
 def _omp_wait_policy(context: Context) -> Choices:
-    reason = _why_not_passive(context)
-    return Choices(("default",), (("passive", reason),)) if reason else Choices(("default", "passive"))
+    return unless(_why_not_passive(context), "default", "passive")
 
 
 def _why_not_passive(context: Context) -> str | None:
@@ -39,21 +39,17 @@ def _why_not_passive(context: Context) -> str | None:
     return None
 
 
-class _Waiting(Change):
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def why_not(self) -> str | None:
-        """Return why this process may wait otherwise, or None."""
-        if own := own_waiting(self._value, os.environ):
-            return f"{own}={os.environ[own]} is yours and stays"
-        if OMP_WAIT_POLICY in os.environ:
-            return None
-        return f"{OMP_WAIT_POLICY} must be {self._value} before Python starts; autotune run sets it"
+def _why_not_waiting(policy: str) -> str | None:
+    """Read back: return why threads of this process may wait otherwise, or None."""
+    if own := own_waiting(policy, os.environ):
+        return f"{own}={os.environ[own]} is yours and stays"
+    if OMP_WAIT_POLICY in os.environ:
+        return None
+    return f"{OMP_WAIT_POLICY} must be {policy} before Python starts; autotune run sets it"
 
 
 def _start(value: str, _training: Training) -> Change | None:
-    return None if value == "default" else _Waiting(value)
+    return None if value == "default" else Changed(read=lambda: _why_not_waiting(value))
 
 
 OMP_WAIT = Knob(
@@ -73,6 +69,6 @@ OMP_WAIT = Knob(
     first_seconds={"passive": SERVER_SECONDS},
     inherited=True,
     start=_start,
-    plain=lambda plan: f"start with {before_python(plan, OMP_WAIT_POLICY)}",
-    export=in_shells(in_environment(OMP_WAIT_POLICY)),
+    plain=lambda plan: f"start with {to.before_python(plan, OMP_WAIT_POLICY)}",
+    export=to.in_shells(OMP_WAIT_POLICY),
 )

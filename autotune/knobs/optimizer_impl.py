@@ -11,8 +11,9 @@ import inspect
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.exported import ARGUMENTS, COMMENT, TRANSFORMERS, Line, Missing, Plan, Said
-from autotune.knobs.knob import ROUNDING, Change, Choices, Context, Effect, Knob, Refused, Training, Word
+from autotune.knobs.knob import ROUNDING, Choices, Context, Effect, Knob, Word
 
 if TYPE_CHECKING:
     from torch import Tensor

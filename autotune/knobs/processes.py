@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.knobs import exported as to
 from autotune.knobs.backend import offered_backends, why_not_usable
-from autotune.knobs.exported import (
-    ACCELERATE,
-    ARGUMENTS,
-    COMMAND,
-    CONFIG,
-    LIGHTNING,
-    START,
-    TORCHRUN,
-    TRAINER,
-    TRANSFORMERS,
-    Line,
-    Plan,
-    Said,
-    always,
-    line,
-)
+from autotune.knobs.exported import ARGUMENTS, COMMAND, CONFIG, START, TRAINER, Line, Plan, Said
 from autotune.knobs.knob import LESS, MORE, ROUNDING, Choices, Context, Count, Knob, powers_of_two
 
 
@@ -71,10 +57,10 @@ def _lightning(plan: Plan) -> Said:
 
 def _transformers(plan: Plan) -> Said:
     """Start it on one GPU: one process that sees several makes `Trainer` use `torch.nn.DataParallel`."""
-    device = line(ARGUMENTS, "use_cpu=True") if plan.device == "cpu" else ()
+    device = (Line(ARGUMENTS, "use_cpu=True"),) if plan.device == "cpu" else ()
     if plan.settings.processes > 1:
-        return (*device, *line(START, plan.command))
-    return (*device, *(line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}") if plan.gpus > 1 else ()))
+        return *device, Line(START, plan.command)
+    return *device, *((Line(START, f"CUDA_VISIBLE_DEVICES=0 {plan.command}"),) if plan.gpus > 1 else ())
 
 
 PROCESSES = Knob(
@@ -89,9 +75,9 @@ PROCESSES = Knob(
     why={MORE: "uses cores or GPUs that sat idle", LESS: "less gradient exchange"},
     plain=lambda plan: f"start {plan.settings.processes} processes: {plan.command}",
     export={
-        TORCHRUN: always(COMMAND),
-        ACCELERATE: _accelerate,
-        LIGHTNING: _lightning,
-        TRANSFORMERS: _transformers,
+        to.TORCHRUN: lambda _plan: (Line(COMMAND),),
+        to.ACCELERATE: _accelerate,
+        to.LIGHTNING: _lightning,
+        to.TRANSFORMERS: _transformers,
     },
 )

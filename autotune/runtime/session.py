@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from autotune.environment import DISABLE, overrides
 from autotune.errors import ProfileError, UsageError
-from autotune.knobs import precision_modes
+from autotune.knobs import precision
 from autotune.knobs.affinity import own_affinity
+from autotune.knobs.change import Change, Refused, Training
 from autotune.knobs.fingerprint import Fingerprint
-from autotune.knobs.knob import Change, Refused, Training
 from autotune.knobs.optimizer_impl import parameters_of
 from autotune.knobs.settings import Settings
 from autotune.knobs.table import KNOB_NAMES, KNOBS
@@ -111,7 +111,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         except BaseException:
             self._restore.close()
             raise
-        self._precision = precision_modes.of(self._training)
+        self._precision = precision.of(self._training)
         self.autocast = self._precision.autocast
 
     def _join(self, init_method: str | None, timeout: float | None) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.knobs import precision_modes
-from autotune.knobs.precision_modes import PRECISIONS
+from autotune.knobs import precision
+from autotune.knobs.precision import PRECISIONS
 from autotune.runtime.session import Session
 from tests.torch.conftest import differences, process_state
 from tests.torch.records import dataset, network, quiet
@@ -62,7 +62,7 @@ class Scaled:
     """One weight trained in fp16 with a scaler at work: PyTorch's CPU scaler stands in for an accelerator's."""
 
     def __init__(self, optimizers: int = 1, lr: float = 0.5) -> None:
-        self.plugin = precision_modes._Fp16(CPU)
+        self.plugin = precision._Fp16(CPU)
         self.plugin.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
         self.plugin._off = None
         self.weights = [nn.Parameter(torch.ones(1)) for _ in range(optimizers)]

@@ -1,0 +1,83 @@
+"""Knobs in force in one session: what was changed, how it is read back and put back, and what knobs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """The place of one training process.
+
+    Attributes:
+        cpus: CPUs of its compute threads, ascending.
+        workers: CPUs of its loader workers.
+    """
+
+    cpus: tuple[int, ...]
+    workers: tuple[int, ...]
+
+
+class Change:
+    """One knob's value in force in one session. The base changes nothing."""
+
+    def why_not(self) -> str | None:
+        """Read back: return why the value is not in force now, or None."""
+        return None
+
+    def undo(self) -> None:
+        """Put back what was changed."""
+
+
+class Changed(Change):
+    """A change that two functions make up.
+
+    Args:
+        back: puts back what was changed.
+        read: returns why the value is not in force now, or None.
+    """
+
+    def __init__(
+        self, back: Callable[[], object] = lambda: None, read: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._back, self._read = back, read
+
+    def why_not(self) -> str | None:
+        """Read back: return why the value is not in force now, or None."""
+        return self._read()
+
+    def undo(self) -> None:
+        """Put back what was changed."""
+        self._back()
+
+
+class Refused(Changed):
+    """A value that could not be put in force, for a reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(read=lambda: reason)
+
+
+@dataclass
+class Training:
+    """State that the knobs of one session share.
+
+    Attributes:
+        device: of models and batches.
+        affinity: the CPUs that this process was started on; None if it is not bound.
+        started: changes of the process as a whole, by knob.
+        changes: all that were made, oldest first.
+        optimizers: those that are prepared.
+    """
+
+    device: torch.device
+    affinity: Affinity | None = None
+    started: dict[str, Change] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    optimizers: list[Optimizer] = field(default_factory=list)
